@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import hashlib
 import re
-import string
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationError
 
 from accounting.accountants import ACCOUNTANTS, compare
-from accounting.calibration import GaussianFamily, Grant, calibrate
+from accounting.calibration import (
+    BoundedRangeFamily,
+    Family,
+    GaussianFamily,
+    Grant,
+    ProposeTestReleaseFamily,
+    calibrate,
+)
 from accounting.events import Event, Sampling
-from accounting.profiles import Gaussian
+from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.tasks import (
+    ClassifyTask,
+    EmbeddingMeanMechanism,
+    GenerateTask,
+    KeywordJointEmMechanism,
+    KeywordPtrMechanism,
+    RnmGaussianMechanism,
+    Strict,
+    Task,
+)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
+LARGEST_DELTA0 = 0.1
+"""A test that passes more often than this where it must not is none."""
+_KINDS = ("classify", "generate")
+_TEXT_MECHANISMS = ("embedding_mean", "keyword_joint_em", "keyword_ptr")
 
 
 class PlanError(ValueError):
@@ -36,119 +56,38 @@ class PlanError(ValueError):
         self.problems = list(problems)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Budget(_Strict):
+class Budget(Strict):
     """The (ε, δ) this plan takes out of its knowledge base's lifetime budget."""
 
     epsilon: float = Field(ge=1e-3, le=100)
     delta: float = Field(ge=SMALLEST_DELTA, le=0.01)
 
 
-class Prompt(_Strict):
-    """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
-
-    instruction: str = ""
-    exemplar: str
-    query: str
-
-    @field_validator("exemplar", "query")
-    @classmethod
-    def _has_placeholders(cls, template: str) -> str:
-        if not placeholders(template):
-            raise ValueError("needs at least one {field} placeholder")
-        return template
-
-
-class RnmGaussianMechanism(_Strict):
-    """Report noisy max: one label leaves, the one with the most votes after Gaussian noise."""
-
-    type: Literal["rnm_gaussian"]
-    vote: Literal["hard", "soft"] = "hard"
-    prior_weight: float = Field(default=0.0, ge=0, le=1e6)
-    """How many votes the public zero-shot probabilities count for; costs nothing."""
-
-
-class ClassifyTask(_Strict):
-    """Classification: a query is answered with one of the labels."""
-
-    kind: Literal["classify"]
-    labels: tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...] = Field(
-        min_length=2, max_length=1000, strict=False
-    )
-    label_descriptions: dict[str, str] = Field(default_factory=dict)
-    label_field: str = "label"
-    prompt: Prompt
-    shots: int = Field(ge=1, le=1000)
-    ensemble: int = Field(ge=1, le=10_000)
-    answers: int = Field(ge=1, le=100_000_000)
-    sampling: Literal["units", "blocks"] = "units"
-    max_exemplars: int | None = Field(default=None, ge=1)
-    """Most exemplars a slot keeps; twice the shots unless set."""
-    share: float = Field(default=1.0, ge=1e-6, le=1e6)
-    """How the plan's tasks divide the budget, relative to each other."""
-    typical_exemplar_tokens: int = Field(default=60, ge=1)
-    """A public guess, for the preview's estimate of tokens only."""
-    mechanism: RnmGaussianMechanism
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> ClassifyTask:
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels: each label may appear once")
-        if unknown := sorted(set(self.label_descriptions) - set(self.labels)):
-            raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
-        if self.label_field not in placeholders(self.prompt.exemplar):
-            raise ValueError(f"prompt.exemplar: needs the placeholder {{{self.label_field}}} (label_field)")
-        if self.label_field in placeholders(self.prompt.query):
-            raise ValueError(f"prompt.query: must not show the label {{{self.label_field}}}")
-        if missing := sorted(set(self.query_fields) - set(placeholders(self.prompt.exemplar))):
-            raise ValueError(f"prompt.exemplar: lacks {', '.join(missing)}, which prompt.query has")
-        if self.max_exemplars is not None and self.max_exemplars < self.shots:
-            raise ValueError("max_exemplars: must be at least shots")
-        return self
-
-    @property
-    def query_fields(self) -> tuple[str, ...]:
-        """The fields a query must bring, in the order of the query template."""
-        return placeholders(self.prompt.query)
-
-    @property
-    def exemplar_fields(self) -> tuple[str, ...]:
-        """The fields an exemplar must have."""
-        return placeholders(self.prompt.exemplar)
-
-    @property
-    def slot_cap(self) -> int:
-        """Most exemplars a slot keeps."""
-        return self.max_exemplars if self.max_exemplars is not None else 2 * self.shots
-
-
-class Plan(_Strict):
+class Plan(Strict):
     """A plan as written, before calibration."""
 
     knowledge_base: Name
     budget: Budget
     accountant: Literal["pld", "prv", "rdp"] = "pld"
-    tasks: dict[Name, ClassifyTask] = Field(min_length=1, max_length=100)
+    tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
 
 
-class TaskNoise(_Strict):
+class TaskNoise(Strict):
     """What calibration decided for one task."""
 
     sampling_probability: float
-    noise_multiplier: float
+    mechanism: ProposeTestRelease | PtrTest | Gaussian | BoundedRange = Field(union_mode="left_to_right")
+    """The profile of one answer before sampling; its parameters are those of the release."""
 
 
-class EpsilonRange(_Strict):
+class EpsilonRange(Strict):
     """What one accountant says of the whole plan at its δ: the true ε lies between these."""
 
     lower: float
     upper: float
 
 
-class CalibratedPlan(_Strict):
+class CalibratedPlan(Strict):
     """A plan with its noise: what is signed, stored, and never changed again.
 
     Attributes:
@@ -168,11 +107,7 @@ class CalibratedPlan(_Strict):
     def events(self, counts: Mapping[str, int] | None = None) -> list[Event]:
         """What happens when every task gives its planned number of answers, or the given numbers."""
         return [
-            Event(
-                Gaussian(self.noise[name].noise_multiplier),
-                Sampling(task.sampling, self.noise[name].sampling_probability),
-                count,
-            )
+            Event(self.noise[name].mechanism, Sampling(task.sampling, self.noise[name].sampling_probability), count)
             for name, task in self.plan.tasks.items()
             if (count := task.answers if counts is None else counts.get(name, 0)) > 0
         ]
@@ -181,22 +116,6 @@ class CalibratedPlan(_Strict):
     def digest(self) -> str:
         """SHA-256 of the canonical document, in hexadecimal."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-
-def placeholders(template: str) -> tuple[str, ...]:
-    """The ``{field}`` names of a template, in order, each once.
-
-    Raises:
-        ValueError: unbalanced braces, or a placeholder that is no plain name.
-    """
-    names: dict[str, None] = {}
-    for _, name, spec, conversion in string.Formatter().parse(template):
-        if name is None:
-            continue
-        if not name.isidentifier() or spec or conversion:
-            raise ValueError(f"{{{name}}} is not a plain {{field}} placeholder; write {{{{ and }}}} for braces")
-        names[name] = None
-    return tuple(names)
 
 
 def load_plan(text: str) -> Plan:
@@ -252,7 +171,10 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     samplings = {
         name: Sampling(task.sampling, task.shots * task.ensemble / public_size) for name, task in plan.tasks.items()
     }
-    grants = [Grant(GaussianFamily(), samplings[name], task.answers, task.share) for name, task in plan.tasks.items()]
+    grants = [
+        Grant(_family(plan, task, samplings[name]), samplings[name], task.answers, task.share)
+        for name, task in plan.tasks.items()
+    ]
     try:
         events = calibrate(grants, plan.budget.epsilon, plan.budget.delta, plan.accountant)
     except ValueError as error:
@@ -262,7 +184,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
         plan=plan,
         public_size=public_size,
         noise={
-            name: TaskNoise(sampling_probability=samplings[name].probability, noise_multiplier=_noise_multiplier(event))
+            name: TaskNoise(sampling_probability=samplings[name].probability, mechanism=event.mechanism)
             for name, event in zip(plan.tasks, events, strict=True)
         },
         epsilon={name: EpsilonRange(lower=b.lower, upper=b.upper) for name, b in bounds.items()},
@@ -274,23 +196,41 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     )
 
 
-def _noise_multiplier(event: Event) -> float:
-    if not isinstance(event.mechanism, Gaussian):
-        raise TypeError(f"expected a Gaussian, not {event.mechanism}")
-    return event.mechanism.noise_multiplier
+def _family(plan: Plan, task: ClassifyTask | GenerateTask, sampling: Sampling) -> Family:
+    match task.mechanism:
+        case RnmGaussianMechanism() | EmbeddingMeanMechanism():
+            return GaussianFamily()
+        case KeywordJointEmMechanism():
+            return BoundedRangeFamily()
+        case KeywordPtrMechanism(choice_share=choice_share, delta_share=delta_share):
+            part = plan.budget.delta * task.share / sum(other.share for other in plan.tasks.values())
+            delta0 = min(delta_share * part / (task.answers * sampling.probability), LARGEST_DELTA0)
+            return ProposeTestReleaseFamily(delta0, choice_share)
 
 
 def _describe(problem: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in problem["loc"] if part != "[key]") or "plan"
+    key = ".".join(_path(problem["loc"])) or "plan"
     message = str(problem["msg"]).removeprefix("Value error, ")
     match problem["type"]:
         case "extra_forbidden":
             return f"{key}: unknown key"
         case "missing":
             return f"{key}: is missing"
+        case "union_tag_not_found" | "union_tag_invalid":
+            tag = str(problem["ctx"]["discriminator"]).strip("'")
+            known = ", ".join(_KINDS if tag == "kind" else _TEXT_MECHANISMS)
+            return f"{key}.{tag}: {'is missing; ' if problem['type'].endswith('found') else ''}must be one of {known}"
         case "string_pattern_mismatch":
             return f"{key}: names are up to 64 small letters, digits, - and _, beginning with a letter or digit"
     return f"{key}: {message[0].lower()}{message[1:]}"
+
+
+def _path(location: Sequence[str | int]) -> list[str]:
+    """A problem's keys as the plan has them, without the tags pydantic puts in for tasks' kinds and mechanisms' types."""
+    tags = {2} if location[:1] == ("tasks",) else set()
+    if location[3:4] == ("mechanism",) and location[4:5] and location[4] in _TEXT_MECHANISMS:
+        tags.add(4)
+    return [str(part) for place, part in enumerate(location) if place not in tags and part != "[key]"]
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -21,19 +21,25 @@ class EngineUnavailableError(RuntimeError):
     """The engine cannot answer now. Only the zero-shot probe raises it, before anything private was read."""
 
 
+Output = np.ndarray | str
+"""What a slot contributes: label probabilities, float64 (L,), or a text."""
+
+
 @dataclass(frozen=True)
 class Prompt:
-    """Templates with ``{field}`` placeholders, to be filled by ``template.format_map(fields)``.
+    """Templates with ``{field}`` placeholders, to be filled by :mod:`service.engines.prompts`.
 
     Attributes:
         instruction: put before the exemplars as it stands.
-        exemplar: rendered once per exemplar, label included.
+        exemplar: rendered once per exemplar, answer included.
         query: rendered for the query, ending where the answer begins.
+        keywords: asks for a sentence made of released words; empty makes one from ``query``.
     """
 
     instruction: str
     exemplar: str
     query: str
+    keywords: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,27 @@ class TaskSpec:
 
     Attributes:
         name: the task's address, for messages.
-        labels: the public label set; probability vectors follow its order.
+        labels: the public label set, empty for free text; probability vectors follow its order.
         prompt: the templates.
-        label_field: the exemplar field that holds its label.
+        answer_field: the exemplar field that holds its label or its response.
         input_field: the field that an exemplar and a query are compared by.
         label_descriptions: optional sentence per label, saying what belongs under it.
         kind: what is asked for.
+        candidates: of free text, how many zero-shot answers are wanted.
+        public_answers: of free text, answers that are public anyway.
+        document_field: of free text, the field of the query that answers may be taken from.
     """
 
     name: str
     labels: tuple[str, ...]
     prompt: Prompt
-    label_field: str = "label"
+    answer_field: str = "label"
     input_field: str = "text"
     label_descriptions: Mapping[str, str] = field(default_factory=dict)
-    kind: Literal["classify"] = "classify"
+    kind: Literal["classify", "generate"] = "classify"
+    candidates: int = 0
+    public_answers: tuple[str, ...] = ()
+    document_field: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,28 @@ class ZeroShot:
     """The public answer, without any exemplar.
 
     Attributes:
-        probabilities: float64 (L,), sums to 1.
+        probabilities: of labels, float64 (L,), sums to 1; None for free text.
+        texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
+            for labels.
         context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
     """
 
-    probabilities: np.ndarray
+    probabilities: np.ndarray | None = None
+    texts: tuple[str, ...] = ()
     context: Any = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text made of released words.
+
+    Attributes:
+        text: the text.
+        method: how it came about, for people.
+    """
+
+    text: str
+    method: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +118,7 @@ class EngineInfo:
 
 
 class Engine(Protocol):
-    """Gives one public zero-shot output per query and one output per slot."""
+    """Gives public zero-shot output per query and one output per slot."""
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """Answer from the query alone.
@@ -103,12 +131,29 @@ class Engine(Protocol):
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
+    ) -> Sequence[Output | None]:
         """Answer once per slot, in order.
 
         Returns:
-            Per slot a float64 probability vector (L,), or None: an empty slot or an abstention. Never raises for
-            anything an exemplar contains.
+            Per slot a float64 probability vector (L,) or a text, as the task's kind asks; or None: an empty slot or an
+            abstention. Never raises for anything an exemplar contains.
+        """
+        ...
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """Make a sentence of released words; sees no exemplar.
+
+        Args:
+            task: of kind "generate".
+            query: the query's fields.
+            keywords: at least one word.
+            ordered: whether the first of them matters most.
+            zero_shot: the query's.
+
+        Raises:
+            EngineUnavailableError: the engine is down; the words are released as they are.
         """
         ...
 

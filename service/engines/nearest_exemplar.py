@@ -90,7 +90,7 @@ class NearestExemplarEngine:
         with none abstains.
         """
         index = {label: i for i, label in enumerate(task.labels)}
-        return [_predict_or_abstain(slot, index, task.label_field, zero_shot.context) for slot in slots]
+        return [_predict_or_abstain(slot, index, task.answer_field, zero_shot.context) for slot in slots]
 
     def describe(self) -> EngineInfo:
         """See :meth:`service.engines.Engine.describe`."""

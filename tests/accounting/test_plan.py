@@ -5,7 +5,8 @@ import pytest
 import yaml
 
 from accounting.accountants import get_accountant
-from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, placeholders
+from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.tasks import placeholders
 
 PLAN = """
 knowledge_base: agnews
@@ -81,7 +82,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__max_exemplars=3), "max_exemplars: must be at least shots"),
         (changed(tasks__topic__label_field="topic"), "needs the placeholder {topic}"),
         (changed(tasks__topic__label_descriptions={"Opera": "x"}), "Opera is not among the labels"),
-        (changed(tasks__topic__prompt__query="Answer {label}:"), "must not show the label"),
+        (changed(tasks__topic__prompt__query="Answer {label}:"), "must not show the answer"),
         (changed(tasks__topic__prompt__query="{title} {text}"), "prompt.exemplar: lacks title"),
         (changed(tasks__topic__prompt__query="no field"), "needs at least one {field} placeholder"),
         (changed(tasks__topic__prompt__exemplar="{text!r} {label}"), "not a plain {field} placeholder"),
@@ -133,7 +134,7 @@ def test_more_exemplars_than_there_are_is_refused() -> None:
 
 def test_blocks_cost_more_than_units(calibrated: CalibratedPlan) -> None:
     blocks = calibrate_plan(load_plan(changed(tasks__topic__sampling="blocks")), public_size=8000)
-    assert blocks.noise["topic"].noise_multiplier > calibrated.noise["topic"].noise_multiplier
+    assert blocks.noise["topic"].mechanism.noise_multiplier > calibrated.noise["topic"].mechanism.noise_multiplier
     assert "prv" in blocks.unsupported
 
 
@@ -141,7 +142,7 @@ def test_a_larger_share_gets_less_noise() -> None:
     document = yaml.safe_load(changed())
     document["tasks"]["second"] = {**document["tasks"]["topic"], "share": 3}
     noise = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=8000).noise
-    assert noise["second"].noise_multiplier < noise["topic"].noise_multiplier
+    assert noise["second"].mechanism.noise_multiplier < noise["topic"].mechanism.noise_multiplier
 
 
 def test_placeholders_are_listed_once_in_order() -> None:

@@ -85,7 +85,7 @@ def test_the_tickets_make_answers_better(plan, tmp_path):
 
     engine = NearestExemplarEngine(embedder)
     task = plan.tasks["queue"]
-    spec = TaskSpec("support.queue", task.labels, Prompt("", "", ""), label_field=task.label_field)
+    spec = TaskSpec("support.queue", task.labels, Prompt("", "", ""), answer_field=task.label_field)
     probability = task.shots * task.ensemble / PUBLIC_SIZE
 
     async def right(question: dict[str, str]) -> tuple[bool, bool]:

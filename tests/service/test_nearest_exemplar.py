@@ -151,7 +151,7 @@ def test_an_embedding_that_is_no_number_makes_its_own_slot_abstain(engine, exemp
 
 
 def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
-    task = TaskSpec("kb.t", LABELS, TASK.prompt, label_field="queue", input_field="body")
+    task = TaskSpec("kb.t", LABELS, TASK.prompt, answer_field="queue", input_field="body")
     probe = asyncio.run(engine.zero_shot(task, {"body": QUERY["text"]}))
     assert contributions(engine, [tuple(exemplars)], probe, task) == [None]
     renamed = Exemplar({"queue": "Business"}, exemplars[1].embedding)

@@ -1,0 +1,229 @@
+"""Tasks as a plan writes them: what is asked, how slots are drawn, and by which mechanism an answer is released."""
+
+from __future__ import annotations
+
+import string
+from abc import abstractmethod
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+KEYWORDS = "keywords"
+"""The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
+
+
+class Strict(BaseModel):
+    """Immutable, without unknown keys, without silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Prompt(Strict):
+    """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
+
+    instruction: str = ""
+    exemplar: str
+    query: str
+
+    @field_validator("exemplar", "query")
+    @classmethod
+    def _has_placeholders(cls, template: str) -> str:
+        if not placeholders(template):
+            raise ValueError("needs at least one {field} placeholder")
+        return template
+
+
+class GeneratePrompt(Prompt):
+    """The templates of a task that is answered in free text."""
+
+    keywords: str = ""
+    """Asks for a sentence made of released words: ``{keywords}`` and fields of the query. Made from ``query`` unless
+    set: its last line, which begins the answer, is preceded by a line with the words."""
+
+    @field_validator("keywords")
+    @classmethod
+    def _shows_the_keywords(cls, template: str) -> str:
+        if template and KEYWORDS not in placeholders(template):
+            raise ValueError(f"needs the placeholder {{{KEYWORDS}}}")
+        return template
+
+
+class RnmGaussianMechanism(Strict):
+    """Report noisy max: one label leaves, the one with the most votes after Gaussian noise."""
+
+    type: Literal["rnm_gaussian"]
+    vote: Literal["hard", "soft"] = "hard"
+    prior_weight: float = Field(default=0.0, ge=0, le=1e6)
+    """How many votes the public zero-shot probabilities count for; costs nothing."""
+
+
+class EmbeddingMeanMechanism(Strict):
+    """The public candidate nearest to the noisy sum of the slots' sentence embeddings leaves."""
+
+    type: Literal["embedding_mean"]
+    radius: float = Field(default=1.0, gt=0, le=2)
+    """Embeddings are clipped to this norm, and the noise is in proportion to it; 1 clips nothing."""
+    centred: bool = False
+    """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
+
+
+class KeywordJointEmMechanism(Strict):
+    """The joint exponential mechanism: an ordered sequence of k words of a public domain leaves."""
+
+    type: Literal["keyword_joint_em"]
+    k: int = Field(ge=1, le=100)
+    typical_domain: int = Field(default=100, ge=1, le=1_000_000)
+    """A public guess of how many words the query and the zero-shot answers have together, for the preview only."""
+
+    @model_validator(mode="after")
+    def _domain_holds_k(self) -> Self:
+        if self.typical_domain < self.k:
+            raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
+        return self
+
+
+class KeywordPtrMechanism(Strict):
+    """Propose-test-release: the k most frequent words leave if they stand out, else the zero-shot answer."""
+
+    type: Literal["keyword_ptr"]
+    k_min: int = Field(ge=1, le=100)
+    k_max: int = Field(ge=1, le=100)
+    choice_share: float = Field(default=0.5, gt=0, lt=1)
+    """Share of an answer's cost that goes to choosing k; the test gets the rest."""
+    delta_share: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the task's part of δ that its tests may fail with, all answers together."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.k_min > self.k_max:
+            raise ValueError("k_min: must be at most k_max")
+        return self
+
+
+class _Task(Strict):
+    prompt: Prompt
+    shots: int = Field(ge=1, le=1000)
+    ensemble: int = Field(ge=1, le=10_000)
+    answers: int = Field(ge=1, le=100_000_000)
+    sampling: Literal["units", "blocks"] = "units"
+    max_exemplars: int | None = Field(default=None, ge=1)
+    """Most exemplars a slot keeps; twice the shots unless set."""
+    share: float = Field(default=1.0, ge=1e-6, le=1e6)
+    """How the plan's tasks divide the budget, relative to each other."""
+    typical_exemplar_tokens: int = Field(default=60, ge=1)
+    """A public guess, for the preview's estimate of tokens only."""
+
+    @property
+    @abstractmethod
+    def answer_field(self) -> str:
+        """The exemplars' field that holds what the task asks for."""
+
+    @model_validator(mode="after")
+    def _prompt_fits(self) -> Self:
+        if self.answer_field not in placeholders(self.prompt.exemplar):
+            raise ValueError(f"prompt.exemplar: needs the placeholder {{{self.answer_field}}}, the field of the answer")
+        if self.answer_field in placeholders(self.prompt.query):
+            raise ValueError(f"prompt.query: must not show the answer {{{self.answer_field}}}")
+        if missing := sorted(set(self.query_fields) - set(placeholders(self.prompt.exemplar))):
+            raise ValueError(f"prompt.exemplar: lacks {', '.join(missing)}, which prompt.query has")
+        if self.max_exemplars is not None and self.max_exemplars < self.shots:
+            raise ValueError("max_exemplars: must be at least shots")
+        return self
+
+    @property
+    def query_fields(self) -> tuple[str, ...]:
+        """The fields a query must bring, in the order of the query template."""
+        return placeholders(self.prompt.query)
+
+    @property
+    def exemplar_fields(self) -> tuple[str, ...]:
+        """The fields an exemplar must have."""
+        return placeholders(self.prompt.exemplar)
+
+    @property
+    def slot_cap(self) -> int:
+        """Most exemplars a slot keeps."""
+        return self.max_exemplars if self.max_exemplars is not None else 2 * self.shots
+
+
+class ClassifyTask(_Task):
+    """Classification: a query is answered with one of the labels."""
+
+    kind: Literal["classify"]
+    labels: tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...] = Field(
+        min_length=2, max_length=1000, strict=False
+    )
+    label_descriptions: dict[str, str] = Field(default_factory=dict)
+    label_field: str = "label"
+    mechanism: RnmGaussianMechanism
+
+    @property
+    def answer_field(self) -> str:
+        """The exemplars' field that holds the label."""
+        return self.label_field
+
+    @model_validator(mode="after")
+    def _labels_are_consistent(self) -> Self:
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels: each label may appear once")
+        if unknown := sorted(set(self.label_descriptions) - set(self.labels)):
+            raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
+        return self
+
+
+class GenerateTask(_Task):
+    """Text generation: a query is answered in free text."""
+
+    kind: Literal["generate"]
+    prompt: GeneratePrompt
+    response_field: str = "response"
+    document_field: str | None = None
+    """The query's field that answers are taken from, for an engine that extracts rather than writes."""
+    candidates: int = Field(default=20, ge=1, le=1000)
+    """How many public zero-shot answers are asked for: what `embedding_mean` chooses from, and where the words of
+    `keyword_joint_em` come from beside the query's."""
+    public_answers: tuple[Annotated[str, StringConstraints(min_length=1, max_length=5000)], ...] = Field(
+        default=(), max_length=1000, strict=False
+    )
+    """Answers that are public anyway, such as those on a help page; candidates beside the engine's own."""
+    mechanism: Annotated[
+        EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism, Field(discriminator="type")
+    ]
+
+    @property
+    def answer_field(self) -> str:
+        """The exemplars' field that holds the response."""
+        return self.response_field
+
+    @model_validator(mode="after")
+    def _fields_are_consistent(self) -> Self:
+        if self.document_field is not None and self.document_field not in self.query_fields:
+            raise ValueError(f"document_field: prompt.query has no placeholder {{{self.document_field}}}")
+        if KEYWORDS in self.exemplar_fields:
+            raise ValueError(f"prompt.exemplar: a field cannot be called {KEYWORDS}; that is what is released")
+        if unknown := sorted(set(placeholders(self.prompt.keywords)) - {KEYWORDS, *self.query_fields}):
+            raise ValueError(f"prompt.keywords: the query has no field {', '.join(unknown)}")
+        if len(set(self.public_answers)) != len(self.public_answers):
+            raise ValueError("public_answers: each answer may appear once")
+        if any(not answer.strip() for answer in self.public_answers):
+            raise ValueError("public_answers: an answer is empty")
+        return self
+
+
+Task = Annotated[ClassifyTask | GenerateTask, Field(discriminator="kind")]
+
+
+def placeholders(template: str) -> tuple[str, ...]:
+    """The ``{field}`` names of a template, in order, each once.
+
+    Raises:
+        ValueError: unbalanced braces, or a placeholder that is no plain name.
+    """
+    names: dict[str, None] = {}
+    for _, name, spec, conversion in string.Formatter().parse(template):
+        if name is None:
+            continue
+        if not name.isidentifier() or spec or conversion:
+            raise ValueError(f"{{{name}}} is not a plain {{field}} placeholder; write {{{{ and }}}} for braces")
+        names[name] = None
+    return tuple(names)
