@@ -79,7 +79,7 @@ class NearestExemplarEngine:
             raise EngineUnavailableError(f"nearest_exemplar cannot embed the query: {error}") from error
         q = vector.astype(np.float64)
         scores = (labels * q).sum(axis=1)
-        return ZeroShot(_softmax(scores), _Probe(np.column_stack([q, *labels]), scores))
+        return ZeroShot(_softmax(scores), context=_Probe(np.column_stack([q, *labels]), scores))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
