@@ -3,8 +3,9 @@
     stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
 
 What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
-private data and voids the charge. From the moment the sample is drawn nothing fails any more: whatever goes wrong with
-a slot is that slot's abstention, nobody is told (a log line would depend on private data), and an answer is released.
+private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From
+the moment the sample is drawn nothing fails any more: whatever goes wrong with a slot is that slot's abstention, nobody
+is told (a log line would depend on private data), and an answer is released.
 """
 
 from __future__ import annotations
@@ -15,30 +16,28 @@ import hashlib
 import hmac
 import json
 import time
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import sqlalchemy as sa
 import structlog
 
 from accounting.ledger import Charged, ChargeStateError, InFlight, Ledger, Release, SignedTask
-from accounting.plan import CalibratedPlan, ClassifyTask
-from aggregation.rnm_gaussian import RnmGaussian
+from accounting.plan import CalibratedPlan
+from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
-from service.engines import Engine, EngineUnavailableError, Prompt, TaskSpec, ZeroShot
+from service import aggregating
+from service.aggregating import Outputs
+from service.embedding import Embed
+from service.engines import Engine, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.queries import InvalidQueryError, check_query, task_spec
 
 log = structlog.get_logger()
 
-MAX_QUERY_CHARACTERS = 20_000
 _POLL_S = 0.02
 _SETTLE_ATTEMPTS = 10
-
-
-class InvalidQueryError(ValueError):
-    """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
+_RECONSTRUCT_ATTEMPTS = 3
 
 
 class StillAnsweringError(RuntimeError):
@@ -73,6 +72,7 @@ class Answering:
         ledger: charges and releases.
         store: where slots are sampled.
         engine: what answers per slot.
+        embed: sentence embeddings, for mechanisms that compare answers.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
         timeout_s: slots not answered by then abstain.
         latency_grain_s: charged answers take a multiple of this.
@@ -84,6 +84,7 @@ class Answering:
         ledger: Ledger,
         store: ExemplarStore,
         engine: Engine,
+        embed: Embed,
         *,
         digest_key: bytes,
         timeout_s: float = 60.0,
@@ -93,6 +94,7 @@ class Answering:
         self.ledger = ledger
         self.store = store
         self.engine = engine
+        self.embed = embed
         self._digest_key = digest_key
         self._timeout_s = timeout_s
         self._grain_s = latency_grain_s
@@ -188,24 +190,34 @@ class Answering:
         task = plan.plan.tasks[signed.name]
         noise = plan.noise[signed.name]
         try:
-            zero_shot = await asyncio.wait_for(self.engine.zero_shot(spec, query), self._timeout_s)
-            prior = _label_distribution(zero_shot, task)
+            async with asyncio.timeout(self._timeout_s):
+                zero_shot = await self.engine.zero_shot(spec, query)
+                aggregator = await aggregating.prepare(
+                    task,
+                    noise,
+                    query,
+                    zero_shot,
+                    embed=self.embed,
+                    reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
+                )
+        except InvalidQueryError:
+            await asyncio.to_thread(self.ledger.void, charge.id)
+            raise
         except (Exception, asyncio.CancelledError) as error:
             await asyncio.to_thread(self.ledger.void, charge.id)
             log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
             raise EngineUnavailableError("the engine does not answer; nothing was charged") from error
 
         slots = await self._sample(signed, task, noise.sampling_probability)
-        contributions = await self._ask(spec, query, slots, zero_shot)
-        mechanism = RnmGaussian(
-            noise.noise_multiplier, len(task.labels), task.mechanism.vote, task.mechanism.prior_weight
-        )
-        label = await asyncio.to_thread(mechanism.release, contributions, prior)
+        outputs = await self._ask(spec, query, slots, zero_shot)
+        answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         await self._pad(started)
-        return await self._settle(charge, signed, digest, {"label": task.labels[label]})
+        return await self._settle(charge, signed, digest, answer)
 
-    async def _sample(self, signed: SignedTask, task: ClassifyTask, probability: float) -> Sequence[Slot]:
+    async def _sample(
+        self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float
+    ) -> Sequence[Slot]:
         sampling = asyncio.to_thread(
             self.store.sample_slots,
             signed.knowledge_base,
@@ -220,7 +232,7 @@ class Answering:
 
     async def _ask(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Sequence[np.ndarray | None]:
+    ) -> Outputs:
         """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
         outputs = await self._ask_engine(spec, query, slots, zero_shot)
         if outputs is not None:
@@ -230,7 +242,7 @@ class Answering:
 
     async def _ask_engine(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Sequence[np.ndarray | None] | None:
+    ) -> Outputs | None:
         """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
         try:
             outputs = await asyncio.wait_for(self.engine.contributions(spec, query, slots, zero_shot), self._timeout_s)
@@ -243,7 +255,19 @@ class Answering:
             return None
         return outputs if len(outputs) == len(slots) else None
 
-    async def _settle(self, charge: Charged, signed: SignedTask, digest: bytes, answer: Mapping[str, str]) -> Release:
+    async def _reconstruct(
+        self, spec: TaskSpec, query: Mapping[str, str], words: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """A sentence made of released words; several tries, since the words alone are the poorer answer."""
+        for attempt in range(_RECONSTRUCT_ATTEMPTS):
+            try:
+                call = self.engine.reconstruct(spec, query, words, ordered, zero_shot)
+                return await asyncio.wait_for(call, self._timeout_s)
+            except Exception:
+                await asyncio.sleep(2.0**attempt / 10)
+        return Sentence(" ".join(words), "the released words as they are")
+
+    async def _settle(self, charge: Charged, signed: SignedTask, digest: bytes, answer: aggregating.Answer) -> Release:
         """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""
         for attempt in range(_SETTLE_ATTEMPTS):
             try:
@@ -280,53 +304,6 @@ class Answering:
         """Wait for the answers whose charge is spent (before shutting down)."""
         if self._running:
             await asyncio.wait(self._running)
-
-
-def check_query(task: ClassifyTask, query: str | Mapping[str, str]) -> dict[str, str]:
-    """The query's fields, in Unicode NFC and without surrounding white space.
-
-    Raises:
-        InvalidQueryError: fields missing, unknown, empty or too long.
-    """
-    wanted = task.query_fields
-    if isinstance(query, str):
-        if len(wanted) != 1:
-            raise InvalidQueryError(f"this task needs the fields {', '.join(wanted)}: send them as an object")
-        query = {wanted[0]: query}
-    if missing := [name for name in wanted if name not in query]:
-        raise InvalidQueryError(f"the query lacks {', '.join(missing)}")
-    if unknown := sorted(set(query) - set(wanted)):
-        raise InvalidQueryError(
-            f"the query has unknown fields {', '.join(map(repr, unknown))}; this task takes {', '.join(wanted)}"
-        )
-    fields = {name: unicodedata.normalize("NFC", query[name]).strip() for name in wanted}
-    if empty := [name for name, text in fields.items() if not text]:
-        raise InvalidQueryError(f"{', '.join(empty)} is empty")
-    if any(len(text) > MAX_QUERY_CHARACTERS for text in fields.values()):
-        raise InvalidQueryError(f"a query holds at most {MAX_QUERY_CHARACTERS} characters per field")
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for text in fields.values() for character in text):
-        raise InvalidQueryError("a query is Unicode text without NUL characters and unpaired surrogates")
-    return fields
-
-
-def _label_distribution(zero_shot: ZeroShot, task: ClassifyTask) -> np.ndarray:
-    """The engine's public opinion, checked before anything private is read."""
-    prior = np.asarray(zero_shot.probabilities, dtype=np.float64)
-    if prior.shape != (len(task.labels),) or not np.isfinite(prior).all():
-        raise ValueError("the engine's zero-shot output is no distribution over the labels")
-    return prior
-
-
-def task_spec(address: str, task: ClassifyTask, embedded_field: str) -> TaskSpec:
-    """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
-    return TaskSpec(
-        name=address,
-        labels=task.labels,
-        prompt=Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query),
-        label_field=task.label_field,
-        input_field=embedded_field,
-        label_descriptions=task.label_descriptions,
-    )
 
 
 def signed_plan(signed: SignedTask) -> CalibratedPlan:

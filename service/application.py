@@ -21,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 from exemplar_store import Slot
 from service.api.app import create_app
 from service.embedding import Embedder
-from service.engines import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
+from service.engines import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
 from service.engines.nearest_exemplar import NearestExemplarEngine
 from service.logs import configure_logs
 from service.services import open_records, open_services
@@ -85,12 +85,18 @@ class EngineDeployment:
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
+    ) -> Sequence[Output | None]:
         """See :class:`service.engines.Engine`; no output at all if it fails, and the pipeline asks slot by slot."""
         try:
             return await self._engine.contributions(task, query, slots, zero_shot)
         except Exception:  # Serve would log it with its traceback, which may quote an exemplar
             return []
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :class:`service.engines.Engine`."""
+        return await self._engine.reconstruct(task, query, keywords, ordered, zero_shot)
 
     async def health(self) -> None:
         """See :class:`service.engines.Engine`."""
@@ -111,10 +117,17 @@ class RemoteEngine:
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
+    ) -> Sequence[Output | None]:
         """Ask once per slot."""
-        outputs: list[np.ndarray | None] = await self._call("contributions", task, query, slots, zero_shot)
+        outputs: Sequence[Output | None] = await self._call("contributions", task, query, slots, zero_shot)
         return outputs
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """Make a sentence of released words."""
+        sentence: Sentence = await self._call("reconstruct", task, query, keywords, ordered, zero_shot)
+        return sentence
 
     async def health(self) -> None:
         """Return when the deployment answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,9 @@ import numpy as np
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 DIMENSION = 384
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""Texts in, unit-norm float32 embeddings of shape (n, d) out; blocking."""
 
 
 class EmbeddingModelError(RuntimeError):

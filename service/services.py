@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import sqlalchemy as sa
 import structlog
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -15,14 +14,12 @@ from accounting.ledger import Ledger
 from exemplar_store import Cipher, ExemplarStore, load_key
 from service.answering import Answering
 from service.database import migrate, open_database
+from service.embedding import Embed
 from service.engines import Engine
 from service.keys import ApiKeys
 from service.settings import Settings
 
 log = structlog.get_logger()
-
-Embed = Callable[[Sequence[str]], np.ndarray]
-"""Texts in, unit-norm float32 embeddings of shape (n, d) out; blocking."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +95,7 @@ def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
         records.ledger,
         records.store,
         engine,
+        embed,
         digest_key=records.digest_key,
         timeout_s=settings.query_timeout_s,
         latency_grain_s=settings.latency_grain_ms / 1000,

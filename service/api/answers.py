@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.ledger import Release
+from accounting.tasks import ClassifyTask
 from service.answering import signed_plan
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 
@@ -51,7 +52,17 @@ class ReleaseView(BaseModel):
 
     id: str = Field(examples=["8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"])
     task: str = Field(examples=["support.queue@1"])
-    label: str = Field(examples=["Billing"])
+    label: str | None = Field(default=None, examples=["Billing"], description="Of a task that classifies.")
+    text: str | None = Field(default=None, description="Of a task that generates text.")
+    keywords: list[str] | None = Field(
+        default=None,
+        description="The words the text is made of, where the mechanism releases words: the most frequent first "
+        "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
+    )
+    fallback: bool | None = Field(
+        default=None, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
+    )
+    method: str | None = Field(default=None, description="How the text came about.")
     created_at: datetime
 
 
@@ -71,7 +82,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/tasks/{task}/answers", summary="Ask", responses=_RESPONSES)
+@router.post("/tasks/{task}/answers", summary="Ask", responses=_RESPONSES, response_model_exclude_none=True)
 async def ask(
     task: str,
     body: Question,
@@ -101,7 +112,8 @@ class TaskView(BaseModel):
 
     task: str = Field(examples=["support.queue@1"])
     kind: str
-    labels: list[str]
+    mechanism: str
+    labels: list[str] = Field(description="Empty where the answer is free text.")
     query_fields: list[str]
     answers: int
     answers_left: int
@@ -109,13 +121,14 @@ class TaskView(BaseModel):
 
 @router.get("/tasks/{task}", summary="Describe a task")
 async def get_task(task: str, services: TheServices, _key: AnyKey) -> TaskView:
-    """Its labels, the fields a query brings, and the answers left."""
+    """What it gives, the fields a query brings, and the answers left."""
     signed = await asyncio.to_thread(services.records.ledger.task, task)
     described = signed_plan(signed).plan.tasks[signed.name]
     return TaskView(
         task=signed.address,
         kind=described.kind,
-        labels=list(described.labels),
+        mechanism=described.mechanism.type,
+        labels=list(described.labels) if isinstance(described, ClassifyTask) else [],
         query_fields=list(described.query_fields),
         answers=signed.answers,
         answers_left=await asyncio.to_thread(services.records.ledger.answers_left, signed),
@@ -123,7 +136,10 @@ async def get_task(task: str, services: TheServices, _key: AnyKey) -> TaskView:
 
 
 @router.get(
-    "/releases/{release_id}", summary="Read a release again", responses={404: {"description": "No such release."}}
+    "/releases/{release_id}",
+    summary="Read a release again",
+    responses={404: {"description": "No such release."}},
+    response_model_exclude_none=True,
 )
 async def get_release(release_id: str, services: TheServices, _key: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
@@ -132,4 +148,4 @@ async def get_release(release_id: str, services: TheServices, _key: AnyKey) -> R
 
 def view(release: Release) -> ReleaseView:
     """A release as it may be shown."""
-    return ReleaseView(id=release.id, task=release.task, label=release.answer["label"], created_at=release.created_at)
+    return ReleaseView(id=release.id, task=release.task, created_at=release.created_at, **release.answer)

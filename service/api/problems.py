@@ -33,9 +33,10 @@ from exemplar_store import (
     UnknownKnowledgeBaseError,
     UnknownUnitError,
 )
-from service.answering import BusyError, InvalidQueryError, StillAnsweringError
+from service.answering import BusyError, StillAnsweringError
 from service.engines import EngineUnavailableError
 from service.keys import UnknownKeyError
+from service.queries import InvalidQueryError
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "https://dp-icl.dev/problems/"

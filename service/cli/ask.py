@@ -57,7 +57,11 @@ def ask(
         print_json(answer)
         return
     cost = "free, answered before" if answer["cost"]["charged"] == 0 else "1 answer charged"
-    console.print(answer["label"], style="bold", markup=False, highlight=False)
+    console.print(_said(answer), style="bold", markup=False, highlight=False)
+    if answer.get("keywords"):
+        console.print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
+    if "method" in answer:
+        console.print(answer["method"], style="dim", markup=False, highlight=False)
     console.print(f"{cost}; {answer['cost']['answers_left']} left of {answer['task']}", style="dim", highlight=False)
 
 
@@ -71,7 +75,7 @@ def batch(
     """Answer a file of questions, with a progress bar.
 
     Stopped half-way, the same command goes on where it stopped; lines already answered are not asked again. Fields the
-    task does not use (such as an id) are kept beside the answer.
+    task does not use (such as an id) are kept beside the answer, and so are keywords.
     """
     done = _whole_lines(out)
     rows = list(_lines(file))
@@ -87,9 +91,16 @@ def batch(
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row})
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
-            sink.write(json_module.dumps({**row, "answer": answer["label"], "release": answer["id"]}) + "\n")
+            kept = {name: answer[name] for name in ("keywords", "fallback") if name in answer}
+            sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")
+
+
+def _said(answer: dict[str, Any]) -> str:
+    """The label or the text."""
+    said: str = answer["label"] if "label" in answer else answer["text"]
+    return said
 
 
 def _whole_lines(out: Path) -> int:

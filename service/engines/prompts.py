@@ -28,8 +28,8 @@ def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence
     """Ask for an answer made of released words. No exemplar is shown.
 
     Args:
-        prompt: without a template for keywords, one is made from ``prompt.query``: a line with the words comes before its
-            last line, where the answer begins.
+        prompt: without a template for keywords, one is made from ``prompt.query``: a line with the words comes before
+            its last line, where the answer begins.
         query: the query's fields.
         keywords: the words, none of which has a space in it.
         ordered: whether to say that they are ranked.

@@ -13,7 +13,7 @@ import pytest
 
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
-from service.engines import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
+from service.engines import EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
 from service.planning import sign
 from service.services import Records, Services, open_records, open_services
 from service.settings import Settings
@@ -57,6 +57,11 @@ class MajorityEngine:
         (label, _), *_ = Counter(exemplar.fields["label"] for exemplar in slot).most_common(1)
         return np.eye(len(task.labels))[task.labels.index(label)]
 
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        raise NotImplementedError("labels are not made of words")
+
     def describe(self) -> EngineInfo:
         return EngineInfo("majority", "each slot by itself", False, "for tests")
 
@@ -74,13 +79,13 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
 
-def make_records(folder: Path, url: str | None = None) -> Records:
+def make_records(folder: Path, url: str | None = None, epsilon: float = 8) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars."""
     records = open_records(
         Settings(database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_grain_ms=0)
     )
     records.create_knowledge_base(
-        "toys", epsilon=8, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
+        "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
     exemplars = [{"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % 5 else "blue"} for i in range(60)]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
@@ -112,3 +117,66 @@ def toy_engine() -> MajorityEngine:
 @pytest.fixture
 def services(records: Records, toy_engine: MajorityEngine) -> Services:
     return open_services(records, toy_engine, embed)
+
+
+TEXT_PLAN = """
+knowledge_base: toys
+budget: {{epsilon: {epsilon}, delta: 1.0e-4}}
+tasks:
+  story:
+    kind: generate
+    response_field: label
+    prompt: {{exemplar: "{{text}}: {{label}}", query: "{{text}}:"}}
+    shots: 6
+    ensemble: 10
+    answers: {answers}
+    candidates: 4
+    public_answers: [a red kite, a blue boat]
+    mechanism: {{{mechanism}}}
+"""
+
+
+class RepeatingEngine:
+    """Answers with the most frequent response of a slot; its zero-shot answers are the task's public ones.
+
+    Attributes:
+        down: makes the probe fail.
+        mute: makes :meth:`reconstruct` fail so many times.
+    """
+
+    def __init__(self) -> None:
+        self.down = False
+        self.mute = 0
+        self.asked: list[tuple[tuple[str, ...], bool]] = []
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        if self.down:
+            raise EngineUnavailableError("down")
+        return ZeroShot(texts=task.public_answers)
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> list[str | None]:
+        return [self._answer(task, slot) for slot in slots]
+
+    def _answer(self, task: TaskSpec, slot: Slot) -> str | None:
+        if not slot:
+            return None
+        (response, _), *_ = Counter(exemplar.fields[task.answer_field] for exemplar in slot).most_common(1)
+        return response
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        self.asked.append((tuple(keywords), ordered))
+        if self.mute:
+            self.mute -= 1
+            raise EngineUnavailableError("down")
+        return Sentence(f"about {' and '.join(keywords)}", "repeated")
+
+    def describe(self) -> EngineInfo:
+        return EngineInfo("repeating", "each slot by itself", False, "for tests")
+
+    async def health(self) -> None:
+        if self.down:
+            raise EngineUnavailableError("down")

@@ -18,9 +18,10 @@ from accounting.replay import violations
 from accounting.tables import tasks
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Cipher, ExemplarStore, WrongKeyError
-from service.answering import Answering, BusyError, InvalidQueryError, StillAnsweringError, check_query
+from service.answering import Answering, BusyError, StillAnsweringError
 from service.engines import EngineUnavailableError, ZeroShot
 from service.planning import sign
+from service.queries import InvalidQueryError, check_query
 from service.services import Services, open_services
 from tests.service.conftest import PLAN, MajorityEngine, embed, make_records
 
@@ -192,7 +193,7 @@ def test_idempotency_key_names_one_query(services: Services) -> None:
 
 def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
     records = services.records
-    small = Answering(records.ledger, records.store, services.engine, digest_key=b"k" * 32, max_in_flight=1)
+    small = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, max_in_flight=1)
 
     async def crowd():
         calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
@@ -208,7 +209,7 @@ def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
 
 def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services) -> None:
     records = services.records
-    impatient = Answering(records.ledger, records.store, services.engine, digest_key=b"k" * 32, timeout_s=0.1)
+    impatient = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, timeout_s=0.1)
     digest = impatient._digest({"text": "q"})
     records.ledger.charge(records.ledger.task("toys.colour"), digest, key_id="somebody who died")
     with pytest.raises(StillAnsweringError):
@@ -240,7 +241,7 @@ class PoisonedEngine(MajorityEngine):
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "hangs", "answers too often"])
 def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services, monkeypatch, how: str) -> None:
     records = services.records
-    fragile = Answering(records.ledger, records.store, PoisonedEngine(how), digest_key=b"k" * 32, timeout_s=0.5)
+    fragile = Answering(records.ledger, records.store, PoisonedEngine(how), embed, digest_key=b"k" * 32, timeout_s=0.5)
     slots = records.store.sample_slots("toys", probability=1.0, ensemble=10, max_exemplars=100)
     poisoned = [any(exemplar.fields["text"] == "toy 7" for exemplar in slot) for slot in slots]
     assert sum(poisoned) == 1
@@ -288,7 +289,7 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     assert sampled == [(("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5})]
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
-    assert mechanisms == [RnmGaussian(noise.noise_multiplier, 2, "soft", 2.5)]
+    assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
     assert priors[0].tolist() == [0.5, 0.5]
     with records.database.connect() as connection:
         assert connection.execute(sa.select(tasks.c.answers)).scalar_one() == plan.tasks["colour"].answers
@@ -296,7 +297,7 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
 
 def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: Services) -> None:
     records = services.records
-    padded = Answering(records.ledger, records.store, services.engine, digest_key=b"k" * 32, latency_grain_s=0.4)
+    padded = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=0.4)
 
     async def both():
         before = datetime.now(UTC)
@@ -357,7 +358,7 @@ def test_another_encryption_key_is_found_out_before_the_charge(services: Service
     stranger = ExemplarStore(records.database, Cipher(b"x" * 32))
     with pytest.raises(WrongKeyError):
         run(
-            Answering(records.ledger, stranger, services.engine, digest_key=b"k" * 32).answer(
+            Answering(records.ledger, stranger, services.engine, embed, digest_key=b"k" * 32).answer(
                 "toys.colour", "q", key_id="k"
             )
         )
@@ -377,7 +378,7 @@ def test_an_unusable_prior_is_found_out_before_the_sample(services: Services, to
 def test_queries_are_hashed_under_the_secret(services: Services) -> None:
     records = services.records
     digests = {
-        Answering(records.ledger, records.store, services.engine, digest_key=key)._digest({"text": "q"})
+        Answering(records.ledger, records.store, services.engine, embed, digest_key=key)._digest({"text": "q"})
         for key in (b"a" * 32, b"b" * 32)
     }
     assert len(digests) == 2
@@ -394,7 +395,7 @@ def test_a_failed_probe_is_logged_without_the_query(services: Services, toy_engi
 
 def test_charged_answers_take_whole_grains(services: Services) -> None:
     records = services.records
-    padded = Answering(records.ledger, records.store, services.engine, digest_key=b"k" * 32, latency_grain_s=0.3)
+    padded = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=0.3)
     started = time.monotonic()
     run(padded.answer("toys.colour", "q", key_id="k"))
     assert time.monotonic() - started >= 0.3

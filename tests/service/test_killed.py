@@ -98,4 +98,4 @@ def test_killed_at(step: str, database_url: str, tmp_path: Path, calibrated: Cal
 def _patient(records: Records) -> Answering:
     """A pipeline for which the dead holder's lease is over."""
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
-    return Answering(later, records.store, MajorityEngine(), digest_key=records.digest_key)
+    return Answering(later, records.store, MajorityEngine(), embed, digest_key=records.digest_key)

@@ -1,0 +1,216 @@
+"""From the slots' outputs to the one public object that leaves: one class for each mechanism.
+
+Each is made from public things only, by :func:`prepare`, which refuses what cannot be answered while the charge can
+still be voided. Its ``release`` then sees the slots' outputs. From there nothing fails: an unusable output abstains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from accounting.plan import TaskNoise
+from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.tasks import (
+    ClassifyTask,
+    EmbeddingMeanMechanism,
+    GenerateTask,
+    KeywordJointEmMechanism,
+    KeywordPtrMechanism,
+)
+from aggregation import keyword_ptr
+from aggregation.embedding_mean import EmbeddingMean, unit_candidates
+from aggregation.keyword_joint_em import JointExponentialMechanism
+from aggregation.keywords import keywords
+from aggregation.rnm_gaussian import RnmGaussian
+from service.embedding import Embed
+from service.engines import Output, Sentence, ZeroShot
+from service.queries import InvalidQueryError
+
+Outputs = Sequence[Output | None]
+Answer = Mapping[str, str | bool | Sequence[str]]
+"""What leaves: ``label``; or ``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``."""
+
+Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
+"""Released words, and whether they are ranked, to a sentence; never raises."""
+
+
+class Aggregator(Protocol):
+    """A mechanism, ready for one query."""
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """Release one answer, with noise; one output per slot, None for an abstention."""
+
+
+@dataclass(frozen=True)
+class LabelVote:
+    """The label of the largest noisy vote."""
+
+    mechanism: RnmGaussian
+    labels: Sequence[str]
+    prior: np.ndarray
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`Aggregator`."""
+        votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
+        return {"label": self.labels[await asyncio.to_thread(self.mechanism.release, votes, self.prior)]}
+
+
+@dataclass(frozen=True)
+class NearestCandidate:
+    """The public candidate nearest to the noisy sum of the outputs' embeddings.
+
+    Attributes:
+        mechanism: adds up and draws noise.
+        texts: the candidates.
+        vectors: their embeddings, shape (candidates, d).
+        embed: for the outputs.
+    """
+
+    mechanism: EmbeddingMean
+    texts: Sequence[str]
+    vectors: np.ndarray
+    embed: Embed
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`Aggregator`."""
+        embeddings = await self._embed(outputs)
+        chosen = await asyncio.to_thread(self.mechanism.release, embeddings, self.vectors)
+        return {"text": self.texts[chosen], "method": "the public candidate that the slots' answers are nearest to"}
+
+    async def _embed(self, outputs: Outputs) -> list[np.ndarray | None]:
+        """Each text by itself if they cannot be embedded together: none may silence the others."""
+        texts = list(dict.fromkeys(text for output in outputs if (text := _text(output))))
+        try:
+            vectors: Sequence[np.ndarray | None] = list(await asyncio.to_thread(self.embed, texts))
+        except Exception:
+            vectors = [await self._embed_alone(text) for text in texts]
+        known = dict(zip(texts, vectors, strict=False))
+        return [known.get(text) if (text := _text(output)) else None for output in outputs]
+
+    async def _embed_alone(self, text: str) -> np.ndarray | None:
+        try:
+            return np.asarray((await asyncio.to_thread(self.embed, [text]))[0])
+        except Exception:
+            return None
+
+
+@dataclass(frozen=True)
+class RankedKeywords:
+    """An ordered sequence of words of a public domain, and a sentence made of them."""
+
+    mechanism: JointExponentialMechanism
+    domain: Sequence[str]
+    reconstruct: Reconstruct
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`Aggregator`."""
+        words = await asyncio.to_thread(lambda: self.mechanism.release(map(_keywords, outputs), self.domain))
+        return await _sentence(words, True, self.reconstruct)
+
+
+@dataclass(frozen=True)
+class TestedKeywords:
+    """The most frequent words if they stand out, and a sentence made of them; else the zero-shot answer."""
+
+    mechanism: keyword_ptr.ProposeTestRelease
+    fallback: str
+    reconstruct: Reconstruct
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`Aggregator`."""
+        words = await asyncio.to_thread(lambda: self.mechanism.release(map(_keywords, outputs)))
+        if not words:
+            method = "the zero-shot answer, which saw no exemplar: no words stood out enough"
+            return {"text": self.fallback, "keywords": [], "fallback": True, "method": method}
+        return {**await _sentence(words, False, self.reconstruct), "fallback": False}
+
+
+async def prepare(
+    task: ClassifyTask | GenerateTask,
+    noise: TaskNoise,
+    query: Mapping[str, str],
+    zero_shot: ZeroShot,
+    *,
+    embed: Embed,
+    reconstruct: Reconstruct,
+) -> Aggregator:
+    """The task's mechanism, ready for a query. Sees public things only.
+
+    Args:
+        task: the signed task.
+        noise: its noise.
+        query: the query's fields.
+        zero_shot: the engine's public output.
+        embed: for candidates and outputs; blocking.
+        reconstruct: makes a sentence of released words.
+
+    Raises:
+        InvalidQueryError: no candidates, or too small a domain of words.
+        ValueError: the engine's zero-shot output is unusable.
+    """
+    if isinstance(task, ClassifyTask):
+        vote = RnmGaussian(
+            _gaussian(noise), len(task.labels), task.mechanism.vote, prior_weight=task.mechanism.prior_weight
+        )
+        return LabelVote(vote, task.labels, _label_distribution(zero_shot, task))
+    candidates = [text.strip() for text in zero_shot.texts[: task.candidates] if text.strip()]
+    if not candidates:
+        raise InvalidQueryError(
+            "no zero-shot answer to choose from: an admin can list public_answers in the plan or name the "
+            "document_field, or use an engine that writes text"
+        )
+    match task.mechanism, noise.mechanism:
+        case EmbeddingMeanMechanism() as m, Gaussian(noise_multiplier=z):
+            vectors = unit_candidates(await asyncio.to_thread(embed, candidates))
+            return NearestCandidate(EmbeddingMean(z, m.radius, m.centred, task.ensemble), candidates, vectors, embed)
+        case KeywordJointEmMechanism() as m, BoundedRange(epsilon=epsilon):
+            domain = public_domain(query, [*candidates, *task.public_answers])
+            if len(domain) < m.k:
+                raise InvalidQueryError(
+                    f"the query and its zero-shot answers have {len(domain)} different keywords, and this task "
+                    f"releases {m.k}: ask with more words"
+                )
+            return RankedKeywords(JointExponentialMechanism(epsilon, m.k), domain, reconstruct)
+        case KeywordPtrMechanism() as m, ProposeTestRelease(epsilon=epsilon, noise_multiplier=z, delta0=delta0):
+            mechanism = keyword_ptr.ProposeTestRelease(epsilon, z, delta0, m.k_min, m.k_max)
+            return TestedKeywords(mechanism, candidates[0], reconstruct)
+    raise TypeError(f"{task.mechanism.type} cannot be released with {noise.mechanism}")
+
+
+def public_domain(query: Mapping[str, str], answers: Sequence[str]) -> list[str]:
+    """The words a keyword release may choose from: those of the query and of public answers, sorted."""
+    return sorted(frozenset[str]().union(*map(keywords, [*query.values(), *answers])))
+
+
+def _gaussian(noise: TaskNoise) -> float:
+    if not isinstance(noise.mechanism, Gaussian):
+        raise TypeError(f"votes cannot be released with {noise.mechanism}")
+    return noise.mechanism.noise_multiplier
+
+
+def _label_distribution(zero_shot: ZeroShot, task: ClassifyTask) -> np.ndarray:
+    """The engine's public opinion, checked before anything private is read."""
+    prior = np.asarray(zero_shot.probabilities, dtype=np.float64)
+    if prior.shape != (len(task.labels),) or not np.isfinite(prior).all():
+        raise ValueError("the engine's zero-shot output is no distribution over the labels")
+    return prior
+
+
+async def _sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct) -> dict[str, str | Sequence[str]]:
+    sentence = await reconstruct(words, ordered)
+    return {"text": sentence.text, "keywords": list(words), "method": sentence.method}
+
+
+def _text(output: Output | None) -> str | None:
+    """An output that is a text with something in it."""
+    return output if isinstance(output, str) and output.strip() else None
+
+
+def _keywords(output: Output | None) -> frozenset[str] | None:
+    text = _text(output)
+    return keywords(text) if text is not None else None

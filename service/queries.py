@@ -1,0 +1,69 @@
+"""What a query must be, and a signed task as engines see it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+
+from accounting.tasks import ClassifyTask, GenerateTask
+from service.engines import Prompt, TaskSpec
+
+MAX_QUERY_CHARACTERS = 20_000
+
+
+class InvalidQueryError(ValueError):
+    """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
+
+
+def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str]) -> dict[str, str]:
+    """The query's fields, in Unicode NFC and without surrounding white space.
+
+    Raises:
+        InvalidQueryError: fields missing, unknown, empty or too long.
+    """
+    wanted = task.query_fields
+    if isinstance(query, str):
+        if len(wanted) != 1:
+            raise InvalidQueryError(f"this task needs the fields {', '.join(wanted)}: send them as an object")
+        query = {wanted[0]: query}
+    if missing := [name for name in wanted if name not in query]:
+        raise InvalidQueryError(f"the query lacks {', '.join(missing)}")
+    if unknown := sorted(set(query) - set(wanted)):
+        raise InvalidQueryError(
+            f"the query has unknown fields {', '.join(map(repr, unknown))}; this task takes {', '.join(wanted)}"
+        )
+    fields = {name: unicodedata.normalize("NFC", query[name]).strip() for name in wanted}
+    if empty := [name for name, text in fields.items() if not text]:
+        raise InvalidQueryError(f"{', '.join(empty)} is empty")
+    if any(len(text) > MAX_QUERY_CHARACTERS for text in fields.values()):
+        raise InvalidQueryError(f"a query holds at most {MAX_QUERY_CHARACTERS} characters per field")
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for text in fields.values() for character in text):
+        raise InvalidQueryError("a query is Unicode text without NUL characters and unpaired surrogates")
+    return fields
+
+
+def task_spec(address: str, task: ClassifyTask | GenerateTask, embedded_field: str) -> TaskSpec:
+    """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
+    prompt = Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query)
+    match task:
+        case ClassifyTask():
+            return TaskSpec(
+                name=address,
+                labels=task.labels,
+                prompt=prompt,
+                answer_field=task.answer_field,
+                input_field=embedded_field,
+                label_descriptions=task.label_descriptions,
+            )
+        case GenerateTask():
+            return TaskSpec(
+                name=address,
+                kind="generate",
+                labels=(),
+                prompt=Prompt(prompt.instruction, prompt.exemplar, prompt.query, task.prompt.keywords),
+                answer_field=task.answer_field,
+                input_field=embedded_field,
+                candidates=task.candidates,
+                public_answers=task.public_answers,
+                document_field=task.document_field,
+            )
