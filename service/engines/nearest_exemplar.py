@@ -1,10 +1,11 @@
-"""Labels by sentence similarity: the embedded engine, which needs no language model and no GPU.
+"""Labels and texts by sentence similarity: the embedded engine, which needs no language model and no GPU.
 
 **This is no LLM.** It compares texts by the cosine of their all-MiniLM-L6-v2 embeddings, so it suits topics and
 falls short of a language model wherever reading matters: negation, sentiment, arithmetic, instructions. A prompt's
-instruction does not influence it.
+instruction does not influence it. And it writes nothing: a text is taken from the query's own document
+(:mod:`service.engines.extraction`), or from exemplars and public answers (:mod:`service.engines.nearest_response`).
 
-With q the query's embedding, e_l a label's (:func:`label_sentences`), and a slot of exemplars (x_j, y_j):
+For labels, with q the query's embedding, e_l a label's (:func:`label_sentences`), and a slot of exemplars (x_j, y_j):
 
     zero-shot   z_l = <q, e_l>                                                              p = softmax(z / T)
     slot        s_l = z_l + b * sum_j max(<q, x_j>, 0)**3 * (1[y_j = l] - softmax(<x_j, e> / T)_l)
@@ -18,14 +19,17 @@ Since the exemplars' part is a sum, 100 slots agree on more than the best of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from service.embedding import TextEmbedder
-from service.engines import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
+from service.engines import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.coverage import best_covering
+from service.engines.extraction import candidates, extract, probe, split
+from service.engines.nearest_response import nearest_response, rank
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -54,43 +58,59 @@ class NearestExemplarEngine:
     """The engine ``nearest_exemplar``; see the module for what it computes and what it cannot do.
 
     Isolation: every slot is computed by itself, by operations whose shapes are those of that slot alone, from
-    embeddings that were taken one text at a time; nothing random, nothing cached but public label sentences.
+    embeddings that were taken one text at a time; nothing random, nothing cached but a task's public texts.
     """
 
     INFO = EngineInfo(
         name="nearest_exemplar",
         isolation="each slot is computed by itself on the CPU; outputs are bit-identical whatever the others hold",
         is_llm=False,
-        notice="No language model: labels come from the similarity of sentence embeddings.",
+        notice="No language model: labels come from the similarity of sentence embeddings; texts are passages of the "
+        "query's document, responses of exemplars or public answers, and nothing is rephrased.",
     )
 
     def __init__(self, embedder: TextEmbedder) -> None:
         self._embedder = embedder
-        self._label_embeddings: dict[tuple[str, ...], np.ndarray] = {}
+        self._public_embeddings: dict[tuple[str, ...], np.ndarray] = {}
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        """See :meth:`service.engines.Engine.zero_shot`; costs one embedding."""
-        if task.input_field not in query:
-            raise ValueError(f"the query of task {task.name!r} needs the field {task.input_field!r}")
+        """See :meth:`service.engines.Engine.zero_shot`.
+
+        Costs one embedding, and one for every unit of the query's document if the task has one.
+        """
+        for field in (task.input_field, task.document_field):
+            if field is not None and field not in query:
+                raise ValueError(f"the query of task {task.name!r} needs the field {field!r}")
         try:
-            labels = await asyncio.to_thread(self._embed_labels, task)
-            vector = (await asyncio.to_thread(self._embedder.embed, [query[task.input_field]]))[0]
+            return await asyncio.to_thread(self._answer_publicly, task, query)
         except RuntimeError as error:
             raise EngineUnavailableError(f"nearest_exemplar cannot embed the query: {error}") from error
-        q = vector.astype(np.float64)
-        scores = (labels * q).sum(axis=1)
-        return ZeroShot(_softmax(scores), context=_Probe(np.column_stack([q, *labels]), scores))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[np.ndarray | None]:
+    ) -> list[Output | None]:
         """See :meth:`service.engines.Engine.contributions`.
 
-        An exemplar without an embedding, or whose label is not one of the task's, is passed over; a slot left
-        with none abstains.
+        An exemplar without an embedding, without a response, or whose label is not one of the task's, is passed over; a
+        slot left with none abstains.
         """
         index = {label: i for i, label in enumerate(task.labels)}
-        return [_predict_or_abstain(slot, index, task.answer_field, zero_shot.context) for slot in slots]
+        known = zero_shot.context
+
+        def answer(slot: Slot) -> Output | None:
+            if task.kind == "classify":
+                return _predict(slot, index, task.answer_field, known)
+            if task.document_field is None:
+                return nearest_response(slot, task.answer_field, known)
+            return extract(slot, task.document_field, task.answer_field, known)
+
+        return await asyncio.to_thread(lambda: [_answer_or_abstain(answer, slot) for slot in slots])
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :meth:`service.engines.Engine.reconstruct`: the public candidate that covers the keywords best."""
+        return best_covering(zero_shot.texts, keywords, ordered)
 
     def describe(self) -> EngineInfo:
         """See :meth:`service.engines.Engine.describe`."""
@@ -103,13 +123,33 @@ class NearestExemplarEngine:
         except RuntimeError as error:
             raise EngineUnavailableError(f"nearest_exemplar cannot embed: {error}") from error
 
-    def _embed_labels(self, task: TaskSpec) -> np.ndarray:
-        """One unit vector per label, the direction of its sentences' sum; float64 (L, d), kept for the next query."""
+    def _answer_publicly(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        q: np.ndarray = self._embedder.embed([query[task.input_field]])[0].astype(np.float64)
+        if task.kind == "classify":
+            return self._compare_labels(task, q)
+        if task.document_field is None:
+            texts = rank(q, task.public_answers, self._embed_public(task.public_answers), task.candidates)
+            return ZeroShot(texts=texts, context=q)
+        return self._read_document(task, q, query[task.document_field])
+
+    def _compare_labels(self, task: TaskSpec, q: np.ndarray) -> ZeroShot:
         sentences = tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
-        if sentences not in self._label_embeddings:
-            sums = self._embedder.embed(sentences).astype(np.float64).reshape(len(task.labels), 2, -1).sum(axis=1)
-            self._label_embeddings[sentences] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-        return self._label_embeddings[sentences]
+        sums = self._embed_public(sentences).reshape(len(task.labels), 2, -1).sum(axis=1)
+        labels = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        scores = (labels * q).sum(axis=1)
+        return ZeroShot(_softmax(scores), context=_Probe(np.column_stack([q, *labels]), scores))
+
+    def _read_document(self, task: TaskSpec, q: np.ndarray, document: str) -> ZeroShot:
+        units = split(document)
+        embeddings = self._embedder.embed(units)
+        texts = dict.fromkeys([*candidates(q, units, embeddings, task.candidates), *task.public_answers])
+        return ZeroShot(texts=tuple(texts), context=probe(q, units, embeddings))
+
+    def _embed_public(self, texts: tuple[str, ...]) -> np.ndarray:
+        """A task's public texts, float64 (n, d), rows of norm 1; kept for the next query."""
+        if texts not in self._public_embeddings:
+            self._public_embeddings[texts] = self._embedder.embed(texts).astype(np.float64)
+        return self._public_embeddings[texts]
 
 
 def label_sentences(task: TaskSpec, label: str) -> tuple[str, str]:
@@ -117,9 +157,9 @@ def label_sentences(task: TaskSpec, label: str) -> tuple[str, str]:
     return label, task.label_descriptions.get(label, f"This text is about {label}.")
 
 
-def _predict_or_abstain(slot: Slot, index: Mapping[str, int], label_field: str, probe: _Probe) -> np.ndarray | None:
+def _answer_or_abstain(answer: Callable[[Slot], Output | None], slot: Slot) -> Output | None:
     try:
-        return _predict(slot, index, label_field, probe)
+        return answer(slot)
     except Exception:  # whatever it was, it must not touch the other slots
         return None
 

@@ -1,0 +1,177 @@
+"""Answers taken from the query's own document: which of its lines, learnt from the slot in one step.
+
+A document is cut into units: its lines, or its sentences where it has fewer than three lines. With q the query's
+embedding, e_u a unit's, and a slot of exemplars (x_j, d_j, r_j), embedding, document and response:
+
+    public      z_u = <q, e_u>
+    candidates  runs of one to four neighbouring units, by the cosine of their summed embeddings with q
+    slot        W = sum_j n_j * sum_v (y_v - mean y) * phi(v),   n_j = max(<q, x_j>, 0)**POWER
+                s_u = z_u + STEP * <W, phi(u)>
+
+where v runs over the units of d_j, y_v is the share of v's keywords that r_j has too, and phi are sparse features of
+norm 1 (:func:`_features`): the unit's words and its neighbour's, its shape, its place. So a slot says what kind of
+line was the answer of such a question. Units are taken by s_u until they have about as many words as the slot's
+responses, and put out in the order of the document.
+
+That is no reading: what no line says, or what must be put in other words, this cannot answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aggregation.keywords import keywords
+
+if TYPE_CHECKING:
+    from exemplar_store import Slot
+
+MOST_UNITS = 200
+"""Of a document; what follows is not read."""
+LONGEST_RUN = 4
+STEP = 1.0
+POWER = 3
+_PLACES = 4
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class ExtractionProbe:
+    """The public part of a query, computed once and used for every slot.
+
+    Attributes:
+        query: float64 (d,), its embedding.
+        units: the n units of its document.
+        similarity: float64 (n,), z of the module.
+        columns: of every feature that the units have, its number, below F.
+        entries: int64 (2, m), unit and feature of every entry of phi.
+        values: float64 (m,), the entries.
+    """
+
+    query: np.ndarray
+    units: tuple[str, ...]
+    similarity: np.ndarray
+    columns: Mapping[str, int]
+    entries: np.ndarray
+    values: np.ndarray
+
+
+def split(document: str) -> tuple[str, ...]:
+    """The units of a document, at most :data:`MOST_UNITS`: lines, or sentences where there are fewer than three."""
+    lines = [line for line in map(str.strip, document.splitlines()) if line]
+    if len(lines) < 3:
+        lines = [part for line in lines for part in _SENTENCE_END.split(line)]
+    return tuple(lines[:MOST_UNITS])
+
+
+def probe(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray) -> ExtractionProbe:
+    """Prepare a query.
+
+    Args:
+        query: its embedding, of norm 1, shape (d,).
+        units: of its document.
+        embeddings: theirs, of norm 1, shape (n, d).
+    """
+    features = [sorted(names) for names in _features(units)]
+    columns = {name: i for i, name in enumerate(sorted({name for names in features for name in names}))}
+    entries = [(u, columns[name]) for u, names in enumerate(features) for name in names]
+    values = [len(names) ** -0.5 for names in features for _ in names]
+    return ExtractionProbe(
+        query.astype(np.float64),
+        tuple(units),
+        (embeddings.astype(np.float64) * query).sum(axis=1),
+        columns,
+        np.array(entries, np.int64).reshape(-1, 2).T,
+        np.array(values, np.float64),
+    )
+
+
+def candidates(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray, count: int) -> tuple[str, ...]:
+    """Up to ``count`` different runs of neighbouring units, joined by spaces, the most similar to the query first."""
+    sums = np.concatenate([np.zeros((1, embeddings.shape[1])), np.cumsum(embeddings, axis=0, dtype=np.float64)])
+    runs = []
+    for length in range(1, min(LONGEST_RUN, len(units)) + 1):
+        totals = sums[length:] - sums[:-length]
+        cosines = (totals * query).sum(axis=1) / np.maximum(np.linalg.norm(totals, axis=1), 1e-9)
+        runs += [(-cosine, start, length) for start, cosine in enumerate(cosines)]
+    texts = dict.fromkeys(" ".join(units[start : start + length]) for _, start, length in sorted(runs))
+    return tuple(texts)[:count]
+
+
+def extract(slot: Slot, document_field: str, answer_field: str, probe: ExtractionProbe) -> str | None:
+    """One slot's answer, or None for a slot with nothing to learn from; reads nothing but its arguments.
+
+    Exemplars without a usable embedding, document or response are passed over, and so are those that the query is at
+    no acute angle with.
+    """
+    weights = np.zeros(len(probe.columns))
+    nearness_sum = length_sum = 0.0
+    for exemplar in slot:
+        document, response = exemplar.fields.get(document_field), exemplar.fields.get(answer_field)
+        x = exemplar.embedding
+        if not document or not response or x is None or x.shape != probe.query.shape:
+            continue
+        nearness = max(float((x.astype(np.float64) * probe.query).sum()), 0.0) ** POWER
+        if not nearness or not response.split():
+            continue
+        _learn(weights, nearness, split(document), response, probe.columns)
+        nearness_sum += nearness
+        length_sum += nearness * len(response.split())
+    if not nearness_sum or not probe.units:
+        return None
+    learnt = np.bincount(probe.entries[0], weights=probe.values * weights[probe.entries[1]], minlength=len(probe.units))
+    scores = probe.similarity + STEP * learnt
+    return _choose(probe.units, scores, length_sum / nearness_sum) if np.isfinite(scores).all() else None
+
+
+def _learn(
+    weights: np.ndarray, nearness: float, units: Sequence[str], response: str, columns: Mapping[str, int]
+) -> None:
+    """Add one exemplar's part of W to ``weights``, float64 (F,), as far as the query has its features."""
+    wanted = keywords(response)
+    shares = []
+    for unit in units:
+        words = keywords(unit)
+        shares.append(len(words & wanted) / len(words) if words else 0.0)
+    mean = sum(shares) / max(len(shares), 1)
+    for share, names in zip(shares, _features(units), strict=True):
+        amount = nearness * (share - mean) * len(names) ** -0.5
+        for name in names & columns.keys():  # in any order: each adds to a number of its own
+            weights[columns[name]] += amount
+
+
+def _choose(units: Sequence[str], scores: np.ndarray, length: float) -> str:
+    """The best units that have, together, about ``length`` words; in the order of the document."""
+    order = np.argsort(-scores, kind="stable")
+    lengths = np.cumsum([len(units[u].split()) for u in order])
+    count = int(np.argmin(np.abs(lengths - length))) + 1
+    return " ".join(units[u] for u in sorted(order[:count]))
+
+
+def _features(units: Sequence[str]) -> list[set[str]]:
+    """What is said of each unit: its words, its upper neighbour's, its shape in two grains, its place, its length."""
+    described = []
+    above: frozenset[str] | tuple[str, ...] = ("^",)
+    last = max(len(units) - 1, 1)
+    for u, unit in enumerate(units):
+        words = keywords(unit)
+        shape = _DIGITS.sub("9", _LETTERS.sub("a", unit))
+        names = {f"word {word}" for word in words}
+        names.update(f"above {word}" for word in above)
+        names.add(f"shape {shape[:40]}")
+        names.update(f"part {shape[i : i + 2]}" for i in range(min(len(shape), 40) - 1))
+        place = u / last * _PLACES
+        names.update((f"place {int(place)}", f"place {int(place + 0.5)}.5"))
+        names.update(f"line {u}" for _ in range(1) if u < 4)
+        names.update(f"line -{len(units) - u}" for _ in range(1) if u >= len(units) - 3)
+        names.add(f"length {min(len(unit.split()), 12).bit_length()}")
+        described.append(names)
+        above = words
+    return described
