@@ -79,15 +79,15 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
 
-def make_records(folder: Path, url: str | None = None, epsilon: float = 8) -> Records:
-    """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars."""
+def make_records(folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12) -> Records:
+    """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
     records = open_records(
         Settings(database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_grain_ms=0)
     )
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
-    exemplars = [{"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % 5 else "blue"} for i in range(60)]
+    exemplars = [{"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % (60 // blue) else "blue"} for i in range(60)]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
     return records
 
@@ -127,8 +127,8 @@ tasks:
     kind: generate
     response_field: label
     prompt: {{exemplar: "{{text}}: {{label}}", query: "{{text}}:"}}
-    shots: 6
-    ensemble: 10
+    shots: 3
+    ensemble: 20
     answers: {answers}
     candidates: 4
     public_answers: [a red kite, a blue boat]

@@ -39,8 +39,8 @@ def bag_of_letters(texts) -> np.ndarray:
 def make_services(
     folder: Path, mechanism: str, *, epsilon: float = 40, embed: Embed = bag_of_letters, answers: int = 3
 ) -> Services:
-    """48 of the 60 exemplars say red; at an ε of 40 there is next to no noise."""
-    records = make_records(folder, epsilon=epsilon)
+    """All but 2 of the 60 exemplars say red; at an ε of 40 the slots' consensus is 10σ and more away from the noise."""
+    records = make_records(folder, epsilon=epsilon, blue=2)
     plan = load_plan(TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon))
     sign(records, calibrate_plan(plan, 60), "test")
     return open_services(records, RepeatingEngine(), embed)
