@@ -30,7 +30,7 @@ from accounting.profiles import (
 # The result's epsilon lies between this share of the target and the target.
 _CLOSE_ENOUGH = 0.998
 _AIM = 0.9992
-_LARGEST_BUDGET, _SMALLEST_BUDGET = 1e8, 1e-7
+_LARGEST_BUDGET, _SMALLEST_BUDGET = 1e40, 1e-7
 
 
 class CalibrationError(ValueError):

@@ -11,6 +11,7 @@ from accounting.bounds import UnsupportedEventsError
 from accounting.calibration import (
     BoundedRangeFamily,
     CalibrationError,
+    Family,
     GaussianFamily,
     Grant,
     ProposeTestReleaseFamily,
@@ -163,3 +164,9 @@ class TestTargetsThatCannotBeMet:
     def test_an_unknown_accountant(self):
         with pytest.raises(ValueError, match="choose one of"):
             calibrate(FOUR_TASKS, 1.0, 1e-5, "moments")
+
+
+@pytest.mark.parametrize("family", [GaussianFamily(), BoundedRangeFamily(), ProposeTestReleaseFamily(1e-6)])
+def test_the_largest_budget_a_plan_may_have_is_met(family: Family) -> None:
+    (event,) = calibrate([Grant(family, Sampling("units", 1.0), 3)], 100.0, 1e-4)
+    assert 99.5 < get_accountant("pld").bounds([event], 1e-4).upper <= 100
