@@ -226,7 +226,7 @@ def _describe(problem: Mapping[str, Any]) -> str:
 
 
 def _path(location: Sequence[str | int]) -> list[str]:
-    """A problem's keys as the plan has them, without the tags pydantic puts in for tasks' kinds and mechanisms' types."""
+    """A problem's keys as the plan has them, without the tags pydantic puts in for kinds and types."""
     tags = {2} if location[:1] == ("tasks",) else set()
     if location[3:4] == ("mechanism",) and location[4:5] and location[4] in _TEXT_MECHANISMS:
         tags.add(4)
