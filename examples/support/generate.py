@@ -16,7 +16,8 @@ import random
 import sys
 from pathlib import Path
 
-from questions import QUESTIONS
+from questions import QUESTION_MATTERS, QUESTIONS
+from replies import CORE_MATTERS, GREETINGS, MATTERS, RULES, SIGN_OFFS
 from wording import CLOSERS, CONTEXTS, CORES, DETAILS, OPENERS, VALUES
 
 SEED = 20_000_507
@@ -41,9 +42,14 @@ def customers(rng: random.Random) -> list[str]:
     return tickets
 
 
+def draw_values(rng: random.Random) -> dict[str, str]:
+    """A value for each ``{placeholder}``."""
+    return {name: rng.choice(values) for name, values in VALUES.items()}
+
+
 def fill(template: str, rng: random.Random) -> str:
     """Replace each ``{placeholder}`` by one of its values."""
-    return template.format_map({name: rng.choice(values) for name, values in VALUES.items()})
+    return template.format_map(draw_values(rng))
 
 
 def misspell(text: str, rng: random.Random) -> str:
@@ -72,9 +78,23 @@ def tone(text: str, rng: random.Random) -> str:
     return text
 
 
-def ticket(customer: str, queue: str, rng: random.Random) -> dict[str, str]:
-    """One ticket: the matter, perhaps with a detail, a greeting, some context and a closing."""
-    parts = [fill(rng.choice(CORES[queue]), rng)]
+def reply(queue: str, matter: str, values: dict[str, str], rng: random.Random) -> str:
+    """What the staff answer: the matter and the team's house rule, in either order, perhaps a greeting and a name."""
+    parts = [rng.choice(MATTERS[matter].wordings).format_map(values), rng.choice(RULES[queue].wordings)]
+    if rng.random() < 0.3:
+        parts.reverse()
+    if rng.random() < 0.6:
+        parts.insert(0, rng.choice(GREETINGS))
+    if rng.random() < 0.6:
+        parts.append(rng.choice(SIGN_OFFS))
+    return " ".join(parts)
+
+
+def ticket(customer: str, queue: str, rng: random.Random, staff: random.Random) -> dict[str, str]:
+    """One ticket: the matter, perhaps with a detail, a greeting, some context and a closing; and its reply."""
+    core = rng.choice(CORES[queue])
+    values = draw_values(rng)
+    parts = [core.format_map(values)]
     if rng.random() < 0.8:
         parts.append(fill(rng.choice(DETAILS[queue]), rng))
     if rng.random() < 0.35:
@@ -86,28 +106,40 @@ def ticket(customer: str, queue: str, rng: random.Random) -> dict[str, str]:
     text = " ".join(parts)
     if rng.random() < 0.3:
         text = misspell(text, rng)
-    return {"unit_id": customer, "text": tone(text, rng), "queue": queue, "desk": DESK[queue]}
+    matter = dict(zip(CORES[queue], CORE_MATTERS[queue].split(), strict=True))[core]
+    answered = reply(queue, matter, values, staff)
+    return {"unit_id": customer, "text": tone(text, rng), "queue": queue, "desk": DESK[queue], "reply": answered}
 
 
 def tickets() -> list[dict[str, str]]:
     """All tickets; no two share their text."""
-    rng = random.Random(SEED)
+    rng, staff = random.Random(SEED), random.Random(SEED + 1)
     queues = list(CORES)
     seen: set[str] = set()
     rows = []
     for customer in customers(rng):
         queue = rng.choice(queues)
-        row = ticket(customer, queue, rng)
+        row = ticket(customer, queue, rng, staff)
         while row["text"] in seen:
-            row = ticket(customer, queue, rng)
+            row = ticket(customer, queue, rng, staff)
         seen.add(row["text"])
         rows.append(row)
     return rows
 
 
 def questions() -> list[dict[str, str]]:
-    """The held-out questions with the answers Brookfern's staff would give."""
-    return [{"text": text, "queue": queue, "desk": DESK[queue]} for queue, texts in QUESTIONS.items() for text in texts]
+    """The held-out questions with the queue Brookfern's staff would choose and the key words of their reply."""
+    return [
+        {
+            "text": text,
+            "queue": queue,
+            "desk": DESK[queue],
+            "keywords": " ".join(MATTERS[matter].keywords),
+            "house_rule": " ".join(RULES[queue].keywords),
+        }
+        for queue, texts in QUESTIONS.items()
+        for text, matter in zip(texts, QUESTION_MATTERS[queue].split(), strict=True)
+    ]
 
 
 def write(folder: Path) -> None:

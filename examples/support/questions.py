@@ -92,3 +92,17 @@ QUESTIONS: dict[str, list[str]] = {
         "Downgrade me to the smallest package you have.",
     ],
 }
+
+# What each question is about, in the order above: the names are those of ``replies.py``.
+QUESTION_MATTERS: dict[str, str] = {
+    "Ledger": "refund invoice settings refund settings refund settings settings refund invoice settings invoice "
+    "invoice refund invoice settings",
+    "Wheels": "transit damage damage damage redirect transit transit damage transit transit redirect redirect damage "
+    "transit redirect damage",
+    "Keys": "access access intruder profile profile access access profile profile profile intruder profile access "
+    "intruder access access",
+    "Greenhouse": "device device plants device device device hazard hazard device device plants device plants plants "
+    "hazard plants",
+    "Farewell": "cancel pause cancel smaller cancel cancel smaller cancel pause cancel cancel smaller cancel cancel "
+    "pause smaller",
+}
