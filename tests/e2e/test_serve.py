@@ -20,7 +20,9 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from accounting.plan import load_plan
 from accounting.replay import violations
+from service.aggregating import public_domain
 from service.database import open_database
 
 SUPPORT = Path(__file__).parents[2] / "examples" / "support"
@@ -60,14 +62,23 @@ def running(tmp_path_factory: pytest.TempPathFactory):
         "DPICL_DATABASE_URL": database_url,
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
     }
-    fields = [option for name in ("text", "queue", "desk") for option in ("--field", name)]
+    fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
     _dpicl(environment, "kb", "create", "support", "--epsilon", "8", "--delta", "2e-4", "--public-size", "900", *fields)
     tickets = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
     few = folder / "few.jsonl"
-    canary = json.dumps({"unit_id": CANARY, "text": f"my name is {CANARY}", "queue": "Ledger", "desk": "Office"})
+    canary = json.dumps(
+        {
+            "unit_id": CANARY,
+            "text": f"my name is {CANARY}",
+            "queue": "Ledger",
+            "desk": "Office",
+            "reply": f"{CANARY} it is",
+        }
+    )
     few.write_text("\n".join([*tickets, canary]))
     _dpicl(environment, "kb", "ingest", "support", str(few))
-    _dpicl(environment, "plan", "sign", str(SUPPORT / "plan.yaml"), "--yes", "--json")
+    for plan in ("plan.yaml", "replies.yaml"):
+        _dpicl(environment, "plan", "sign", str(SUPPORT / plan), "--yes", "--json")
     key = _dpicl(environment, "keys", "create", "e2e").strip()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -110,6 +121,32 @@ def test_answers_repeat_and_run_out(running: Running) -> None:
     assert refused.status_code == 402
     assert refused.headers["x-should-retry"] == "false"
     assert refused.json()["type"].endswith("answers-exhausted")
+
+
+def test_free_text_is_answered_by_every_mechanism(running: Running) -> None:
+    help_pages = load_plan((SUPPORT / "replies.yaml").read_text()).tasks["page"].public_answers
+    question = "The parcel arrived with a broken pot in it."
+    page = running.ask(question, "support.page").json()
+    assert page["text"] in help_pages
+    assert not {"label", "keywords", "fallback"} & set(page)
+
+    topics = running.ask(question, "support.topics").json()
+    assert len(set(topics["keywords"])) == 3
+    assert set(topics["keywords"]) <= set(public_domain({"text": question}, help_pages))
+    assert topics["text"] in help_pages or topics["text"].split() == topics["keywords"]
+
+    rules = running.ask(question, "support.rules").json()
+    assert rules["fallback"] == (rules["keywords"] == [])
+    assert rules["keywords"] == sorted(rules["keywords"])
+    for answer in (page, topics, rules):
+        assert answer["cost"] == {"charged": 1, "answers_left": 3}
+        assert answer["engine"]["is_llm"] is False
+        assert answer["method"]
+
+    said = running.dpicl("ask", "support.topics", question, "--url", running.url, "--key", running.key)
+    assert topics["text"] in " ".join(said.split())
+    assert f"keywords: {', '.join(topics['keywords'])}" in said
+    assert "free, answered before" in said
 
 
 def test_concurrent_twins_over_http_share_one_charge(running: Running) -> None:
@@ -178,7 +215,8 @@ def test_the_command_line_asks_and_resumes_a_batch(running: Running, tmp_path: P
 
 
 def test_nothing_private_is_logged(running: Running) -> None:
-    assert running.ask(f"{CANARY} asks about a lamp").status_code == 200
+    for task in ("queue", "page", "topics", "rules"):
+        assert running.ask(f"{CANARY} asks about a lamp", f"support.{task}").status_code == 200
     running.ask("")
     text = running.log.read_text()
     session = Path("/tmp/ray/session_latest/logs")  # noqa: S108  (where Ray keeps its logs)
