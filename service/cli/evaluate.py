@@ -1,18 +1,24 @@
-"""``dpicl eval``: what accuracy a budget buys, measured on labelled data."""
+"""``dpicl eval``: what a budget buys, measured on data whose right answers are known."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
+from pydantic import TypeAdapter, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from accounting.plan import load_plan
-from service import evaluation
+from accounting.tasks import ClassifyTask
 from service.cli.output import Json, print_json, print_table
+from service.evaluation import dataset as data
+from service.evaluation import labels, texts
+from service.evaluation.tables import Grid, write_csv
 
 
 def evaluate(
@@ -22,19 +28,32 @@ def evaluate(
     ],
     task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
     epsilon: Annotated[list[float] | None, typer.Option(help="Repeat it. [default: 1, 3, 8]")] = None,
-    answers: Annotated[list[int] | None, typer.Option(help="Repeat it. [default: 1000, 10000]")] = None,
+    answers: Annotated[
+        list[int] | None, typer.Option(help="Repeat it. [default: 1000, 10000; for free text, the plan's]")
+    ] = None,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's own, "
+            "and one of each other type]"
+        ),
+    ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws per query.")] = 20,
-    prior: Annotated[float, typer.Option(min=0, help="Weight of the public prior, in σ of the noise.")] = 1.0,
+    prior: Annotated[float, typer.Option(min=0, help="For labels: weight of the prior, in σ of the noise.")] = 1.0,
     queries: Annotated[int | None, typer.Option(min=2, help="Only the first so many test rows.")] = None,
     unit_id: Annotated[str, typer.Option(help="The column with the privacy unit's id.")] = "id",
+    embedded_field: Annotated[
+        str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the query's first]")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it here.")] = None,
     json: Json = False,
 ) -> None:
-    """Measure, offline, the accuracy of zero-shot, of the aggregate without noise, and at each ε.
+    """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
 
-    The training rows fill a knowledge base of their own; every test row draws its own slots, as in the service. The
-    noise is then drawn many times. Accuracies on your data are not private: use data you may look at.
+    Labels by accuracy, free text by ROUGE, BLEU and Levenshtein similarity. The training rows fill a knowledge base of
+    their own; every test row draws its own slots, as in the service. The noise is then drawn many times. What is
+    measured on your data is not private: use data you may look at.
     """
     from service.embedding import Embedder
     from service.engines.nearest_exemplar import NearestExemplarEngine
@@ -43,8 +62,18 @@ def evaluate(
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
-    grid = evaluation.Grid(epsilon or [1.0, 3.0, 8.0], answers or [1000, 10_000], draws, prior)
+    chosen = plan.tasks[name]
+    field = data.embedded_field(plan, name, embedded_field)
+    if isinstance(chosen, ClassifyTask):
+        labels.require_labels(dataset, chosen, queries)
+        default = [1000, 10_000]
+    else:
+        compared = _mechanisms(mechanism, chosen.mechanism)
+        default = [chosen.answers]
+    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or default, draws, prior)
+    settings = len(grid.epsilons) * len(grid.answers)
     embedder = Embedder()
+    engine = NearestExemplarEngine(embedder)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, disable=json) as bar:
         bars: dict[str, int] = {}
@@ -54,28 +83,59 @@ def evaluate(
                 bars[stage] = bar.add_task(stage, total=total)
             bar.update(bars[stage], completed=done)  # type: ignore[arg-type]
 
-        votes = asyncio.run(
-            evaluation.collect_votes(
+        asked = asyncio.run(
+            data.ask(
                 dataset,
                 plan,
                 name,
-                NearestExemplarEngine(embedder),
+                engine,
                 embedder.embed,
+                field=field,
                 unit_id=unit_id,
                 limit=queries,
                 progress=progress,
             )
         )
-        size = evaluation.training_size(dataset)
-        total = 4 + 4 * len(grid.epsilons) * len(grid.answers)
-        results = evaluation.evaluate(votes, plan, name, size, grid, lambda done: progress("results", done, total))
+        size = data.training_size(dataset)
+        results: Sequence[labels.Result] | Sequence[texts.Result]
+        if isinstance(chosen, ClassifyTask):
+            votes = labels.tally(asked, chosen.labels)
+            total = 4 + 4 * settings
+            results = found = labels.evaluate(
+                votes, plan, name, chosen, size, grid, lambda done: progress("results", done, total)
+            )
+        else:
+            total = 2 + len(compared) * (1 + settings)
+            kept = texts.Texts(asked, data.specification(plan, name, field), engine, embedder.embed)
+            results = read = asyncio.run(
+                texts.evaluate(
+                    kept, plan, name, chosen, size, compared, grid, lambda done: progress("results", done, total)
+                )
+            )
+    title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
-        evaluation.write_csv(results, csv)
+        write_csv(results, csv)
     if png:
-        evaluation.plot(results, f"{plan.knowledge_base}.{name}, {len(votes.truth)} test queries").savefig(png, dpi=150)
+        figure = labels.plot(found, title) if isinstance(chosen, ClassifyTask) else texts.plot(read, title)
+        figure.savefig(png, dpi=150)
     if json:
         print_json([asdict(result) for result in results])
-        return
+    elif isinstance(chosen, ClassifyTask):
+        _print_labels(found, title)
+    else:
+        _print_texts(read, title)
+
+
+def _mechanisms(written: list[str] | None, own: texts.Mechanism) -> list[texts.Mechanism]:
+    if not written:
+        return [own, *(other for other in texts.COMPARED if other.type != own.type)]
+    try:
+        return [TypeAdapter(texts.AnyMechanism).validate_python(yaml.safe_load(one)) for one in written]
+    except (yaml.YAMLError, ValidationError) as error:
+        raise ValueError(f"--mechanism: {error}") from None
+
+
+def _print_labels(results: Sequence[labels.Result], title: str) -> None:
     rows = [
         (
             result.method,
@@ -88,5 +148,27 @@ def evaluate(
         )
         for result in results
     ]
-    columns_ = ["method", "ε", "answers", "vote", "prior", "σ (votes)", "accuracy, % ± s.e."]
-    print_table(f"{plan.knowledge_base}.{name} on {len(votes.truth)} test queries", columns_, rows)
+    print_table(title, ["method", "ε", "answers", "vote", "prior", "σ (votes)", "accuracy, % ± s.e."], rows)
+
+
+def _print_texts(results: Sequence[texts.Result], title: str) -> None:
+    """The important columns, so that a terminal holds them; files and JSON have them all."""
+    several = len({result.answers for result in results if result.answers}) > 1
+    rows = [
+        (
+            result.mechanism or result.method,
+            f"{result.epsilon:g}" if result.epsilon else ("no noise" if result.mechanism else ""),
+            *([result.answers or ""] if several else []),
+            f"{result.rouge1:.1f} ± {result.rouge1_error:.1f}",
+            f"{result.rouge2:.1f}",
+            f"{result.rougeL:.1f}",
+            f"{result.bleu:.1f}",
+            f"{result.levenshtein:.1f}",
+            "" if result.fallbacks is None else f"{result.fallbacks:.0f}",
+        )
+        for result in results
+    ]
+    columns = ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-2", "-L", "BLEU", "Lev.", "fallback"]
+    print_table(f"{title}, in %", columns, rows)
+    for mechanism, refused in {result.mechanism: result.refused for result in results if result.refused}.items():
+        typer.echo(f"{mechanism or 'zero-shot'}: {refused} queries left out, which the service would refuse.")

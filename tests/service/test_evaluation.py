@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from accounting.plan import load_plan
-from service.evaluation import Grid, Votes, evaluate
+from service.evaluation.labels import Votes, evaluate
+from service.evaluation.tables import Grid
 from tests.service.conftest import PLAN
 from tests.service.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
@@ -74,9 +75,9 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
         hard=sure,
         soft=sure[:, ::-1],
     )
-    rows = evaluate(
-        votes, load_plan(PLAN), "colour", 60, Grid([8.0], [5], draws=5, prior_in_sigmas=0.0), lambda _: None
-    )
+    plan = load_plan(PLAN)
+    grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
+    rows = evaluate(votes, plan, "colour", plan.tasks["colour"], 60, grid)
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in rows}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
     assert found["zero-shot", ""] == (75, pytest.approx(error))

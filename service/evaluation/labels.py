@@ -1,34 +1,22 @@
-"""Offline evaluation: what a plan's accuracy would be on labelled data, for several budgets.
-
-The real parts do the work: exemplars are ingested into a store of their own, every query draws its slots as in the
-service, and the engine answers once per slot. Only then is noise drawn, many times over the same votes, so one pass
-over the data serves every ε. The data must be public (or yours to look at): accuracies computed here are not private.
-"""
+"""Labels: the share of right answers, before noise and after."""
 
 from __future__ import annotations
 
-import csv
-import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from accounting.plan import Budget, ClassifyTask, Plan, calibrate_plan
+from accounting.plan import Budget, Plan, calibrate_plan
+from accounting.profiles import Gaussian
+from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
-from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines
-from service.answering import check_query, task_spec
-from service.database import migrate, open_database
-from service.engines import Engine
-from service.services import Embed
-
-Progress = Callable[[int], None]
+from service.evaluation import dataset as data
+from service.evaluation.tables import Grid
 
 
 @dataclass(frozen=True)
@@ -67,106 +55,48 @@ class Result:
     standard_error: float
 
 
-@dataclass(frozen=True)
-class Grid:
-    """What to evaluate: every combination, with and without the public prior.
-
-    Attributes:
-        epsilons: plan budgets.
-        answers: numbers of answers a plan's budget is spread over.
-        draws: noise draws per query.
-        prior_in_sigmas: weight of the public prior, in standard deviations of the noise.
-    """
-
-    epsilons: Sequence[float]
-    answers: Sequence[int]
-    draws: int = 20
-    prior_in_sigmas: float = 1.0
-
-
-async def collect_votes(
-    dataset: Path,
-    plan: Plan,
-    task_name: str,
-    engine: Engine,
-    embed: Embed,
-    *,
-    unit_id: str = "id",
-    limit: int | None = None,
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
-) -> Votes:
-    """Ingest ``train.jsonl`` into a store of its own and ask the engine every question of ``test.jsonl``.
-
-    Args:
-        dataset: folder with ``train.jsonl`` and ``test.jsonl``, whose objects have the fields of the task's prompt.
-        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
-        task_name: one of the plan's tasks.
-        engine: answers.
-        embed: for ingest.
-        unit_id: the column that names the privacy unit.
-        limit: only the first so many test rows.
-        progress: called with a stage, what is done and the total.
+def require_labels(dataset: Path, task: ClassifyTask, limit: int | None = None) -> None:
+    """Check the answers of ``test.jsonl``, before much time is spent on it.
 
     Raises:
-        ValueError: files or fields are missing, or a label is not among the task's.
+        ValueError: the file cannot be read, or an answer is not among the task's labels.
     """
-    task = plan.tasks[task_name]
-    test = list(_read(dataset / "test.jsonl"))[:limit]
-    for row in test:
+    for row in data.questions(dataset, limit):
         if row.get(task.label_field) not in task.labels:
             raise ValueError(
                 f"{dataset}/test.jsonl: label {row.get(task.label_field)!r} is not among the task's labels"
             )
-    size = training_size(dataset)
-    with tempfile.TemporaryDirectory() as folder:
-        database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
-        migrate(database)
-        store = ExemplarStore(database, Cipher(os.urandom(32)))
-        names = list(task.exemplar_fields)
-        with database.begin() as connection:
-            store.create(connection, "evaluation", public_size=size, fields=names, embedded_field=task.query_fields[0])
-        with (dataset / "train.jsonl").open("rb") as stream:
-            rows = read_json_lines(stream, Layout(names, unit_id))
-            store.ingest("evaluation", rows, embed, lambda done: progress("exemplars", done, size))
-        spec = task_spec(f"{plan.knowledge_base}.{task_name}", task, task.query_fields[0])
-        collected = []
-        for number, row in enumerate(test, 1):
-            query = check_query(task, {name: row[name] for name in task.query_fields})
-            zero_shot = await engine.zero_shot(spec, query)
-            slots = store.sample_slots(
-                "evaluation",
-                probability=task.shots * task.ensemble / size,
-                ensemble=task.ensemble,
-                max_exemplars=task.slot_cap,
-            )
-            outputs = await engine.contributions(spec, query, slots, zero_shot)
-            collected.append((task.labels.index(row[task.label_field]), zero_shot.probabilities, outputs))
-            progress("queries", number, len(test))
-        database.dispose()
-    return _tally(collected, len(task.labels))
 
 
-def _tally(collected: Iterable[tuple[int, np.ndarray, list[np.ndarray | None]]], labels: int) -> Votes:
+def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
+    """Count the votes for each label, every query by itself."""
     truth, zero_shot, single, hard, soft = [], [], [], [], []
-    for right, probabilities, outputs in collected:
+    for one in asked:
+        right = labels.index(one.answer)
+        votes = [output if isinstance(output, np.ndarray) else None for output in one.outputs]
+        answered = [int(np.argmax(vote)) == right for vote in votes if vote is not None]
         truth.append(right)
-        zero_shot.append(probabilities)
-        answered = [int(np.argmax(output)) == right for output in outputs if output is not None]
+        zero_shot.append(one.zero_shot.probabilities)
         single.append(float(np.mean(answered)) if answered else 0.0)
-        hard.append(from_fixed_point(sum_votes(outputs, labels, "hard")))
-        soft.append(from_fixed_point(sum_votes(outputs, labels, "soft")))
+        hard.append(from_fixed_point(sum_votes(votes, len(labels), "hard")))
+        soft.append(from_fixed_point(sum_votes(votes, len(labels), "soft")))
     return Votes(np.array(truth), np.array(zero_shot), np.array(single), np.array(hard), np.array(soft))
 
 
 def evaluate(
-    votes: Votes, plan: Plan, task_name: str, public_size: int, grid: Grid, progress: Progress
+    votes: Votes,
+    plan: Plan,
+    task_name: str,
+    task: ClassifyTask,
+    public_size: int,
+    grid: Grid,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[Result]:
     """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
 
     Raises:
         accounting.plan.PlanError: a budget that cannot be kept.
     """
-    task = plan.tasks[task_name]
     results = [
         _result("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
         _result(f"one slot of {task.shots}", votes.single, vote="hard"),
@@ -191,7 +121,9 @@ def _noise_multiplier(
         accountant=plan.accountant,
         tasks={name: task.model_copy(update={"answers": answers})},
     )
-    return calibrate_plan(one, public_size).noise[name].noise_multiplier
+    mechanism = calibrate_plan(one, public_size).noise[name].mechanism
+    assert isinstance(mechanism, Gaussian)  # noqa: S101  (the only noise that votes are released with)
+    return mechanism.noise_multiplier
 
 
 def _private(
@@ -226,16 +158,6 @@ def _result(
     return Result(method, epsilon, answers, vote, prior, sigma, 100 * float(right.mean()), 100 * float(error))
 
 
-def write_csv(results: Sequence[Result], file: Path) -> None:
-    """Write the table, a row per result, to two decimal places."""
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Result)])
-        writer.writeheader()
-        for result in results:
-            row = asdict(result)
-            writer.writerow({name: round(v, 2) if isinstance(v, float) else v for name, v in row.items()})
-
-
 def plot(results: Sequence[Result], title: str) -> Any:
     """A figure with accuracy against ε, a line per vote, prior and number of answers."""
     from matplotlib.figure import Figure
@@ -267,20 +189,3 @@ def plot(results: Sequence[Result], title: str) -> Any:
     axes.minorticks_off()
     axes.legend(fontsize="x-small", ncols=2)
     return figure
-
-
-def training_size(dataset: Path) -> int:
-    """Rows of ``train.jsonl``."""
-    return sum(1 for _ in _read(dataset / "train.jsonl"))
-
-
-def _read(file: Path) -> Iterator[dict[str, Any]]:
-    if not file.is_file():
-        raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
-    with file.open() as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    raise ValueError(f"{file}, line {number}: not JSON") from None

@@ -1,0 +1,65 @@
+"""Bring data sets into the shape ``dpicl eval`` reads: a folder with ``train.jsonl`` and ``test.jsonl``.
+
+    python benchmarks/evaluation/prepare.py samsum FOLDER OUT
+    python benchmarks/evaluation/prepare.py sroie FOLDER OUT
+
+SAMSum is in shape, but for one training row without a dialogue, which is left out. Of SROIE, ``documents.jsonl``
+(``doc_id``, ``lines``) and ``qa.jsonl`` (``id``, ``doc_id``, ``question``, ``answer``) are joined, and the last 100
+documents are for testing. Of documents that read alike the first is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+TEST_DOCUMENTS = 100
+
+
+def samsum(source: Path, out: Path) -> None:
+    for name in ("train", "test"):
+        rows = [row for row in _read(source / f"{name}.jsonl") if row["dialogue"].strip() and row["summary"].strip()]
+        _write(out / f"{name}.jsonl", rows)
+
+
+def sroie(source: Path, out: Path) -> None:
+    documents = {row["doc_id"]: "\n".join(row["lines"]) for row in _read(source / "documents.jsonl")}
+    first: dict[str, str] = {}
+    for doc_id, text in documents.items():
+        first.setdefault(text, doc_id)
+    testing = set(list(first.values())[-TEST_DOCUMENTS:])
+    split: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    for row in _read(source / "qa.jsonl"):
+        document = documents[row["doc_id"]]
+        unit = first[document]
+        if unit == row["doc_id"]:
+            kept = {"id": row["id"], "doc_id": unit, "document": document}
+            kept |= {"question": row["question"], "answer": row["answer"]}
+            split["test" if unit in testing else "train"].append(kept)
+    for name, rows in split.items():
+        _write(out / f"{name}.jsonl", rows)
+
+
+def _read(file: Path) -> list[dict]:
+    with file.open(encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def _write(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Bring a data set into the shape that dpicl eval reads.")
+    parser.add_argument("name", choices=["samsum", "sroie"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    arguments = parser.parse_args()
+    {"samsum": samsum, "sroie": sroie}[arguments.name](arguments.folder, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Tables, plots and ablations of free text, as in DP-ICL's tables 3 and 4 and figures 5 and 10 to 13.
+
+Run ``python -m benchmarks.text_evaluation samsum FOLDER OUT`` (or ``sroie``) from the repository, FOLDER made by
+``benchmarks/evaluation/prepare.py``. Every test row is asked once; all tables come from these answers. ``--cache FILE``
+keeps them (a pickle: open your own only), so that a second run asks nothing again.
+
+Written to OUT: ``NAME.csv`` and ``NAME.png``, as ``dpicl eval`` writes them; and at ε = 3, for the size of the
+ensemble, the number of answers and that of candidates, ``NAME-ablations.csv`` and ``NAME-ablations.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from accounting.plan import Plan, load_plan
+from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
+from service.embedding import Embedder
+from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.evaluation import dataset as data
+from service.evaluation.tables import Grid, write_csv
+from service.evaluation.texts import Mechanism, Result, Texts, describe, evaluate, measure, noise_of, plot
+
+EPSILONS, DRAWS, ABLATION_DRAWS, ABLATION_EPSILON = (1.0, 3.0, 8.0), 20, 10, 3.0
+ENSEMBLES = (10, 20, 30, 50, 70, 100)
+ANSWERS = (1, 10, 100, 1_000, 10_000, 100_000)
+CANDIDATES = (1, 2, 5, 10, 20, 50, 100)
+
+
+def mean(radius: float = 1.0, centred: bool = False) -> EmbeddingMeanMechanism:
+    return EmbeddingMeanMechanism(type="embedding_mean", radius=radius, centred=centred)
+
+
+def ranked(k: int) -> KeywordJointEmMechanism:
+    return KeywordJointEmMechanism(type="keyword_joint_em", k=k)
+
+
+def tested(k_min: int, k_max: int) -> KeywordPtrMechanism:
+    return KeywordPtrMechanism(type="keyword_ptr", k_min=k_min, k_max=k_max)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set: the field exemplars are compared by, the unit's column, and what to compare."""
+
+    field: str
+    unit_id: str
+    keywords: tuple[Mechanism, ...]
+    ablated: Mechanism
+
+
+MEANS = (mean(), mean(1.0, True), mean(0.75, True), mean(0.5, True), mean(0.25, True))
+ABLATED = (mean(), mean(0.5, True), tested(1, 10))
+SETTINGS = {
+    "samsum": Setting("dialogue", "id", (ranked(5), ranked(10), tested(1, 10), tested(15, 30)), ranked(10)),
+    "sroie": Setting("question", "doc_id", (ranked(1), ranked(3), tested(1, 10), tested(15, 30)), ranked(3)),
+}
+
+
+@dataclass(frozen=True)
+class Ablation(Result):
+    """A result, and what was varied."""
+
+    varied: str
+    value: int
+
+
+class Memory:
+    """An embedder that remembers, so that its vectors can be kept with the answers."""
+
+    def __init__(self, vectors: dict[str, np.ndarray]):
+        self.vectors = vectors
+        self._embedder: Embedder | None = None
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        new = [text for text in dict.fromkeys(texts) if text not in self.vectors]
+        if new:
+            self._embedder = self._embedder or Embedder()
+            self.vectors.update(zip(new, self._embedder.embed(new), strict=True))
+        return np.stack([self.vectors[text] for text in texts])
+
+
+async def ablate(
+    texts: Texts, plan: Plan, name: str, task: GenerateTask, size: int, mechanisms: Sequence[Mechanism]
+) -> list[Ablation]:
+    """Vary one thing at a time, with noise and without."""
+    rows = []
+
+    async def add(kept: Texts, varied: str, value: int, mechanism: Mechanism, **changes: int) -> None:
+        changed = task.model_copy(update={"mechanism": mechanism, **changes})
+        noise = noise_of(plan, name, changed, size, ABLATION_EPSILON)
+        for draws, method in ((0, "aggregate, no noise"), (ABLATION_DRAWS, "private")):
+            answers = await kept.aggregate(changed, noise, draws)
+            known = (mechanism, ABLATION_EPSILON, changed.answers, noise) if draws else (mechanism,)
+            result = measure(answers, len(kept.asked), method, *known)
+            rows.append(Ablation(**vars(result), varied=varied, value=value))
+        print(f"{varied} {value}, {describe(mechanism)}: {rows[-1].rouge1:.1f}", flush=True)
+
+    for mechanism in mechanisms:
+        for ensemble in ENSEMBLES:
+            await add(texts.first_slots(ensemble), "ensemble", ensemble, mechanism, ensemble=ensemble)
+        for answers in ANSWERS:
+            await add(texts, "answers", answers, mechanism, answers=answers)
+        if isinstance(mechanism, EmbeddingMeanMechanism):
+            for candidates in CANDIDATES:
+                await add(texts, "candidates", candidates, mechanism, candidates=candidates)
+    return rows
+
+
+def plot_ablations(rows: Sequence[Ablation], title: str) -> Figure:
+    """ROUGE-1 over what is varied, a panel for each; dashed without noise."""
+    figure = Figure(figsize=(10.5, 3.8), layout="constrained")
+    panels = {"ensemble": "slots of the ensemble", "answers": "answers of the plan", "candidates": "public candidates"}
+    mechanisms = list(dict.fromkeys(row.mechanism for row in rows))
+    for axes, (varied, label) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
+        for number, mechanism in enumerate(mechanisms):
+            chosen = [row for row in rows if (row.varied, row.mechanism) == (varied, mechanism)]
+            for private, style in ((True, "-"), (False, "--")):
+                line = [row for row in chosen if (row.method == "private") == private]
+                look = {"marker": ".", "label": mechanism} if private else {"linewidth": 0.8}
+                points = [row.value for row in line], [row.rouge1 for row in line]
+                axes.plot(*points, style, color=f"C{number}", **look)
+        axes.set(xlabel=label, xscale="linear" if varied == "ensemble" else "log")
+        axes.grid(alpha=0.2)
+        if varied == "ensemble":
+            axes.set_ylabel("ROUGE-1, %")
+            axes.legend(fontsize="x-small")
+    figure.suptitle(title, fontsize="medium")
+    return figure
+
+
+def run(arguments: argparse.Namespace) -> None:
+    setting = SETTINGS[arguments.name]
+    plan = load_plan((Path(__file__).parent / "evaluation" / f"{arguments.name}.yaml").read_text())
+    name, task = next(iter(plan.tasks.items()))
+    memory = Memory({})
+    engine = NearestExemplarEngine(memory)
+    if arguments.cache and arguments.cache.exists():
+        asked, memory.vectors = pickle.loads(arguments.cache.read_bytes())  # noqa: S301  (a file of the user's own)
+    else:
+        options = {"field": setting.field, "unit_id": setting.unit_id, "limit": arguments.queries}
+        asked = asyncio.run(data.ask(arguments.folder, plan, name, engine, memory.embed, **options))
+    size = data.training_size(arguments.folder)
+    texts = Texts(asked, data.specification(plan, name, setting.field), engine, memory.embed)
+    texts.embed([text for one in asked for text in (*one.zero_shot.texts, *one.outputs) if text])
+    if arguments.cache:
+        arguments.cache.write_bytes(pickle.dumps((asked, memory.vectors)))
+    title = f"{arguments.name}, {len(asked)} test queries"
+    grid = Grid(EPSILONS, [task.answers], DRAWS)
+    results = asyncio.run(evaluate(texts, plan, name, task, size, [*MEANS, *setting.keywords], grid))
+    write_csv(results, arguments.out / f"{arguments.name}.csv")
+    plot(results, title).savefig(arguments.out / f"{arguments.name}.png", dpi=110)
+    rows = asyncio.run(ablate(texts, plan, name, task, size, [*ABLATED, setting.ablated]))
+    write_csv(rows, arguments.out / f"{arguments.name}-ablations.csv")
+    figure = plot_ablations(rows, f"{title}, ε = {ABLATION_EPSILON:g}")
+    figure.savefig(arguments.out / f"{arguments.name}-ablations.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Evaluate free text.")
+    parser.add_argument("name", choices=sorted(SETTINGS))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--queries", type=int, default=100, help="how many test rows")
+    parser.add_argument("--cache", type=Path, metavar="FILE", help="keep the engine's answers here")
+    run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

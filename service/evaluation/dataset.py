@@ -1,0 +1,144 @@
+"""A folder with ``train.jsonl`` and ``test.jsonl``: what an engine says of every test row."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accounting.plan import Plan
+from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines
+from service.aggregating import Outputs
+from service.database import migrate, open_database
+from service.embedding import Embed
+from service.engines import Engine, TaskSpec, ZeroShot
+from service.queries import check_query, task_spec
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage, what is done of it and the total."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A test row and what the engine said of it, before any noise.
+
+    Attributes:
+        query: its fields.
+        answer: the right answer, as the data have it.
+        zero_shot: the public output.
+        outputs: one per slot.
+    """
+
+    query: Mapping[str, str]
+    answer: str
+    zero_shot: ZeroShot
+    outputs: Outputs
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A :data:`Progress` that reports nothing."""
+
+
+def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
+    """The field that exemplars and queries are compared by: the one named, or the first of the query's.
+
+    Raises:
+        ValueError: the query has no field of that name.
+    """
+    fields = plan.tasks[task_name].query_fields
+    if name is not None and name not in fields:
+        raise ValueError(f"the queries of {task_name} have no field {name!r}; they have {', '.join(fields)}")
+    return name or fields[0]
+
+
+def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
+    """A plan's task as the engine sees it, with exemplars and queries compared by the field."""
+    return task_spec(f"{plan.knowledge_base}.{task_name}", plan.tasks[task_name], field)
+
+
+async def ask(
+    dataset: Path,
+    plan: Plan,
+    task_name: str,
+    engine: Engine,
+    embed: Embed,
+    *,
+    field: str,
+    unit_id: str = "id",
+    limit: int | None = None,
+    progress: Progress = silent,
+) -> list[Asked]:
+    """Ingest ``train.jsonl`` into a store of its own and ask the engine every question of ``test.jsonl``.
+
+    Args:
+        dataset: the folder; its objects have the fields of the task's prompt.
+        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
+        task_name: one of the plan's tasks.
+        engine: answers.
+        embed: for ingest.
+        field: of the query, which exemplars and queries are compared by.
+        unit_id: the column that names the privacy unit.
+        limit: only the first so many test rows.
+        progress: told of exemplars, then of queries.
+
+    Raises:
+        ValueError: files or fields are missing.
+    """
+    task = plan.tasks[task_name]
+    test = questions(dataset, limit)
+    for number, row in enumerate(test, 1):
+        if missing := [name for name in (*task.query_fields, task.answer_field) if not isinstance(row.get(name), str)]:
+            raise ValueError(f"{dataset}/test.jsonl: row {number} lacks {', '.join(missing)}")
+    size = training_size(dataset)
+    names = list(task.exemplar_fields)
+    spec = specification(plan, task_name, field)
+    asked = []
+    with tempfile.TemporaryDirectory() as folder:
+        database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
+        migrate(database)
+        store = ExemplarStore(database, Cipher(os.urandom(32)))
+        with database.begin() as connection:
+            store.create(connection, "evaluation", public_size=size, fields=names, embedded_field=field)
+        with (dataset / "train.jsonl").open("rb") as stream:
+            rows = read_json_lines(stream, Layout(names, unit_id))
+            store.ingest("evaluation", rows, embed, lambda done: progress("exemplars", done, size))
+        for number, row in enumerate(test, 1):
+            query = check_query(task, {name: row[name] for name in task.query_fields})
+            zero_shot = await engine.zero_shot(spec, query)
+            slots = store.sample_slots(
+                "evaluation",
+                probability=task.shots * task.ensemble / size,
+                ensemble=task.ensemble,
+                max_exemplars=task.slot_cap,
+            )
+            outputs = await engine.contributions(spec, query, slots, zero_shot)
+            asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
+            progress("queries", number, len(test))
+        database.dispose()
+    return asked
+
+
+def questions(dataset: Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """The first rows of ``test.jsonl``, or all."""
+    return list(_read(dataset / "test.jsonl"))[:limit]
+
+
+def training_size(dataset: Path) -> int:
+    """Rows of ``train.jsonl``."""
+    return sum(1 for _ in _read(dataset / "train.jsonl"))
+
+
+def _read(file: Path) -> Iterator[dict[str, Any]]:
+    if not file.is_file():
+        raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
+    with file.open() as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    raise ValueError(f"{file}, line {number}: not JSON") from None

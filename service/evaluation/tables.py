@@ -1,0 +1,36 @@
+"""Results as files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to evaluate: every combination.
+
+    Attributes:
+        epsilons: plan budgets.
+        answers: numbers of answers a plan's budget is spread over.
+        draws: noise draws per query.
+        prior_in_sigmas: weight of the public prior, in standard deviations of the noise; of labels only.
+    """
+
+    epsilons: Sequence[float]
+    answers: Sequence[int]
+    draws: int = 20
+    prior_in_sigmas: float = 1.0
+
+
+def write_csv(results: Sequence[Any], file: Path) -> None:
+    """Write the table, a row per result (a dataclass, all of one class), numbers to two decimal places."""
+    with file.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, [field.name for field in fields(results[0])], lineterminator="\n")
+        writer.writeheader()
+        for result in results:
+            row = asdict(result)
+            writer.writerow({name: round(v, 2) if isinstance(v, float) else v for name, v in row.items()})

@@ -1,0 +1,360 @@
+"""Free text: how close the answers come to the right ones, before noise and after, by several mechanisms.
+
+Everything is the pipeline's own, from :func:`service.aggregating.prepare` to the engine's ``reconstruct``, except that
+what depends on no noise (embeddings, their sum, words, sentences) is computed once and noise is drawn many times.
+
+Slots are drawn independently of each other, so the first M of N slots are an ensemble of M slots at the sampling
+probability of M slots; and a task that asks for fewer candidates gets the first of them. One pass over the data
+therefore also serves smaller ensembles (:func:`first_slots`) and fewer candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
+from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.tasks import (
+    EmbeddingMeanMechanism,
+    GenerateTask,
+    KeywordJointEmMechanism,
+    KeywordPtrMechanism,
+)
+from aggregation.keyword_ptr import gap, top_words
+from aggregation.keywords import count_words, keywords
+from aggregation.noise import add_gaussian_noise, from_fixed_point
+from service.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare
+from service.embedding import Embed
+from service.engines import Engine, Sentence, TaskSpec
+from service.evaluation.dataset import Asked
+from service.evaluation.tables import Grid
+from service.queries import InvalidQueryError
+from service.text_metrics import MEAN_METRICS, corpus_bleu, similarities
+
+Mechanism = EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism
+AnyMechanism: Any = Annotated[Mechanism, Field(discriminator="type")]
+"""What a plan may name as the mechanism of a task of this kind."""
+
+COMPARED: tuple[Mechanism, ...] = (
+    EmbeddingMeanMechanism(type="embedding_mean"),
+    KeywordJointEmMechanism(type="keyword_joint_em", k=5),
+    KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=10),
+)
+"""One of each type, for comparison with a plan's own."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table; measures, their standard errors and shares are percentages.
+
+    A standard error is that of the mean over test queries, each query's figure being averaged over slots or
+    draws. BLEU is of all texts together and has none.
+
+    Attributes:
+        method: what was measured.
+        mechanism: by which, and its parameters; empty if none.
+        epsilon: the plan's.
+        answers: the plan's.
+        noise: what one answer gets.
+        queries: how many count.
+        refused: how many the service would refuse, for want of candidates or words; they do not count.
+        fallbacks: share of answers that were the zero-shot answer because no words stood out.
+    """
+
+    method: str
+    mechanism: str
+    epsilon: float | None
+    answers: int | None
+    noise: str
+    queries: int
+    refused: int
+    fallbacks: float | None
+    rouge1: float
+    rouge1_error: float
+    rouge2: float
+    rouge2_error: float
+    rougeL: float  # noqa: N815  (its name everywhere)
+    rougeL_error: float  # noqa: N815
+    levenshtein: float
+    levenshtein_error: float
+    bleu: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Texts of one test row by one method: as many as there are slots or draws.
+
+    Attributes:
+        right: the right answer.
+        texts: what is compared with it, at least one.
+        fallbacks: how many of them are the zero-shot answer.
+    """
+
+    right: str
+    texts: Sequence[str]
+    fallbacks: int | None = None
+
+
+class Texts:
+    """What an engine said of every test row, and what follows from it without noise, kept for the next mechanism.
+
+    Args:
+        asked: the rows.
+        spec: the task as the engine knows it.
+        engine: makes sentences of words.
+        embed: for candidates and outputs.
+    """
+
+    def __init__(self, asked: Sequence[Asked], spec: TaskSpec, engine: Engine, embed: Embed):
+        self.asked = asked
+        self._spec = spec
+        self._engine = engine
+        self._embed = embed
+        self._vectors: dict[str, np.ndarray] = {}
+        self._sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = {}
+
+    def first_slots(self, count: int) -> Texts:
+        """The same with smaller ensembles; what is known is shared."""
+        fewer = Texts(
+            [replace(one, outputs=one.outputs[:count]) for one in self.asked], self._spec, self._engine, self._embed
+        )
+        fewer._vectors, fewer._sentences = self._vectors, self._sentences
+        return fewer
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors, float32 (n, d); each text is embedded once, whenever it is asked for."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        if new:
+            self._vectors.update(zip(new, self._embed(new), strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+    def zero_shot(self) -> list[Answers]:
+        """The first public answer, where there is one."""
+        return [Answers(one.answer, one.zero_shot.texts[:1]) for one in self.asked if one.zero_shot.texts]
+
+    def single(self) -> list[Answers]:
+        """Every slot by itself; a row none of whose slots answered counts as an empty text."""
+        return [Answers(one.answer, _usable(one) or [""]) for one in self.asked]
+
+    async def aggregate(self, task: GenerateTask, noise: TaskNoise, draws: int) -> list[Answers]:
+        """Aggregate every row that the service would not refuse.
+
+        Args:
+            task: with the mechanism.
+            noise: of one answer.
+            draws: of noise, per row; 0 for one answer without any.
+        """
+        answers = []
+        for number, one in enumerate(self.asked):
+            sentence = self._sentence_maker(number)
+            try:
+                ready = await prepare(task, noise, one.query, one.zero_shot, embed=self.embed, reconstruct=sentence)
+            except InvalidQueryError:
+                continue
+            answers.append(await self._answers(ready, one, draws, sentence))
+        return answers
+
+    async def _answers(
+        self, ready: Aggregator, one: Asked, draws: int, sentence: Callable[[Sequence[str], bool], Awaitable[Sentence]]
+    ) -> Answers:
+        texts = _usable(one)
+        match ready:
+            case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
+                total = mean.sum(list(self.embed(texts)) if texts else [], mean.centre(vectors))
+                sums = [add_gaussian_noise(total, mean.sigma) for _ in range(draws)] or [total]
+                chosen = [mean.select(from_fixed_point(noisy), vectors) for noisy in sums]
+                return Answers(one.answer, [candidates[i] for i in chosen])
+            case RankedKeywords(mechanism=ranked, domain=domain):
+                sets = [keywords(text) for text in texts]
+                known = set(domain)
+                top = top_words(count_words(words & known for words in sets), ranked.k)
+                padding = [word for word in domain if word not in top][: ranked.k - len(top)]
+                sequences = [ranked.release(sets, domain) for _ in range(draws)] or [(*top, *padding)]
+                return Answers(one.answer, [(await sentence(words, True)).text for words in sequences])
+            case TestedKeywords(mechanism=tested, fallback=fallback):
+                sets = [keywords(text) for text in texts]
+                counts = count_words(sets)
+                ordered = sorted(counts.values(), reverse=True) + [0] * (tested.k_max + 1)
+                best = max(range(tested.k_min, tested.k_max + 1), key=lambda k: gap(ordered, k))
+                released = [tested.release(sets) for _ in range(draws)] or [tuple(sorted(top_words(counts, best)))]
+                said = [(await sentence(words, False)).text if words else fallback for words in released]
+                return Answers(one.answer, said, sum(not words for words in released))
+        raise TypeError(f"{type(ready).__name__} releases no text")
+
+    def _sentence_maker(self, number: int) -> Callable[[Sequence[str], bool], Awaitable[Sentence]]:
+        one = self.asked[number]
+
+        async def make(words: Sequence[str], ordered: bool) -> Sentence:
+            key = number, tuple(words), ordered
+            if key not in self._sentences:
+                self._sentences[key] = await self._engine.reconstruct(
+                    self._spec, one.query, words, ordered, one.zero_shot
+                )
+            return self._sentences[key]
+
+        return make
+
+
+async def evaluate(
+    texts: Texts,
+    plan: Plan,
+    task_name: str,
+    task: GenerateTask,
+    public_size: int,
+    mechanisms: Sequence[Mechanism],
+    grid: Grid,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Result]:
+    """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
+
+    Every mechanism is given the whole of the plan's budget.
+
+    Args:
+        texts: what the engine said.
+        plan: its δ and accountant are used.
+        task_name: for messages.
+        task: its mechanism and answers are replaced.
+        public_size: of the knowledge base.
+        mechanisms: to compare.
+        grid: budgets and numbers of answers.
+        progress: called with the number of results so far.
+
+    Raises:
+        accounting.plan.PlanError: a budget that cannot be kept.
+    """
+    total = len(texts.asked)
+    results = [
+        measure(texts.zero_shot(), total, "zero-shot"),
+        measure(texts.single(), total, f"one slot of {task.shots}"),
+    ]
+    for mechanism in mechanisms:
+        for answers in grid.answers:
+            changed = task.model_copy(update={"mechanism": mechanism, "answers": answers})
+            for epsilon in grid.epsilons:
+                noise = noise_of(plan, task_name, changed, public_size, epsilon)
+                if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
+                    exact = await texts.aggregate(changed, noise, 0)
+                    results.append(measure(exact, total, "aggregate, no noise", mechanism))
+                private = await texts.aggregate(changed, noise, grid.draws)
+                results.append(measure(private, total, "private", mechanism, epsilon, answers, noise))
+                progress(len(results))
+    return results
+
+
+def noise_of(plan: Plan, task_name: str, task: GenerateTask, public_size: int, epsilon: float) -> TaskNoise:
+    """The noise of a task that has a whole budget to itself.
+
+    Raises:
+        accounting.plan.PlanError: the budget cannot be kept.
+    """
+    budget = Budget(epsilon=epsilon, delta=plan.budget.delta)
+    alone = Plan(knowledge_base=plan.knowledge_base, budget=budget, accountant=plan.accountant, tasks={task_name: task})
+    return calibrate_plan(alone, public_size).noise[task_name]
+
+
+def measure(
+    answers: Sequence[Answers],
+    total: int,
+    method: str,
+    mechanism: Mechanism | None = None,
+    epsilon: float | None = None,
+    plan_answers: int | None = None,
+    noise: TaskNoise | None = None,
+) -> Result:
+    """One row of the table, out of ``total`` test rows.
+
+    Raises:
+        ValueError: fewer than two rows were answered.
+    """
+    if len(answers) < 2:
+        name = f"{method} {describe(mechanism)}".strip()
+        raise ValueError(f"{name}: {len(answers)} of {total} queries can be answered; at least 2 are needed")
+    rows = np.array([np.mean([similarities(text, one.right) for text in one.texts], axis=0) for one in answers])
+    means, errors = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
+    pairs = [(text, one.right) for one in answers for text in one.texts]
+    columns: dict[str, Any] = {}
+    for name, mean, error in zip(MEAN_METRICS, means, errors, strict=True):
+        columns[name], columns[f"{name}_error"] = float(mean), float(error)
+    counted = [100 * one.fallbacks / len(one.texts) for one in answers if one.fallbacks is not None]
+    return Result(
+        method=method,
+        mechanism=describe(mechanism),
+        epsilon=epsilon,
+        answers=plan_answers,
+        noise="" if noise is None else _describe_noise(noise),
+        queries=len(answers),
+        refused=total - len(answers),
+        fallbacks=float(np.mean(counted)) if counted and noise else None,
+        bleu=corpus_bleu([text for text, _ in pairs], [right for _, right in pairs]),
+        **columns,
+    )
+
+
+def describe(mechanism: Mechanism | None) -> str:
+    """A mechanism and its parameters, in a few words."""
+    match mechanism:
+        case EmbeddingMeanMechanism(radius=radius, centred=centred):
+            return f"embedding_mean{', centred' if centred else ''}, radius {radius:g}"
+        case KeywordJointEmMechanism(k=k):
+            return f"keyword_joint_em, k = {k}"
+        case KeywordPtrMechanism(k_min=k_min, k_max=k_max):
+            return f"keyword_ptr, k = {k_min} to {k_max}"
+    return ""
+
+
+def _describe_noise(noise: TaskNoise) -> str:
+    match noise.mechanism:
+        case Gaussian(noise_multiplier=z):
+            return f"z = {z:.2f}"
+        case BoundedRange(epsilon=epsilon):
+            return f"ε = {epsilon:.2f}"
+        case ProposeTestRelease(epsilon=epsilon, noise_multiplier=sigma):
+            return f"ε = {epsilon:.2f}, σ = {sigma:.2f}"
+    raise TypeError(f"{noise.mechanism} releases no text")
+
+
+def _usable(one: Asked) -> list[str]:
+    return [output for output in one.outputs if isinstance(output, str) and output.strip()]
+
+
+def plot(results: Sequence[Result], title: str) -> Any:
+    """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    axes = figure.subplots()
+    mechanisms = list(dict.fromkeys(result.mechanism for result in results if result.mechanism))
+    several = len({result.answers for result in results if result.answers}) > 1
+    for style, result in zip((":", "-."), [r for r in results if not r.mechanism], strict=False):
+        axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
+    for number, mechanism in enumerate(mechanisms):
+        chosen = [result for result in results if result.mechanism == mechanism]
+        for result in chosen:
+            if result.epsilon is None:
+                axes.axhline(result.rouge1, color=f"C{number}", linestyle="--", linewidth=1)
+        for marker, answers in zip("os^vD", dict.fromkeys(r.answers for r in chosen if r.answers), strict=False):
+            line = sorted((r for r in chosen if r.answers == answers), key=_epsilon)
+            axes.errorbar(
+                [_epsilon(result) for result in line],
+                [result.rouge1 for result in line],
+                yerr=[result.rouge1_error for result in line],
+                color=f"C{number}",
+                marker=marker,
+                capsize=2,
+                label=f"{mechanism}, {answers:,} answers" if several else mechanism,
+            )
+    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="ROUGE-1, % (dashed: without noise)", title=title)
+    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axes.minorticks_off()
+    axes.legend(fontsize="x-small")
+    return figure
+
+
+def _epsilon(result: Result) -> float:
+    return result.epsilon or 0.0
