@@ -18,7 +18,7 @@ from service.preview import PlanPreview, preview
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 
 _MAX_PLAN_BYTES = 1024 * 1024
-_EXAMPLE = {
+_CLASSIFY = {
     "knowledge_base": "support",
     "budget": {"epsilon": 2, "delta": 1e-4},
     "tasks": {
@@ -33,12 +33,31 @@ _EXAMPLE = {
         }
     },
 }
+_GENERATE = {
+    "knowledge_base": "support",
+    "budget": {"epsilon": 2, "delta": 1e-4},
+    "tasks": {
+        "reply": {
+            "kind": "generate",
+            "response_field": "reply",
+            "prompt": {"exemplar": "Ticket: {text}\nReply: {reply}", "query": "Ticket: {text}\nReply:"},
+            "public_answers": ["A refund takes five working days.", "You can change your address under Settings."],
+            "shots": 4,
+            "ensemble": 40,
+            "answers": 50,
+            "mechanism": {"type": "keyword_ptr", "k_min": 1, "k_max": 8},
+        }
+    },
+}
 _BODY = {
     "requestBody": {
         "required": True,
         "content": {
             "application/yaml": {"schema": {"type": "string"}},
-            "application/json": {"schema": Plan.model_json_schema(), "example": _EXAMPLE},
+            "application/json": {
+                "schema": Plan.model_json_schema(),
+                "examples": {"labels": {"value": _CLASSIFY}, "free text": {"value": _GENERATE}},
+            },
         },
     }
 }

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from accounting.plan import parse_plan
 from service.api.app import create_app
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
@@ -70,6 +71,7 @@ def test_a_task_describes_itself(api: Api) -> None:
     assert task == {
         "task": "toys.colour@1",
         "kind": "classify",
+        "mechanism": "rnm_gaussian",
         "labels": ["red", "blue"],
         "query_fields": ["text"],
         "answers": 20,
@@ -342,3 +344,9 @@ def test_unknown_paths_are_problems_too(api: Api) -> None:
     problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
     problem(api("admin", "PATCH", "/v1/budgets"), 405, "method-not-allowed")
     assert api(None, "GET", "/healthz").json() == {"status": "ok"}
+
+
+def test_the_plans_of_the_openapi_document_are_plans(api: Api) -> None:
+    body = api(None, "GET", "/openapi.json").json()["paths"]["/v1/knowledge-bases/{knowledge_base}/plans"]["post"]
+    examples = body["requestBody"]["content"]["application/json"]["examples"]
+    assert {parse_plan(example["value"]).knowledge_base for example in examples.values()} == {"support"}
