@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
 
@@ -35,6 +36,9 @@ Vectors = npt.NDArray[np.floating[Any]]
 
 LARGEST_RADIUS = 2.0
 """No two points of the unit ball are further apart: a larger radius would add noise and keep nothing more."""
+
+TYPICAL_SIMILARITY = 0.5
+"""A public guess, for planning only: the cosine of the embeddings of different answers to one question."""
 
 _NORM_TOLERANCE = 0.01  # a contribution whose norm differs more from 1 is no embedding
 _ROUNDING = 2.0**-48  # more than the norm and the scaling of a vector can err by, relatively
@@ -133,6 +137,62 @@ class EmbeddingMean:
         """
         target = noisy_sum + self.slots * min(1.0, self.radius) * self.centre(candidates)
         return int(np.argmax(candidates @ target))
+
+    def probability_released(self, agreeing: float, candidates: int, similarity: float = TYPICAL_SIMILARITY) -> float:
+        """At least this is the chance of the candidate that some slots give word for word, the others nothing.
+
+        Let v be the candidate's embedding, w another's, both of norm 1. The n agreeing slots hand in v, or v minus the
+        centre, of which clipping leaves a part f. So v's score leads w's by the noise along v - w, whose standard
+        deviation is σ·√(2(1 - v·w)), and in the mean by:
+
+        - not centred: n·f·(1 - v·w) with f = min(R, 1). The lead is lost with probability
+          Φ(-n·f·√((1 - v·w)/2)/σ), which grows with v·w: ``similarity`` need only bound v·w, for every w.
+        - centred: the same with f = min(1, R/‖v - c‖) if every two of the C candidates have the *same* cosine s. Then
+          v·c and w·c are equal, so the centre added back favours neither and (v - w)·(v - c) is 1 - s; and
+          ‖v - c‖² = (1 - s)·(1 - 1/C). Of candidates that are not spread evenly this is a guess, no bound.
+
+        All C - 1 leads hold together with at least the product of their probabilities, by Slepian's inequality, if no
+        two of the Gaussian leads are negatively correlated: if (v - w)·(v - w') = 1 - v·w - v·w' + w·w' is at least 0.
+        That is so if v·w is at most 1/2 and w·w' at least 0, and if all cosines are the same.
+
+        Args:
+            agreeing: n, how many slots give the candidate.
+            candidates: C, at least 1.
+            similarity: largest cosine of the candidate with another; if centred, that of every two. In [0, 1).
+
+        Raises:
+            ValueError: there is no candidate, or the similarity is not in [0, 1).
+        """
+        pull = agreeing * self._pull_per_slot(candidates, similarity)
+        return float(special.ndtr(pull)) ** (candidates - 1)
+
+    def required_slots(
+        self, candidates: int, similarity: float = TYPICAL_SIMILARITY, probability: float = 0.95
+    ) -> float:
+        """How many slots suffice in :meth:`probability_released` for the given probability.
+
+        Returns:
+            A number of slots, at least 0; if the ensemble is smaller, this promises nothing.
+
+        Raises:
+            ValueError: as there, or the probability is not between 0 and 1.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must lie between 0 and 1, not {probability}")
+        per_slot = self._pull_per_slot(candidates, similarity)
+        if candidates == 1:
+            return 0.0
+        return max(0.0, float(special.ndtri(probability ** (1 / (candidates - 1)))) / per_slot)
+
+    def _pull_per_slot(self, candidates: int, similarity: float) -> float:
+        """By how many standard deviations of the noise one slot brings its candidate ahead of another."""
+        if candidates < 1 or not 0 <= similarity < 1:
+            raise ValueError(
+                f"there must be a candidate and the similarity lie in [0, 1), not {candidates} and {similarity}"
+            )
+        offset = math.sqrt((1 - similarity) * (1 - 1 / candidates)) if self.centred else 1.0
+        kept = self.radius / max(offset, self.radius)
+        return kept * math.sqrt((1 - similarity) / 2) / self.sigma
 
 
 def unit_candidates(candidates: Vectors) -> Vectors:

@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from accounting.accountants import get_accountant
-from accounting.plan import CalibratedPlan, ClassifyTask
-from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
+from accounting.plan import CalibratedPlan
+from accounting.tasks import ClassifyTask, EmbeddingMeanMechanism, GenerateTask
+from service.preview_tasks import RELIABLE, outlook
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -22,26 +23,35 @@ class TaskPreview(BaseModel):
     """One task of a plan.
 
     Attributes:
+        kind: what it gives: "classify" or "generate".
+        mechanism: by which answers are released.
         answers: how many it may give.
         sampling_probability: chance of each privacy unit to take part in an answer.
         expected_exemplars: exemplars drawn per answer, at the public size.
-        noise_multiplier: z, noise over sensitivity.
-        noise_votes: standard deviation of the noise on each label's votes.
-        margin_for_95_percent: lead in votes, over every other label, with which the right label is released in 95 of
-            100 cases; None where even all slots agreeing does not reach it.
-        ensemble: votes there are to lead with.
+        ensemble: slots an answer is drawn from.
+        noise: the mechanism's public numbers. ``rnm_gaussian``: noise_multiplier, noise_votes (standard deviation on
+            each label's votes). ``embedding_mean``: noise_multiplier, sigma (on each coordinate of the sum).
+            ``keyword_joint_em``: epsilon (per answer). ``keyword_ptr``: epsilon (of choosing k), noise_multiplier,
+            delta0 and threshold (of the test; the threshold in slots).
+        noise_words: the same in short.
+        slots_for_95_percent: with how many slots that do what ``slots_mean`` says the release is good in 95 of 100
+            cases; None where even the whole ensemble does not reach it.
+        slots_mean: what these slots must do.
         llm_calls: engine calls per answer, at most.
         llm_tokens: rough prompt tokens per answer, from the plan's guess of an exemplar's length.
-        summary: the same in a sentence or two.
+        summary: what must hold for a good release, and what to change if it hardly can.
     """
 
+    kind: str
+    mechanism: str
     answers: int
     sampling_probability: float
     expected_exemplars: float
-    noise_multiplier: float
-    noise_votes: float
-    margin_for_95_percent: float | None
     ensemble: int
+    noise: dict[str, float]
+    noise_words: str
+    slots_for_95_percent: float | None
+    slots_mean: str
     llm_calls: int
     llm_tokens: int
     summary: str
@@ -86,37 +96,37 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
     )
 
 
-def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask) -> TaskPreview:
-    noise = calibrated.noise[name]
-    sigma = RnmGaussian(noise.noise_multiplier, len(task.labels)).sigma
-    margin = required_margin(sigma, len(task.labels))
-    unanimous = probability_correct(float(task.ensemble), sigma, len(task.labels))
-    if margin <= task.ensemble:
-        words = (
-            f"noise of {sigma:.1f} votes on each label; a label that leads by {margin:.0f} of {task.ensemble} votes "
-            "is released in 95 of 100 cases"
-        )
-    else:
-        words = (
-            f"noise of {sigma:.1f} votes on each label is too much for {task.ensemble} slots: even when all agree, "
-            f"their label is released in only {100 * unanimous:.0f} of 100 cases; give more budget, fewer answers, "
-            "or a larger ensemble"
-        )
+def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTask) -> TaskPreview:
+    q = calibrated.noise[name].sampling_probability
+    seen = outlook(task, calibrated.noise[name])
+    calls, tokens = _engine_work(task)
+    return TaskPreview(
+        kind=task.kind,
+        mechanism=task.mechanism.type,
+        answers=task.answers,
+        sampling_probability=q,
+        expected_exemplars=q * calibrated.public_size,
+        ensemble=task.ensemble,
+        noise=dict(seen.noise),
+        noise_words=seen.noise_words,
+        slots_for_95_percent=seen.needed if seen.needed <= task.ensemble else None,
+        slots_mean=seen.slots_mean,
+        llm_calls=calls,
+        llm_tokens=tokens,
+        summary=seen.in_words(task.answers, task.ensemble),
+    )
+
+
+def _engine_work(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
+    """Calls per answer, and their prompt tokens: one a slot, the zero-shot ones, and one to make words a sentence."""
+    without_exemplars = 1
+    if isinstance(task, GenerateTask):
+        without_exemplars = task.candidates + (not isinstance(task.mechanism, EmbeddingMeanMechanism))
+    calls = task.ensemble + without_exemplars
     prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
     tokens_per_call = prompt_characters // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
     exemplar_tokens = len(task.prompt.exemplar) // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
-    return TaskPreview(
-        answers=task.answers,
-        sampling_probability=noise.sampling_probability,
-        expected_exemplars=noise.sampling_probability * calibrated.public_size,
-        noise_multiplier=noise.noise_multiplier,
-        noise_votes=sigma,
-        margin_for_95_percent=margin if margin <= task.ensemble else None,
-        ensemble=task.ensemble,
-        llm_calls=task.ensemble + 1,
-        llm_tokens=(task.ensemble + 1) * tokens_per_call + task.ensemble * task.shots * exemplar_tokens,
-        summary=f"{task.answers} answers, {words}.",
-    )
+    return calls, calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
 
 
 def epsilon_spent(calibrated: CalibratedPlan, charged: dict[str, int]) -> float:
@@ -148,20 +158,21 @@ def _epsilon_spent(document: str, charged: tuple[tuple[str, int], ...]) -> float
 
 
 def plot(calibrated: CalibratedPlan) -> Any:
-    """A figure with, per task, the chance of releasing the leading label against its lead in votes."""
+    """A matplotlib figure with, per task, the chance of a good release against the number of slots that agree on it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for name, task in calibrated.plan.tasks.items():
-        sigma = RnmGaussian(calibrated.noise[name].noise_multiplier, len(task.labels)).sigma
-        margins = np.linspace(0, task.ensemble, 101)
-        chance = [probability_correct(float(margin), sigma, len(task.labels)) for margin in margins]
-        axes.plot(margins, chance, label=f"{name} (σ = {sigma:.1f} votes)")
-    axes.axhline(0.95, color="grey", linewidth=0.8, linestyle="--")
-    axes.set(
-        xlabel="lead over every other label, in votes", ylabel="chance that the leader is released", ylim=(0, 1.02)
-    )
-    axes.set_title(f"{calibrated.plan.knowledge_base}: ε = {calibrated.plan.budget.epsilon:g}")
-    axes.legend(loc="lower right")
+    tasks = calibrated.plan.tasks
+    figure = Figure(figsize=(7.0, 0.5 + 3.0 * len(tasks)), layout="constrained")
+    for axes, (name, task) in zip(figure.subplots(len(tasks), squeeze=False).flat, tasks.items(), strict=True):
+        seen = outlook(task, calibrated.noise[name])
+        slots = np.unique(np.linspace(0, task.ensemble, 201).astype(int)).tolist()
+        axes.plot(slots, [seen.chance(n) for n in slots])
+        axes.axhline(RELIABLE, color="grey", linewidth=0.8, linestyle="--")
+        if seen.needed <= task.ensemble:
+            axes.axvline(seen.needed, color="grey", linewidth=0.8, linestyle="--")
+        axes.set_title(f"{name} ({task.mechanism.type}): chance that {seen.outcome}", fontsize="medium")
+        axes.set(xlabel=f"{seen.slots_mean} (of {task.ensemble})", ylabel="chance", ylim=(-0.02, 1.02))
+        axes.set_xlim(0, task.ensemble)
+    budget = calibrated.plan.budget
+    figure.suptitle(f"{calibrated.plan.knowledge_base}: ε = {budget.epsilon:g}, δ = {budget.delta:g}")
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def preview_(
 ) -> None:
     """Show what a plan would give, before anything is spent.
 
-    The noise, the lead a label needs to be released reliably, the plan's ε by every accountant, and the engine calls
+    The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, and the engine calls
     each answer takes.
     """
     plan = load_plan(file.read_text())
@@ -78,26 +79,29 @@ def _show(calibrated: CalibratedPlan, plot_file: Path | None, json: bool) -> Non
 
 def _print(described: PlanPreview) -> None:
     accountants = [
-        (name, f"{lower:.4f} … {upper:.4f}", "the promise rests on this" if name == described.accountant else "")
+        (
+            name,
+            f"{lower:.4f} … {upper:.4f}" if lower else f"at most {upper:.4f}",
+            "the promise rests on this" if name == described.accountant else "",
+        )
         for name, (lower, upper) in described.epsilon_by_accountant.items()
     ] + [(name, "", reason) for name, reason in described.unsupported.items()]
     title = f"{described.knowledge_base}: the plan promises ε = {described.epsilon:g} at δ = {described.delta:g}"
     print_table(title, ["accountant", "ε of the plan", ""], accountants)
     rows = [
         (
-            name,
+            f"{name}\n{task.mechanism}",
             task.answers,
-            f"{task.sampling_probability:.4f}",
-            f"{task.noise_multiplier:.3f}",
-            f"{task.noise_votes:.2f}",
-            "out of reach" if task.margin_for_95_percent is None else f"{task.margin_for_95_percent:.1f}",
+            f"{task.sampling_probability:.3f}",
+            task.noise_words,
+            "out of reach" if task.slots_for_95_percent is None else math.ceil(task.slots_for_95_percent),
             task.ensemble,
             task.llm_calls,
             task.llm_tokens,
         )
         for name, task in described.tasks.items()
     ]
-    columns = ["task", "answers", "q", "z", "σ (votes)", "lead for 95 %", "of votes", "calls", "tokens"]
+    columns = ["task", "answers", "q", "noise", "slots for 95 %", "of", "calls", "tokens"]
     print_table("Per answer", columns, rows)
     for name, task in described.tasks.items():
         console.print(f"[bold]{name}[/bold]: {task.summary}")

@@ -5,7 +5,8 @@ import pytest
 import yaml
 
 from accounting.accountants import get_accountant
-from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plan import LARGEST_DELTA0, CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import placeholders
 
 PLAN = """
@@ -24,11 +25,33 @@ tasks:
     mechanism: {type: rnm_gaussian, vote: soft}
 """
 
+TEXTS = """
+knowledge_base: help
+budget: {epsilon: 3, delta: 1.0e-4}
+tasks:
+  reply:
+    kind: generate
+    prompt: {exemplar: "Q: {text}\\nA: {response}", query: "Q: {text}\\nA:"}
+    shots: 4
+    ensemble: 50
+    answers: 200
+    mechanism: {type: embedding_mean}
+  words: {mechanism: {type: keyword_joint_em, k: 5}}
+  tested: {mechanism: {type: keyword_ptr, k_min: 3, k_max: 8}}
+"""
 
-def changed(**changes: Any) -> str:
-    """The plan with dotted keys changed; None deletes."""
-    document = copy.deepcopy(yaml.safe_load(PLAN))
-    document["budget"]["delta"] = 1e-4
+
+def texts() -> dict[str, Any]:
+    """A plan of one text task per mechanism; the later two are the first but for what they say."""
+    document = yaml.safe_load(TEXTS)
+    reply = document["tasks"]["reply"]
+    document["tasks"] = {name: copy.deepcopy({**reply, **task}) for name, task in document["tasks"].items()}
+    return document
+
+
+def changed(_document: Any = None, /, **changes: Any) -> str:
+    """A plan with dotted keys changed; None deletes."""
+    document = copy.deepcopy(_document or {**yaml.safe_load(PLAN), "budget": {"epsilon": 3, "delta": 1e-4}})
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
         at = document
@@ -99,6 +122,85 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
+JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_min": 3, "k_max": 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"kind": None}, "tasks.reply.kind: is missing; must be one of classify, generate"),
+        ({"kind": "translate"}, "tasks.reply.kind: must be one of classify, generate"),
+        ({"kind": "classify"}, "tasks.reply.labels: is missing"),
+        ({"mechanism": None}, "tasks.reply.mechanism: is missing"),
+        ({"mechanism": {}}, "tasks.reply.mechanism.type: is missing; must be one of embedding_mean, keyword_joint_em"),
+        ({"mechanism": {"type": "rnm_gaussian"}}, "tasks.reply.mechanism.type: must be one of embedding_mean"),
+        ({"labels": ["a", "b"]}, "tasks.reply.labels: unknown key"),
+        ({"response_field": "reply"}, "tasks.reply: prompt.exemplar: needs the placeholder {reply}"),
+        ({"document_field": "page"}, "tasks.reply: document_field: prompt.query has no placeholder {page}"),
+        ({"candidates": 0}, "tasks.reply.candidates: input should be greater than or equal to 1"),
+        ({"candidates": 1001}, "tasks.reply.candidates: "),
+        ({"public_answers": ["Yes.", "Yes."]}, "tasks.reply: public_answers: each answer may appear once"),
+        ({"public_answers": [" "]}, "tasks.reply: public_answers: an answer is empty"),
+        ({"public_answers": [""]}, "tasks.reply.public_answers.0: "),
+        ({"public_answers": ["x" * 5001]}, "tasks.reply.public_answers.0: "),
+        ({"typical_exemplar_tokens": 0}, "tasks.reply.typical_exemplar_tokens: "),
+        ({"prompt__keywords": "Make a sentence."}, "tasks.reply.prompt.keywords: needs the placeholder {keywords}"),
+        ({"prompt__keywords": "{keywords} {page}"}, "tasks.reply: prompt.keywords: the query has no field page"),
+        ({"prompt__keywords": "{keywords} {response}"}, "prompt.keywords: the query has no field response"),
+        ({"prompt__keywords": "{keywords"}, "tasks.reply.prompt.keywords: "),
+        ({"prompt__exemplar": "{text} {keywords} {response}"}, "prompt.exemplar: a field cannot be called keywords"),
+        ({"mechanism": {"type": "embedding_mean", "radius": 0}}, "tasks.reply.mechanism.radius: "),
+        ({"mechanism": {"type": "embedding_mean", "radius": 2.1}}, "tasks.reply.mechanism.radius: "),
+        ({"mechanism": {"type": "embedding_mean", "centred": 1}}, "tasks.reply.mechanism.centred: "),
+        ({"mechanism": {"type": "embedding_mean", "k": 3}}, "tasks.reply.mechanism.k: unknown key"),
+        ({"mechanism": {"type": "keyword_joint_em"}}, "tasks.reply.mechanism.k: is missing"),
+        ({"mechanism": {**JOINT, "k": 0}}, "tasks.reply.mechanism.k: "),
+        ({"mechanism": {**JOINT, "typical_domain": 4}}, "typical_domain: 5 words cannot come from a domain of 4"),
+        ({"mechanism": {**PTR, "k_min": 9}}, "tasks.reply.mechanism: k_min: must be at most k_max"),
+        ({"mechanism": {**PTR, "k_max": 101}}, "tasks.reply.mechanism.k_max: "),
+        ({"mechanism": {**PTR, "choice_share": 1}}, "tasks.reply.mechanism.choice_share: "),
+        ({"mechanism": {**PTR, "delta_share": 0}}, "tasks.reply.mechanism.delta_share: "),
+    ],
+)
+def test_errors_in_text_tasks_name_the_key(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        load_plan(changed(texts(), **{f"tasks__reply__{key}": value for key, value in changes.items()}))
+    assert problem in str(caught.value)
+
+
+def test_a_labelled_task_votes() -> None:
+    with pytest.raises(PlanError, match=r"tasks.topic.mechanism.type: "):
+        load_plan(changed(tasks__topic__mechanism=JOINT))
+
+
+def test_a_text_task_has_defaults_and_may_state_everything() -> None:
+    plain = load_plan(yaml.safe_dump(texts())).tasks["reply"]
+    assert (plain.answer_field, plain.query_fields, plain.exemplar_fields) == (
+        "response",
+        ("text",),
+        ("text", "response"),
+    )
+    assert (plain.candidates, plain.public_answers, plain.document_field) == (20, (), None)
+    assert (plain.mechanism.radius, plain.mechanism.centred) == (1, False)
+    document = texts()
+    document["tasks"]["reply"] |= {
+        "response_field": "answer",
+        "document_field": "page",
+        "candidates": 5,
+        "public_answers": ["Ask the desk.", "Nobody knows."],
+        "prompt": {
+            "exemplar": "{page} {text} {answer}",
+            "query": "{page} {text}",
+            "keywords": "{text}: a sentence with {keywords}",
+        },
+        "mechanism": {"type": "embedding_mean", "radius": 0.5, "centred": True},
+    }
+    full = load_plan(yaml.safe_dump(document)).tasks["reply"]
+    assert full.answer_field == "answer"
+    assert full.query_fields == ("page", "text")
+    assert full.public_answers == ("Ask the desk.", "Nobody knows.")
+
+
 def test_every_problem_is_reported_at_once() -> None:
     with pytest.raises(PlanError) as caught:
         load_plan(changed(tasks__topic__shots=0, budget__epsilon=-1, surprise=1))
@@ -143,6 +245,94 @@ def test_a_larger_share_gets_less_noise() -> None:
     document["tasks"]["second"] = {**document["tasks"]["topic"], "share": 3}
     noise = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=8000).noise
     assert noise["second"].mechanism.noise_multiplier < noise["topic"].mechanism.noise_multiplier
+
+
+@pytest.fixture(scope="module")
+def calibrated_texts() -> CalibratedPlan:
+    return calibrate_plan(load_plan(yaml.safe_dump(texts())), public_size=4000)
+
+
+def test_every_text_mechanism_is_calibrated_by_its_own_parameters(calibrated_texts: CalibratedPlan) -> None:
+    noise = {name: noise.mechanism for name, noise in calibrated_texts.noise.items()}
+    assert {name: type(mechanism) for name, mechanism in noise.items()} == {
+        "reply": Gaussian,
+        "words": BoundedRange,
+        "tested": ProposeTestRelease,
+    }
+    assert {one.sampling_probability for one in calibrated_texts.noise.values()} == {200 / 4000}
+    assert noise["tested"].epsilon < noise["words"].epsilon  # it has half of the cost to choose k with
+    assert noise["tested"].noise_multiplier > noise["reply"].noise_multiplier
+
+
+def test_text_tasks_keep_the_promise_by_every_accountant_there_is_for_them(calibrated_texts: CalibratedPlan) -> None:
+    assert set(calibrated_texts.epsilon) == {"pld", "rdp"}
+    assert 0.99 * 3 < calibrated_texts.epsilon["pld"].upper <= 3
+    assert calibrated_texts.epsilon["rdp"].upper > calibrated_texts.epsilon["pld"].lower
+    assert list(calibrated_texts.unsupported) == ["prv"]
+    assert calibrated_texts.unsupported["prv"].startswith("prv accounts for Gaussian releases only, not ")
+
+
+def test_an_embedding_mean_is_a_gaussian_to_prv_too() -> None:
+    document = texts()
+    document["tasks"] = {"reply": document["tasks"]["reply"]}
+    calibrated = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000)
+    assert calibrated.unsupported == {}
+    assert calibrated.epsilon["prv"].upper == pytest.approx(3, rel=0.02)
+
+
+def test_a_plan_of_words_cannot_rest_on_prv() -> None:
+    with pytest.raises(PlanError, match="Gaussian releases only"):
+        calibrate_plan(load_plan(changed(texts(), accountant="prv")), public_size=4000)
+
+
+def test_a_plan_of_words_can_rest_on_rdp() -> None:
+    calibrated = calibrate_plan(load_plan(changed(texts(), accountant="rdp")), public_size=4000)
+    assert 0.99 * 3 < calibrated.epsilon["rdp"].upper <= 3
+
+
+def test_signed_text_tasks_read_back_the_same(calibrated_texts: CalibratedPlan) -> None:
+    again = CalibratedPlan.model_validate_json(calibrated_texts.model_dump_json())
+    assert again == calibrated_texts
+    assert again.digest == calibrated_texts.digest
+    assert {name: type(noise.mechanism) for name, noise in again.noise.items()} == {
+        name: type(noise.mechanism) for name, noise in calibrated_texts.noise.items()
+    }
+    assert again.events() == calibrated_texts.events()
+
+
+def test_delta0_is_the_tests_part_of_delta_over_the_expected_draws() -> None:
+    """Each task's part of δ goes by its share; of that, the test takes delta_share, over answers·q draws of a unit."""
+    document = texts()
+    tested = document["tasks"]["tested"]
+    document["tasks"]["wide"] = {**tested, "share": 3, "answers": 50, "mechanism": {**PTR, "delta_share": 0.2}}
+    delta0 = {
+        name: noise.mechanism.delta0
+        for name, noise in calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise.items()
+        if isinstance(noise.mechanism, ProposeTestRelease)
+    }
+    q, shares = 200 / 4000, 1 + 1 + 1 + 3
+    assert delta0 == {
+        "tested": pytest.approx(0.5 * 1e-4 * (1 / shares) / (200 * q), rel=1e-12),
+        "wide": pytest.approx(0.2 * 1e-4 * (3 / shares) / (50 * q), rel=1e-12),
+    }
+
+
+def test_delta0_never_makes_the_test_a_formality() -> None:
+    document = texts()
+    document["budget"]["delta"] = 0.01
+    document["tasks"] = {"tested": {**document["tasks"]["tested"], "answers": 1}}
+    calibrated = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=10_000)
+    assert calibrated.noise["tested"].mechanism.delta0 == LARGEST_DELTA0
+
+
+def test_choice_share_moves_the_cost_from_the_test_to_the_choice() -> None:
+    document = texts()
+    document["tasks"] = {"tested": {**document["tasks"]["tested"], "mechanism": {**PTR, "choice_share": 0.9}}}
+    eager = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise["tested"].mechanism
+    document["tasks"]["tested"]["mechanism"]["choice_share"] = 0.1
+    careful = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise["tested"].mechanism
+    assert eager.epsilon > careful.epsilon
+    assert eager.noise_multiplier > careful.noise_multiplier
 
 
 def test_placeholders_are_listed_once_in_order() -> None:

@@ -209,6 +209,69 @@ def test_no_contribution_and_no_centre_give_every_candidate_the_same_chance() ->
     assert stats.chisquare(counts).pvalue > LEVEL
 
 
+# --- Planning ---------------------------------------------------------------------------------------------------------
+
+
+def frequency(mechanism: EmbeddingMean, candidates: np.ndarray, agreeing: int, seed: int) -> float:
+    """How often the first candidate is nearest if that many slots give it, the others nothing."""
+    rng = np.random.default_rng(seed)
+    total = from_fixed_point(mechanism.sum([candidates[0]] * agreeing, mechanism.centre(candidates)))
+    noise = rng.normal(scale=mechanism.sigma, size=(TRIALS, len(total)))
+    return float(np.mean([mechanism.select(total + drawn, candidates) == 0 for drawn in noise]))
+
+
+def alike(count: int, similarity: float) -> np.ndarray:
+    """Candidates of which every two have the same cosine."""
+    gram = similarity + (1 - similarity) * np.eye(count)
+    return np.linalg.cholesky(gram)
+
+
+@pytest.mark.parametrize("radius", [1.0, 0.5, 2.0])
+def test_the_chance_of_a_candidate_is_attained(radius: float) -> None:
+    """Four others at a cosine of 1/2 with it and at right angles to each other: four independent leads."""
+    tetrahedron = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / math.sqrt(3)
+    others = np.hstack([np.full((4, 1), 0.5), math.sqrt(0.75) * tetrahedron])
+    mechanism = EmbeddingMean(3.0, radius)
+    expected = mechanism.probability_released(12, candidates=5)
+    assert 0.2 < expected < 0.9
+    found = frequency(mechanism, np.vstack([np.eye(4)[:1], others]), 12, seed=6)
+    assert abs(found - expected) < 4 * math.sqrt(expected * (1 - expected) / TRIALS)
+
+
+@pytest.mark.parametrize("similarity", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize(("radius", "centred"), [(1.0, False), (1.0, True), (0.35, True), (0.6, True)])
+def test_the_required_slots_suffice_and_are_not_many_more_than_needed(similarity, radius, centred) -> None:
+    mechanism = EmbeddingMean(3.0, radius, centred, 100)
+    needed = mechanism.required_slots(20, similarity)
+    assert mechanism.probability_released(needed, 20, similarity) == pytest.approx(0.95)
+    found = frequency(mechanism, alike(20, similarity), math.ceil(needed), seed=7)
+    assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / TRIALS) < found < 0.98
+
+
+def test_centring_and_clipping_need_fewer_slots_where_candidates_are_alike() -> None:
+    paper, centred = EmbeddingMean(3.0), EmbeddingMean(3.0, 0.3, True, 100)
+    assert centred.required_slots(100, 0.8) < 0.5 * paper.required_slots(100, 0.8)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_only_candidate_needs_no_slot(centred: bool) -> None:
+    mechanism = EmbeddingMean(1.0, 1.0, centred, 5)
+    assert mechanism.required_slots(1) == 0
+    assert mechanism.probability_released(0, 1) == 1
+
+
+@pytest.mark.parametrize(("candidates", "similarity"), [(0, 0.5), (2, 1.0), (2, -0.1), (2, math.nan)])
+def test_unusable_guesses_are_refused(candidates: int, similarity: float) -> None:
+    with pytest.raises(ValueError, match="similarity"):
+        EmbeddingMean(1.0).required_slots(candidates, similarity)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
+def test_certainty_cannot_be_required(probability: float) -> None:
+    with pytest.raises(ValueError, match="probability must lie between 0 and 1"):
+        EmbeddingMean(1.0).required_slots(2, probability=probability)
+
+
 # --- Public mistakes --------------------------------------------------------------------------------------------------
 
 
