@@ -162,7 +162,7 @@ def plot(calibrated: CalibratedPlan) -> Any:
     from matplotlib.figure import Figure
 
     tasks = calibrated.plan.tasks
-    figure = Figure(figsize=(7.0, 0.5 + 3.0 * len(tasks)), layout="constrained")
+    figure = Figure(figsize=(7.0, 0.5 + 3.2 * len(tasks)), layout="constrained")
     for axes, (name, task) in zip(figure.subplots(len(tasks), squeeze=False).flat, tasks.items(), strict=True):
         seen = outlook(task, calibrated.noise[name])
         slots = np.unique(np.linspace(0, task.ensemble, 201).astype(int)).tolist()
@@ -170,7 +170,7 @@ def plot(calibrated: CalibratedPlan) -> Any:
         axes.axhline(RELIABLE, color="grey", linewidth=0.8, linestyle="--")
         if seen.needed <= task.ensemble:
             axes.axvline(seen.needed, color="grey", linewidth=0.8, linestyle="--")
-        axes.set_title(f"{name} ({task.mechanism.type}): chance that {seen.outcome}", fontsize="medium")
+        axes.set_title(f"{name} ({task.mechanism.type})\nchance that {seen.outcome}", fontsize="medium")
         axes.set(xlabel=f"{seen.slots_mean} (of {task.ensemble})", ylabel="chance", ylim=(-0.02, 1.02))
         axes.set_xlim(0, task.ensemble)
     budget = calibrated.plan.budget

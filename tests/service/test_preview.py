@@ -201,7 +201,7 @@ def test_the_plot_has_a_curve_per_task_that_explains_itself(calibrated: Calibrat
     figure = plot(calibrated)
     figure.savefig(tmp_path / "plan.png")
     titles = [axes.get_title() for axes in figure.axes]
-    assert [title.split(":")[0] for title in titles] == [
+    assert [title.split("\n")[0] for title in titles] == [
         "topic (rnm_gaussian)",
         "reply (embedding_mean)",
         "words (keyword_joint_em)",
