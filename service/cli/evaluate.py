@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 import yaml
-from pydantic import TypeAdapter, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from accounting.plan import load_plan
-from accounting.tasks import ClassifyTask
+from accounting.plan import Plan, load_plan, parse_plan
+from accounting.tasks import ClassifyTask, GenerateTask
 from service.cli.output import Json, print_json, print_table
 from service.evaluation import dataset as data
 from service.evaluation import labels, texts
@@ -68,7 +67,7 @@ def evaluate(
         labels.require_labels(dataset, chosen, queries)
         default = [1000, 10_000]
     else:
-        compared = _mechanisms(mechanism, chosen.mechanism)
+        compared = _mechanisms(mechanism, plan, name)
         default = [chosen.answers]
     grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or default, draws, prior)
     settings = len(grid.epsilons) * len(grid.answers)
@@ -126,13 +125,24 @@ def evaluate(
         _print_texts(read, title)
 
 
-def _mechanisms(written: list[str] | None, own: texts.Mechanism) -> list[texts.Mechanism]:
-    if not written:
-        return [own, *(other for other in texts.COMPARED if other.type != own.type)]
-    try:
-        return [TypeAdapter(texts.AnyMechanism).validate_python(yaml.safe_load(one)) for one in written]
-    except (yaml.YAMLError, ValidationError) as error:
-        raise ValueError(f"--mechanism: {error}") from None
+def _mechanisms(written: list[str] | None, plan: Plan, name: str) -> list[texts.Mechanism]:
+    """Those of ``--mechanism``, read as if the plan had them; or the task's own and one of each other type."""
+    document = plan.model_dump(mode="json")
+    read = []
+    for one in written or []:
+        try:
+            document["tasks"][name]["mechanism"] = yaml.safe_load(one)
+        except yaml.YAMLError:
+            raise ValueError(f"--mechanism: {one!r} is not YAML; write it as in a plan") from None
+        read.append(_generate(parse_plan(document), name).mechanism)
+    own = _generate(plan, name).mechanism
+    return read or [own, *(other for other in texts.COMPARED if other.type != own.type)]
+
+
+def _generate(plan: Plan, name: str) -> GenerateTask:
+    task = plan.tasks[name]
+    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)
+    return task
 
 
 def _print_labels(results: Sequence[labels.Result], title: str) -> None:
@@ -160,7 +170,6 @@ def _print_texts(results: Sequence[texts.Result], title: str) -> None:
             f"{result.epsilon:g}" if result.epsilon else ("no noise" if result.mechanism else ""),
             *([result.answers or ""] if several else []),
             f"{result.rouge1:.1f} ± {result.rouge1_error:.1f}",
-            f"{result.rouge2:.1f}",
             f"{result.rougeL:.1f}",
             f"{result.bleu:.1f}",
             f"{result.levenshtein:.1f}",
@@ -168,7 +177,7 @@ def _print_texts(results: Sequence[texts.Result], title: str) -> None:
         )
         for result in results
     ]
-    columns = ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-2", "-L", "BLEU", "Lev.", "fallback"]
+    columns = ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-L", "BLEU", "Lev.", "fallback"]
     print_table(f"{title}, in %", columns, rows)
     for mechanism, refused in {result.mechanism: result.refused for result in results if result.refused}.items():
         typer.echo(f"{mechanism or 'zero-shot'}: {refused} queries left out, which the service would refuse.")

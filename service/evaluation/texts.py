@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
@@ -37,8 +36,6 @@ from service.queries import InvalidQueryError
 from service.text_metrics import MEAN_METRICS, corpus_bleu, similarities
 
 Mechanism = EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism
-AnyMechanism: Any = Annotated[Mechanism, Field(discriminator="type")]
-"""What a plan may name as the mechanism of a task of this kind."""
 
 COMPARED: tuple[Mechanism, ...] = (
     EmbeddingMeanMechanism(type="embedding_mean"),
@@ -53,7 +50,7 @@ class Result:
     """One row of the table; measures, their standard errors and shares are percentages.
 
     A standard error is that of the mean over test queries, each query's figure being averaged over slots or
-    draws. BLEU is of all texts together and has none.
+    draws. BLEU is of all rows together, averaged over slots or draws, and has none.
 
     Attributes:
         method: what was measured.
@@ -276,7 +273,6 @@ def measure(
         raise ValueError(f"{name}: {len(answers)} of {total} queries can be answered; at least 2 are needed")
     rows = np.array([np.mean([similarities(text, one.right) for text in one.texts], axis=0) for one in answers])
     means, errors = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
-    pairs = [(text, one.right) for one in answers for text in one.texts]
     columns: dict[str, Any] = {}
     for name, mean, error in zip(MEAN_METRICS, means, errors, strict=True):
         columns[name], columns[f"{name}_error"] = float(mean), float(error)
@@ -290,9 +286,19 @@ def measure(
         queries=len(answers),
         refused=total - len(answers),
         fallbacks=float(np.mean(counted)) if counted and noise else None,
-        bleu=corpus_bleu([text for text, _ in pairs], [right for _, right in pairs]),
+        bleu=_mean_bleu(answers),
         **columns,
     )
+
+
+def _mean_bleu(answers: Sequence[Answers]) -> float:
+    """Mean over slots or draws, each a corpus with one text per row that has so many."""
+    corpora = [
+        [(one.texts[i], one.right) for one in answers if i < len(one.texts)]
+        for i in range(max(len(one.texts) for one in answers))
+    ]
+    scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
+    return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
 
 
 def describe(mechanism: Mechanism | None) -> str:

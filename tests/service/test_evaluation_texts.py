@@ -103,7 +103,10 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--mechanism", "{type: embedding_sum}"], "--mechanism: "),
+        (["--mechanism", "{type: embedding_sum}"], "tasks.bought.mechanism.type: must be one of embedding_mean"),
+        (["--mechanism", "{type: keyword_ptr, k_min: 3, k_max: 2}"], "mechanism: k_min: must be at most k_max"),
+        (["--mechanism", "{type: keyword_joint_em, k: 20}"], "0 of 10 queries can be answered"),
+        (["--mechanism", "{"], "--mechanism: '{' is not YAML"),
         (["--embedded-field", "price"], "have no field 'price'; they have bill, question"),
     ],
 )
@@ -191,6 +194,13 @@ def test_means_and_their_errors_are_what_they_say() -> None:
     assert row.rouge1_error == pytest.approx(100 * np.std([1, 0.5, 0], ddof=1) / np.sqrt(3))
     with pytest.raises(ValueError, match="1 of 9 queries can be answered"):
         measure(answers[:1], 9, "private")
+
+
+def test_bleu_is_that_of_one_draw_however_many_there_are() -> None:
+    """A corpus of two short texts without a triple is smoothed; drawing them again must not change by how much."""
+    once = [Answers("red kite", ["red kite"]), Answers("a boat", ["a ship"])]
+    twice = [Answers(one.right, [*one.texts, *one.texts]) for one in once]
+    assert measure(twice, 2, "private").bleu == pytest.approx(measure(once, 2, "private").bleu)
 
 
 def test_every_budget_is_calibrated_by_itself(plan: Plan) -> None:
