@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
+from accounting.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot
 from service.engines import EngineInfo, TaskSpec, ZeroShot
@@ -100,7 +101,7 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
     )
     records.store.ingest("agnews", rows, lambda texts: unit_vectors(generator, len(texts)))
     plan = load_plan(PLAN.read_text())
-    noise = {"topic": TaskNoise(sampling_probability=400 / units, noise_multiplier=10.0)}
+    noise = {"topic": TaskNoise(sampling_probability=400 / units, mechanism=Gaussian(10.0))}
     # The noise is fixed by hand: calibration is not what is measured, and this plan protects nothing.
     sign(
         records,
