@@ -29,14 +29,15 @@ def main() -> None:
         os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
         os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
 
-        say("A private knowledge base with a budget for its lifetime: ε = 8, δ = 2e-4")
-        fields = ("--field", "text", "--field", "queue", "--field", "desk")
-        dpicl("kb", "create", "support", "--epsilon", "8", "--delta", "2e-4", "--public-size", "900", *fields)
+        say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
+        fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
+        dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
-        say("A plan: what the budget buys, seen before it is signed")
-        dpicl("plan", "preview", str(SUPPORT / "plan.yaml"))
-        dpicl("plan", "sign", str(SUPPORT / "plan.yaml"), "--yes", "--json")
+        for name, what in (("plan.yaml", "sort tickets"), ("replies.yaml", "answer them in words")):
+            say(f"A plan to {what}: what the budget buys, seen before it is signed")
+            dpicl("plan", "preview", str(SUPPORT / name))
+            dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
 
         key = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
         port = free_port()
@@ -50,6 +51,7 @@ def main() -> None:
             ) as client:
                 wait_until_ready(client, server, log)
                 ask_questions(client)
+                ask_for_words(client)
                 exhaust(client)
                 show_budget(client)
         finally:
@@ -62,7 +64,7 @@ def main() -> None:
 
 def ask_questions(client: httpx.Client) -> None:
     say("An analyst asks; each answer is a noisy consensus and costs one of the task's answers")
-    questions = [json.loads(line) for line in (SUPPORT / "questions.jsonl").read_text().splitlines()]
+    questions = read_questions()
     right = 0
     sample = questions[:: max(1, len(questions) // 8)][:8]
     for question in sample:
@@ -76,6 +78,24 @@ def ask_questions(client: httpx.Client) -> None:
     print(f"  {sample[0]['text'][:76]!r}\n    → {answer['label']}  {cost(answer)}")
     if answer["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
+
+
+def ask_for_words(client: httpx.Client) -> None:
+    say("Answers in words, by three mechanisms; the help pages are public, what the staff say to such a ticket is not")
+    questions = {question["text"]: question for question in read_questions()}
+    for text in (
+        "Turn off the renewal, please, I do not need another year.",
+        "The package was left in the rain and everything in it is crushed.",
+    ):
+        print(f"  {text!r}")
+        print(f"    the staff's key words: {questions[text]['house_rule']} {questions[text]['keywords']}")
+        for task, mechanism in (("page", "embedding mean"), ("topics", "joint EM"), ("rules", "PTR")):
+            answer = post(client, f"support.{task}", text).raise_for_status().json()
+            fallback = "  FALLBACK" if answer.get("fallback") else ""
+            print(f"    {task} ({mechanism}) → {answer['text']!r}{fallback}  {cost(answer)}")
+            if answer.get("keywords"):
+                print(f"      keywords: {', '.join(answer['keywords'])}")
+            print(f"      {answer['method']}")
 
 
 def exhaust(client: httpx.Client) -> None:
@@ -100,6 +120,10 @@ def show_budget(client: httpx.Client) -> None:
             print(f"  plan {plan['version']}: ε so far {plan['epsilon_spent']:.3f} of {plan['promised']['epsilon']:g}")
             for task in plan["tasks"]:
                 print(f"    {task['task']}: {task['spent']} answers spent, {task['left']} left")
+
+
+def read_questions() -> list[dict[str, str]]:
+    return [json.loads(line) for line in (SUPPORT / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def post(client: httpx.Client, task: str, text: str) -> httpx.Response:

@@ -1,7 +1,8 @@
 """Write the example knowledge base: support tickets of Brookfern, a company that exists only here.
 
 Brookfern sells self-watering plant pots with an app, and sends seed boxes by subscription. Its queues bear the
-nicknames of its teams, which tell only half of what they do: that is what exemplars know and zero-shot answers do not.
+nicknames of its teams, which tell only half of what they do, and every team has a house rule that its replies state:
+that is what exemplars know and zero-shot answers do not.
 
     python examples/support/generate.py [FOLDER]    # tickets.jsonl and questions.jsonl, the same bytes every time
 
@@ -83,9 +84,9 @@ def reply(queue: str, matter: str, values: dict[str, str], rng: random.Random) -
     parts = [rng.choice(MATTERS[matter].wordings).format_map(values), rng.choice(RULES[queue].wordings)]
     if rng.random() < 0.3:
         parts.reverse()
-    if rng.random() < 0.6:
+    if rng.random() < 0.4:
         parts.insert(0, rng.choice(GREETINGS))
-    if rng.random() < 0.6:
+    if rng.random() < 0.4:
         parts.append(rng.choice(SIGN_OFFS))
     return " ".join(parts)
 

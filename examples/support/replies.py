@@ -1,8 +1,8 @@
 """What Brookfern's staff answer, by matter. Everything here was made up for this example.
 
 A reply says what to do in the matter, in one of several wordings that share the matter's key words, and what the
-team's house rule is, with the words of that rule. The key words stand on the public help pages too (``replies.yaml``);
-the house rules do not: only the tickets know them.
+team's house rule is, in words of which one ("books", "drives", "registered", "lends", "backdated") is nowhere public.
+All others stand on the pages in ``replies.yaml`` too, which do not say what team they are about.
 """
 
 from typing import NamedTuple
@@ -43,53 +43,53 @@ GREETINGS = [
 
 SIGN_OFFS = [
     "Kind regards, Noor", "Take care, Matti", "Yours, Ines", "Piet", "Warmly, Odile", "Cheers, Tam",
-    "Bruna", "So long, Jory", "Write back if anything is unclear.", "Have a fine week.",
+    "Bruna", "So long, Jory", "Yours, Mirte", "Ruben",
 ]  # fmt: skip
 
 RULES: dict[str, Rule] = {
     "Ledger": Rule(
-        ("ledger", "tuesday"),
+        ("books", "ledger", "tuesday"),
         [
-            "Ledger books everything on Tuesday.",
-            "This goes into the Tuesday run at Ledger.",
-            "Ledger closes its books each Tuesday, so look after that.",
-            "Expect it after Tuesday, when Ledger does the accounts.",
+            "Ledger books it on Tuesday.",
+            "On Tuesday, that is when Ledger books.",
+            "Tuesday is the day on which Ledger books.",
+            "It waits for Tuesday, Ledger never books sooner.",
         ],
     ),
     "Wheels": Rule(
-        ("wheels", "noon"),
+        ("drives", "noon", "wheels"),
         [
-            "Wheels decides this before noon.",
-            "Whatever reaches Wheels by noon leaves the same evening.",
-            "The van of Wheels goes at noon.",
-            "Wheels will ring you around noon.",
+            "Wheels drives at noon.",
+            "At noon Wheels drives.",
+            "Wheels decides, and drives by noon.",
+            "It is noon when Wheels drives.",
         ],
     ),
     "Keys": Rule(
-        ("keys", "callback"),
+        ("callback", "keys", "registered"),
         [
-            "Keys only acts after a callback to the registered number.",
-            "Please wait for the callback from Keys.",
-            "A callback by Keys comes first, always.",
-            "Keys arranges a callback this evening.",
+            "Keys makes a callback to the registered number.",
+            "Wait for a callback from Keys on the registered phone.",
+            "Without a callback on a registered line Keys does nothing.",
+            "Callback by Keys, registered numbers only.",
         ],
     ),
     "Greenhouse": Rule(
-        ("greenhouse", "loan"),
+        ("greenhouse", "lends", "planter"),
         [
-            "Greenhouse lends you a loan planter meanwhile.",
-            "Until it is solved you get a loan set from Greenhouse.",
-            "Ask Greenhouse for a loan pot, it costs nothing.",
-            "Greenhouse has one on loan for you, if you like.",
+            "Greenhouse lends you a planter.",
+            "Meanwhile Greenhouse lends a planter.",
+            "Need a planter? Greenhouse lends one.",
+            "A planter is what Greenhouse lends until then.",
         ],
     ),
     "Farewell": Rule(
-        ("farewell", "backdated"),
+        ("backdated", "counts", "farewell"),
         [
-            "Farewell has backdated this to the day you wrote.",
-            "It is backdated to your first message, as Farewell always does.",
-            "At Farewell such things are backdated, nothing is lost by waiting.",
-            "Farewell enters it backdated, so today counts.",
+            "Farewell counts it backdated.",
+            "It counts backdated at Farewell.",
+            "Backdated by Farewell, so your letter counts.",
+            "For Farewell the day you wrote counts, backdated.",
         ],
     ),
 }
@@ -98,136 +98,136 @@ MATTERS: dict[str, Matter] = {
     "refund": Matter(
         ("refund", "statement", "charge"),
         [
-            "I see the charge of {currency}{amount}; your refund is on its way, please compare the next statement.",
-            "Please photograph the statement with the charge marked, and the refund follows without further questions.",
-            "Agreed, that charge is ours to take back: the refund for {order} shows on your statement soon.",
-            "We give a refund first and look for the cause of the charge later; the statement line is all we need.",
+            "I see the wrong charge of {currency}{amount}; the refund will show on your card statement.",
+            "Please photograph the statement with the charge marked, then you get the refund.",
+            "That charge is ours to take back: compare your statement, the refund is paid.",
+            "You get a refund first; which charge on the statement was wrong we find out later.",
         ],
     ),
     "invoice": Matter(
         ("invoice", "address", "corrected"),
         [
-            "A corrected invoice for {order} is coming, with the address you gave us.",
-            "Reply with company name, tax number and address, then the invoice is corrected and sent as PDF.",
-            "The invoice did not match, I have corrected the sum; is the billing address still in {town}?",
-            "Old version void: the corrected invoice replaces it. Tell us if the address has changed too.",
+            "A corrected invoice for {order} is coming, with the billing address you gave us.",
+            "Send company name, tax number and address, and the invoice is corrected.",
+            "The sum on the invoice is corrected; is the billing address in {town} right?",
+            "The corrected invoice replaces the old one, with VAT, company and address.",
         ],
     ),
     "settings": Matter(
         ("payment", "settings", "collection"),
         [
-            "I put it into your payment settings by hand, and it counts from the next collection.",
-            "Open payment, then settings, and enter it there before the collection in {month}.",
-            "Your payment settings were out of date; what is missing comes off the coming collection.",
-            "Done: look at payment under settings. The collection of {currency}{amount} already takes it into account.",
+            "I entered the voucher in your payment settings, it counts from the next collection.",
+            "Enter the card or bank account under payment settings before the collection in {month}.",
+            "Your payment settings had the old price; the coming collection takes off the difference.",
+            "Look at the payment settings: card and credit are in, the collection in {month} uses them.",
         ],
     ),
     "transit": Matter(
         ("courier", "tracking", "search"),
         [
-            "I have opened a search with the courier; tracking for {order} should move again shortly.",
-            "The courier is asked to start a search. Should tracking stand still, we dispatch a second one.",
-            "According to the tracking it is near {town}; the courier was told to search the depot.",
-            "We begin a search at once, papers go to the courier today, and you follow it all on the tracking page.",
+            "The parcel is late, so I opened a search with the courier; watch the tracking of {order}.",
+            "I asked the courier to search for your parcel. Tracking should move again.",
+            "Tracking last saw the parcel near {town}; the courier was told to search.",
+            "The courier begins a search for the lost parcel, follow it by tracking.",
         ],
     ),
     "damage": Matter(
         ("replacement", "photo", "courier"),
         [
-            "A replacement leaves us at once; a photo of the {part} and the carton helps us with the courier.",
-            "Please send one photo of everything, keep it all, the courier fetches it and brings the replacement.",
-            "With your photo we claim from the courier, and the replacement for {order} is free.",
-            "No need to return anything: photo first, then a replacement, and the courier gets our complaint.",
+            "A replacement for the damaged {part} leaves today; a photo of the carton helps with the courier.",
+            "Please take a photo of the wrong or broken parcel, the courier brings a replacement.",
+            "With a photo of what was damaged or missing the courier pays, and the replacement is free.",
+            "Send us a photo of the damage, then the courier collects the parcel and you get a replacement.",
         ],
     ),
     "redirect": Matter(
         ("driver", "address", "depot"),
         [
-            "The driver has the new address, or keeps it at the depot if nobody is in.",
-            "I rang the depot in {town}: the driver turns round and uses the address of your message.",
-            "Give us an address for {order}, and the driver takes it from the depot tomorrow.",
-            "Held at the depot until you confirm the address; the driver rings first.",
+            "The driver has the new address, or takes it back to the depot.",
+            "I rang the depot in {town}: the driver turns round to your address.",
+            "Give us the other address, and the driver collects it from the depot.",
+            "It stays at the depot for you until the driver knows the right address.",
         ],
     ),
     "access": Matter(
         ("password", "code", "link"),
         [
-            "Use the link I have just sent, choose a new password, and the code works again.",
-            "I cleared the block; the fresh link is good for an hour, then set a password and type the code.",
-            "Take a recovery code from your welcome letter instead of the password, the link shows where.",
-            "Your password is fine, only the code was out of step; the link below puts it right.",
+            "To sign in use the link I sent, choose a new password and type the code.",
+            "I sent a fresh link to sign in; set a password, then the code works.",
+            "Sign in with a recovery code instead of the password, the link shows how.",
+            "Your password was fine, the code was not; sign in by the link below.",
         ],
     ),
     "intruder": Matter(
-        ("locked", "devices", "password"),
+        ("locked", "devices", "stranger"),
         [
-            "Everything is locked now and all devices are signed out; choose a new password when you are ready.",
-            "I locked the login and removed the devices you do not know. Change the password, on mail too.",
-            "Devices out, password void, locked for two days: nobody comes in, not even by a shared login.",
-            "It stays locked until you list the devices that are yours and pick another password.",
+            "I locked your login against the stranger and signed out all devices.",
+            "The stranger is out: all devices removed, the login locked for two days.",
+            "It is locked now, the stranger has no access, and unknown devices are gone.",
+            "Tell us which devices are yours; the login stays locked until the stranger is gone.",
         ],
     ),
     "profile": Matter(
-        ("profile", "identity", "request"),
+        ("profile", "data", "identity"),
         [
-            "I noted your request; once your identity is checked, the profile is changed overnight.",
-            "For a request on a profile we need proof of identity, a passport without the number will do.",
-            "Your identity is confirmed, so the request is granted and the profile looks as you wished tomorrow.",
-            "The request about the profile takes up to thirty days by law, but with proof of identity we are quicker.",
+            "Your profile and its data will be changed once we have checked your identity.",
+            "To change, copy or delete the data of a profile we need proof of identity.",
+            "Your identity is confirmed; the personal data in the profile are changed tonight.",
+            "With a passport as proof of identity you get the profile changed and a copy of your data.",
         ],
     ),
     "device": Matter(
         ("reset", "update", "warranty"),
         [
-            "Hold the ring for ten seconds for a reset, let the update run, and if that fails the warranty covers it.",
-            "We know this one: install the update, then do a reset. The {pot} is under warranty in any case.",
-            "First a reset, then the update of this week; still wrong, and you get another one on warranty.",
-            "Soak the filter in vinegar, do the reset and the update, and we will not argue about the warranty.",
+            "Do a reset of the pot and the update of the app; otherwise the warranty covers it.",
+            "Install the update, then reset the pot. The sensor is under warranty.",
+            "First a reset, then the update for pump and wifi; if not, the warranty gets you a new pot.",
+            "Clean the pump filter, run reset and update in the app; parts are under warranty.",
         ],
     ),
     "plants": Matter(
-        ("nutrients", "water", "light"),
+        ("nutrients", "leaves", "light"),
         [
-            "Give half the nutrients, less water, and eleven hours of light; the {plant} will recover.",
-            "Your {plant} want more light before anything else; change the water and pause the nutrients.",
-            "Rinse the soil with water, add nutrients once a fortnight, keep the light a hand above the leaves.",
-            "Too much water, I think. Let it dry, hold back the nutrients, raise the light.",
+            "Half the nutrients and eleven hours of light, then the leaves of your {plant} recover.",
+            "Your {plant} want more light; cut brown leaves and leave out the nutrients.",
+            "Dry soil, fewer nutrients, light a hand above the leaves, and the {plant} will grow.",
+            "Nutrients only once the seeds have two leaves, and keep the {plant} in the light.",
         ],
     ),
     "hazard": Matter(
-        ("unplug", "socket", "replacement"),
+        ("unplug", "socket", "danger"),
         [
-            "Please unplug it at once, leave the socket alone, and do not touch the metal; a replacement is packed.",
-            "Switch off at the fuse, then unplug. The socket must be dry before the replacement goes in.",
-            "Do not use it again: unplug, photograph the socket, and the replacement reaches {town} tomorrow.",
-            "Safety first, so unplug everything on that socket; you get a replacement without sending it back.",
+            "There is danger of a shock: unplug it at once and do not touch the socket.",
+            "Switch off the fuse, then unplug. A hot or wet socket is a danger.",
+            "Unplug it, keep children from the socket, and use nothing until the danger is over.",
+            "Smoke or heat means danger, so unplug everything at that socket now.",
         ],
     ),
     "cancel": Matter(
         ("contract", "renewal", "confirmation"),
         [
-            "Your contract has ended, no renewal; the confirmation comes by post and mail.",
-            "I stopped the renewal tonight. Keep this as confirmation that the contract is over.",
-            "We let you go with regret: contract closed, confirmation attached, renewal and debit withdrawn.",
-            "The renewal was our mistake and is undone; a confirmation of the end of the contract is enclosed.",
+            "Your contract has ended without renewal; the confirmation is enclosed.",
+            "I stopped the renewal tonight. Keep this confirmation that the contract is over.",
+            "We let you go with regret: contract ended, confirmation sent, renewal withdrawn.",
+            "The renewal is undone; here is the confirmation of the end of the contract.",
         ],
     ),
     "pause": Matter(
         ("pause", "boxes", "resume"),
         [
-            "A pause is set, the boxes resume in {month} unless you tell us otherwise.",
-            "You can pause for twelve weeks and resume any day; boxes already packed still come.",
-            "No boxes for now: the pause costs nothing, and one click lets you resume.",
-            "I put the pause in, dates open. Write when boxes should resume.",
+            "The pause is set, your boxes resume in {month}.",
+            "You can pause the boxes for twelve weeks and resume any day.",
+            "No boxes while you are away: the pause is free, resume with one click.",
+            "Boxes are on pause. Write when they should resume.",
         ],
     ),
     "smaller": Matter(
         ("plan", "price", "smaller"),
         [
-            "There is a smaller plan with a box every other month, at half the price.",
-            "For loyal customers we keep the old price, or you move to a smaller plan.",
-            "I can match that price on the yearly plan; the smaller one costs less still.",
-            "The smaller plan starts in {month}, and its price is fixed for two years.",
+            "There is a smaller plan with fewer boxes, at half the price.",
+            "Keep your plan at a lower price, or take the smaller and cheaper one.",
+            "I can match that price on your plan; the smaller one is cheaper still.",
+            "The cheaper, smaller plan starts in {month}, at a fixed price.",
         ],
     ),
 }
