@@ -3,15 +3,14 @@
 A document is cut into units: its lines, or its sentences where it has fewer than three lines. With q the query's
 embedding, e_u a unit's, and a slot of exemplars (x_j, d_j, r_j), embedding, document and response:
 
-    public      z_u = <q, e_u>
     candidates  runs of one to four neighbouring units, by the cosine of their summed embeddings with q
     slot        W = sum_j n_j * sum_v (y_v - mean y) * phi(v),   n_j = max(<q, x_j>, 0)**POWER
-                s_u = z_u + STEP * <W, phi(u)>
+                one after the other the unit u with most  cos(e_u + sum of those taken, q) + STEP * <W, phi(u)>
 
 where v runs over the units of d_j, y_v is the share of v's keywords that r_j has too, and phi are sparse features of
 norm 1 (:func:`_features`): the unit's words and its neighbour's, its shape, its place. So a slot says what kind of
-line was the answer of such a question. Units are taken by s_u until they have about as many words as the slot's
-responses, and put out in the order of the document.
+line was the answer of such a question. Units are taken until they have about as many words as the slot's responses,
+and put out in the order of the document.
 
 That is no reading: what no line says, or what must be put in other words, this cannot answer.
 """
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
 MOST_UNITS = 200
 """Of a document; what follows is not read."""
 LONGEST_RUN = 4
-STEP = 1.0
-POWER = 3
+STEP = 2.0
+POWER = 6
 _PLACES = 4
+_COUNTED = 4
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -49,7 +49,8 @@ class ExtractionProbe:
     Attributes:
         query: float64 (d,), its embedding.
         units: the n units of its document.
-        similarity: float64 (n,), z of the module.
+        similarity: float64 (n,), <q, e_u>.
+        gram: float64 (n, n), the units' embeddings with each other.
         columns: of every feature that the units have, its number, below F.
         entries: int64 (2, m), unit and feature of every entry of phi.
         values: float64 (m,), the entries.
@@ -58,6 +59,7 @@ class ExtractionProbe:
     query: np.ndarray
     units: tuple[str, ...]
     similarity: np.ndarray
+    gram: np.ndarray
     columns: Mapping[str, int]
     entries: np.ndarray
     values: np.ndarray
@@ -83,10 +85,12 @@ def probe(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray) -> Ex
     columns = {name: i for i, name in enumerate(sorted({name for names in features for name in names}))}
     entries = [(u, columns[name]) for u, names in enumerate(features) for name in names]
     values = [len(names) ** -0.5 for names in features for _ in names]
+    precise = embeddings.astype(np.float64)
     return ExtractionProbe(
         query.astype(np.float64),
         tuple(units),
-        (embeddings.astype(np.float64) * query).sum(axis=1),
+        (precise * query).sum(axis=1),
+        precise @ precise.T,
         columns,
         np.array(entries, np.int64).reshape(-1, 2).T,
         np.array(values, np.float64),
@@ -119,16 +123,16 @@ def extract(slot: Slot, document_field: str, answer_field: str, probe: Extractio
         if not document or not response or x is None or x.shape != probe.query.shape:
             continue
         nearness = max(float((x.astype(np.float64) * probe.query).sum()), 0.0) ** POWER
-        if not nearness or not response.split():
+        units, length = split(document), len(response.split())
+        if not nearness or not units or not length:
             continue
-        _learn(weights, nearness, split(document), response, probe.columns)
+        _learn(weights, nearness, units, response, probe.columns)
         nearness_sum += nearness
-        length_sum += nearness * len(response.split())
+        length_sum += nearness * length
     if not nearness_sum or not probe.units:
         return None
     learnt = np.bincount(probe.entries[0], weights=probe.values * weights[probe.entries[1]], minlength=len(probe.units))
-    scores = probe.similarity + STEP * learnt
-    return _choose(probe.units, scores, length_sum / nearness_sum) if np.isfinite(scores).all() else None
+    return _choose(probe, STEP * learnt, length_sum / nearness_sum) if np.isfinite(learnt).all() else None
 
 
 def _learn(
@@ -140,19 +144,32 @@ def _learn(
     for unit in units:
         words = keywords(unit)
         shares.append(len(words & wanted) / len(words) if words else 0.0)
-    mean = sum(shares) / max(len(shares), 1)
+    mean = sum(shares) / len(shares)
     for share, names in zip(shares, _features(units), strict=True):
         amount = nearness * (share - mean) * len(names) ** -0.5
         for name in names & columns.keys():  # in any order: each adds to a number of its own
             weights[columns[name]] += amount
 
 
-def _choose(units: Sequence[str], scores: np.ndarray, length: float) -> str:
-    """The best units that have, together, about ``length`` words; in the order of the document."""
-    order = np.argsort(-scores, kind="stable")
-    lengths = np.cumsum([len(units[u].split()) for u in order])
-    count = int(np.argmin(np.abs(lengths - length))) + 1
-    return " ".join(units[u] for u in sorted(order[:count]))
+def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> str:
+    """Take units by the formula of the module while that brings their number of words nearer to ``length``."""
+    taken: list[int] = []
+    words, similarity, square = 0, 0.0, 0.0  # of the sum of the taken units' embeddings
+    with_sum = np.zeros(len(probe.units))
+    while len(taken) < len(probe.units):
+        norms = np.sqrt(np.maximum(square + 2 * with_sum + np.diagonal(probe.gram), 1e-9))
+        scores = (similarity + probe.similarity) / norms + learnt
+        scores[taken] = -np.inf
+        best = int(np.argmax(scores))
+        more = len(probe.units[best].split())
+        if taken and abs(words + more - length) >= abs(words - length):
+            break
+        taken.append(best)
+        words += more
+        similarity += probe.similarity[best]
+        square += 2 * with_sum[best] + probe.gram[best, best]
+        with_sum += probe.gram[best]
+    return " ".join(probe.units[u] for u in sorted(taken))
 
 
 def _features(units: Sequence[str]) -> list[set[str]]:
@@ -169,8 +186,10 @@ def _features(units: Sequence[str]) -> list[set[str]]:
         names.update(f"part {shape[i : i + 2]}" for i in range(min(len(shape), 40) - 1))
         place = u / last * _PLACES
         names.update((f"place {int(place)}", f"place {int(place + 0.5)}.5"))
-        names.update(f"line {u}" for _ in range(1) if u < 4)
-        names.update(f"line -{len(units) - u}" for _ in range(1) if u >= len(units) - 3)
+        if u < _COUNTED:
+            names.add(f"from top {u}")
+        if len(units) - u <= _COUNTED:
+            names.add(f"from bottom {len(units) - u}")
         names.add(f"length {min(len(unit.split()), 12).bit_length()}")
         described.append(names)
         above = words

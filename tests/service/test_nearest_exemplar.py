@@ -182,4 +182,5 @@ def test_it_says_that_it_is_no_language_model(engine):
     assert info.name == "nearest_exemplar"
     assert not info.is_llm
     assert "No language model" in info.notice
+    assert "texts are passages" in info.notice
     asyncio.run(engine.health())
