@@ -8,7 +8,7 @@ embedding, e_u a unit's, and a slot of exemplars (x_j, d_j, r_j), embedding, doc
                 one after the other the unit u with most  cos(e_u + sum of those taken, q) + STEP * <W, phi(u)>
 
 where v runs over the units of d_j, y_v is the share of v's keywords that r_j has too, and phi are sparse features of
-norm 1 (:func:`_features`): the unit's words and its neighbour's, its shape, its place. So a slot says what kind of
+norm 1 (:func:`_features`): the unit's words and those above it, its shape, its place. So a slot says what kind of
 line was the answer of such a question. Units are taken until they have about as many words as the slot's responses,
 and put out in the order of the document.
 
@@ -18,6 +18,7 @@ That is no reading: what no line says, or what must be put in other words, this 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
 MOST_UNITS = 200
 """Of a document; what follows is not read."""
 LONGEST_RUN = 4
+
+# Chosen with the features by ROUGE-1 of single slots of 4 exemplars, on 80 dialogues of SAMSum's training set and 100
+# questions on 25 of SROIE's receipts. Smaller steps find more dates and fewer names of shops.
 STEP = 2.0
 POWER = 6
 _PLACES = 4
 _COUNTED = 4
+_SHAPE = 40
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -173,24 +178,29 @@ def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> str:
 
 
 def _features(units: Sequence[str]) -> list[set[str]]:
-    """What is said of each unit: its words, its upper neighbour's, its shape in two grains, its place, its length."""
+    """What is said of each unit: its words and those of the two above, its shape, its place, its length, its copies."""
     described = []
-    above: frozenset[str] | tuple[str, ...] = ("^",)
+    copies = Counter(units)
+    words = [keywords(unit) for unit in units]
     last = max(len(units) - 1, 1)
     for u, unit in enumerate(units):
-        words = keywords(unit)
-        shape = _DIGITS.sub("9", _LETTERS.sub("a", unit))
-        names = {f"word {word}" for word in words}
-        names.update(f"above {word}" for word in above)
-        names.add(f"shape {shape[:40]}")
-        names.update(f"part {shape[i : i + 2]}" for i in range(min(len(shape), 40) - 1))
+        shape = _DIGITS.sub("9", _LETTERS.sub("a", unit))[:_SHAPE]
         place = u / last * _PLACES
-        names.update((f"place {int(place)}", f"place {int(place + 0.5)}.5"))
+        names = {
+            f"shape {shape}",
+            f"place {int(place)}",
+            f"place {int(place + 0.5)} and a half",  # places overlap: near a border two units still share one
+            f"length {min(len(unit.split()), 12).bit_length()}",
+            f"copies {min(copies[unit], 3)}",
+        }
+        names.update(f"part {shape[i : i + 2]}" for i in range(len(shape) - 1))
+        names.update(f"word {word}" for word in words[u])
+        names.update(f"above {word}" for word in (words[u - 1] if u else ("nothing",)))
+        if u > 1:
+            names.update(f"two above {word}" for word in words[u - 2])
         if u < _COUNTED:
             names.add(f"from top {u}")
         if len(units) - u <= _COUNTED:
             names.add(f"from bottom {len(units) - u}")
-        names.add(f"length {min(len(unit.split()), 12).bit_length()}")
         described.append(names)
-        above = words
     return described
