@@ -129,7 +129,7 @@ def extract(slot: Slot, document_field: str, answer_field: str, probe: Extractio
             continue
         nearness = max(float((x.astype(np.float64) * probe.query).sum()), 0.0) ** POWER
         units, length = split(document), len(response.split())
-        if not nearness or not units or not length:
+        if not units or not length:
             continue
         _learn(weights, nearness, units, response, probe.columns)
         nearness_sum += nearness

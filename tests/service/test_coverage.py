@@ -39,7 +39,8 @@ def test_of_equals_the_text_with_fewer_other_words_wins_then_the_first():
     assert chosen(["wait"], texts=("Wait for Ada.", "Wait for Bob.", "Please wait for Ada and Bob.")) == "Wait for Ada."
 
 
-def test_a_keyword_given_twice_counts_once():
+def test_a_keyword_given_twice_counts_once_at_its_first_place():
+    assert chosen(["wait", "driver", "wait"], ordered=True) == TEXTS[0]
     assert chosen(["wait", "wait", "printer", "driver"]) == TEXTS[1]
     assert chosen(["wait", "wait", "wait", "restart", "printer"]) == TEXTS[2]
 

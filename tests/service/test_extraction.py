@@ -167,6 +167,13 @@ def test_near_exemplars_outweigh_far_ones(engine, vectors, zero_shot):
     assert contributions(engine, slots, zero_shot) == ["Dunes Book Store", "Paid in cash"]
 
 
+def test_lines_that_are_all_alike_teach_nothing(engine, vectors, zero_shot):
+    """What is learnt is how an answer's lines differ from the others of its document."""
+    slot = (Exemplar({"document": "Spade\nSpade\nSpade\nSpade", "answer": "Spade"}, vectors[TOTAL]),)
+    nearest = split(QUERY["document"])[zero_shot.context.similarity.argmax()]
+    assert contributions(engine, [slot], zero_shot) == [nearest]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slot_is_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
     rng = np.random.default_rng(seed)
