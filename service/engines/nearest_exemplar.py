@@ -142,8 +142,9 @@ class NearestExemplarEngine:
     def _read_document(self, task: TaskSpec, q: np.ndarray, document: str) -> ZeroShot:
         units = split(document)
         embeddings = self._embedder.embed(units)
-        texts = dict.fromkeys([*candidates(q, units, embeddings, task.candidates), *task.public_answers])
-        return ZeroShot(texts=tuple(texts), context=probe(q, units, embeddings))
+        passages = candidates(q, units, embeddings, max(1, task.candidates - len(task.public_answers)))
+        texts = tuple(dict.fromkeys([*passages, *task.public_answers]))[: task.candidates]
+        return ZeroShot(texts=texts, context=probe(q, units, embeddings))
 
     def _embed_public(self, texts: tuple[str, ...]) -> np.ndarray:
         """A task's public texts, float64 (n, d), rows of norm 1; kept for the next query."""
