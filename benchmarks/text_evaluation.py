@@ -28,7 +28,7 @@ from service.evaluation import dataset as data
 from service.evaluation.tables import Grid, write_csv
 from service.evaluation.texts import Mechanism, Result, Texts, describe, evaluate, measure, noise_of, plot
 
-EPSILONS, DRAWS, ABLATION_DRAWS, ABLATION_EPSILON = (1.0, 3.0, 8.0), 20, 10, 3.0
+EPSILONS, DRAWS, ABLATION_DRAWS, ABLATION_EPSILON = (1.0, 3.0, 8.0), 20, 5, 3.0
 ENSEMBLES = (10, 20, 30, 50, 70, 100)
 ANSWERS = (1, 10, 100, 1_000, 10_000, 100_000)
 CANDIDATES = (1, 2, 5, 10, 20, 50, 100)

@@ -4,8 +4,8 @@ Everything is the pipeline's own, from :func:`service.aggregating.prepare` to th
 what depends on no noise (embeddings, their sum, words, sentences) is computed once and noise is drawn many times.
 
 Slots are drawn independently of each other, so the first M of N slots are an ensemble of M slots at the sampling
-probability of M slots; and a task that asks for fewer candidates gets the first of them. One pass over the data
-therefore also serves smaller ensembles (:func:`first_slots`) and fewer candidates.
+probability of M slots; and a task without public answers that asks for fewer candidates gets the first of them. One
+pass over the data therefore also serves smaller ensembles (:meth:`Texts.first_slots`) and fewer candidates.
 """
 
 from __future__ import annotations
