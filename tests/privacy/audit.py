@@ -17,7 +17,7 @@ from scipy import stats
 
 from accounting.events import Event, Sampling
 from accounting.pld import PldAccountant
-from accounting.profiles import Gaussian
+from accounting.profiles import Mechanism
 
 ERROR = 1e-7
 """Chance that one interval is wrong. An audit looks at no more than a hundred."""
@@ -50,23 +50,39 @@ def audit(
     *,
     labels: int,
     trials: int,
-    noise_multiplier: float,
+    mechanism: Mechanism,
     probability: float,
     deltas: Sequence[float],
 ) -> list[Verdict]:
-    """Attack a pipeline that claims a Poisson-sampled Gaussian release.
+    """Attack a pipeline that claims a Poisson-sampled release.
 
     Args:
         one: draws an answer (a label's index) from a knowledge base.
         other: draws an answer from its neighbour.
         labels: number of labels.
         trials: answers drawn from each.
-        noise_multiplier: claimed z.
+        mechanism: claimed profile of one answer, before sampling.
         probability: claimed sampling probability.
         deltas: where the claim is tested.
     """
     counts = [np.bincount([draw() for _ in range(trials)], minlength=labels) for draw in (one, other)]
-    event = Event(Gaussian(noise_multiplier), Sampling("units", probability), 1)
+    return judge(counts, mechanism=mechanism, probability=probability, deltas=deltas)
+
+
+def judge(
+    counts: Sequence[np.ndarray], *, mechanism: Mechanism, probability: float, deltas: Sequence[float]
+) -> list[Verdict]:
+    """Hold a claim against answers already drawn.
+
+    Args:
+        counts: how often each label came out, from a knowledge base and from its neighbour; int (labels,) each, with
+            the same sum.
+        mechanism: claimed profile of one answer, before sampling.
+        probability: claimed sampling probability.
+        deltas: where the claim is tested.
+    """
+    labels, trials = len(counts[0]), int(counts[0].sum())
+    event = Event(mechanism, Sampling("units", probability), 1)
     verdicts = []
     for delta in deltas:
         bounds = [

@@ -19,6 +19,7 @@ import pytest
 
 import aggregation.rnm_gaussian
 import exemplar_store.store
+from accounting.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines, sampling
 from exemplar_store.tables import metadata
@@ -101,7 +102,7 @@ def run_audit(
         *draws,
         labels=len(LABELS),
         trials=trials,
-        noise_multiplier=noise_multiplier,
+        mechanism=Gaussian(noise_multiplier),
         probability=probability if claimed_probability is None else claimed_probability,
         deltas=deltas,
     )
