@@ -1,4 +1,4 @@
-"""The two things SQLite and PostgreSQL spell differently."""
+"""The few things SQLite and PostgreSQL spell differently."""
 
 from __future__ import annotations
 
@@ -19,6 +19,21 @@ def insert_new(connection: sa.Connection, table: sa.Table) -> postgresql.Insert 
 def among(connection: sa.Connection, column: sa.Column[int], numbers: Iterable[int]) -> sa.ColumnElement[bool]:
     """``column`` is one of ``numbers``, passed as a single parameter: one cached statement, one index seek each."""
     if connection.dialect.name == "sqlite":
-        each = sa.func.json_each(json.dumps(list(numbers))).table_valued("value")
-        return column.in_(sa.select(each.c.value))
+        values = sa.func.json_each(json.dumps(list(numbers))).table_valued("value")
+        return column.in_(sa.select(values.c.value))
     return column == sa.any_(sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.BigInteger)))
+
+
+def each(connection: sa.Connection, numbers: Iterable[int]) -> sa.ColumnElement[int]:
+    """The column of a table with a row for each of ``numbers``, passed as a single parameter; below 2³¹."""
+    value = sa.column("value", sa.Integer)
+    if connection.dialect.name == "sqlite":
+        return sa.func.json_each(json.dumps(list(numbers))).table_valued(value, name="each").c.value
+    array = sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.Integer))
+    return sa.func.unnest(array).table_valued(value, name="each").render_derived().c.value
+
+
+def listed(connection: sa.Connection, column: sa.Column[int]) -> sa.ColumnElement[list[int] | None]:
+    """An aggregate: the column's values as a list; of no rows, an empty list or None."""
+    aggregate = sa.func.json_group_array if connection.dialect.name == "sqlite" else sa.func.json_agg
+    return aggregate(column, type_=sa.JSON)

@@ -6,26 +6,28 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+import numpy as np
 import sqlalchemy as sa
 
 from exemplar_store import sampling
-from exemplar_store.dialects import among, insert_new
-from exemplar_store.encryption import SALT_BYTES, Cipher, KnowledgeBaseKeys, place
+from exemplar_store.blocks import members
+from exemplar_store.dialects import insert_new
+from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, Cipher, KnowledgeBaseKeys
 from exemplar_store.errors import (
     KnowledgeBaseExistsError,
-    TamperedError,
     UnknownKnowledgeBaseError,
     UnknownUnitError,
     WrongKeyError,
 )
-from exemplar_store.exemplar import Slot, unpack
+from exemplar_store.exemplar import Slot
 from exemplar_store.ingest import Embed, IngestReport, Progress, ingest
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
+from exemplar_store.reading import fill, read_exemplars
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Slots = list[Slot]
-"""One query's slots, as many as its ensemble."""
+"""One query's slots."""
 
 
 class ExemplarStore:
@@ -202,22 +204,49 @@ class ExemplarStore:
             row, keys = self._open(connection, name)
             positions = sampling.poisson_sample(row.next_position, probability)
             slots = sampling.below(ensemble, positions.size)
-            found = connection.execute(
-                sa.select(
-                    exemplars.c.position,
-                    # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
-                    sa.cast(exemplars.c.content_tag, sa.LargeBinary),
-                    sa.cast(exemplars.c.payload, sa.LargeBinary),
-                ).where(exemplars.c.kb_id == row.id, among(connection, exemplars.c.position, positions.tolist()))
-            ).all()
-        holder = positions.searchsorted([position for position, _, _ in found])
-        kept = sampling.deal(slots[holder], ensemble, max_exemplars)
-        decrypted = {
-            i: packed for one in kept for i in one.tolist() if (packed := _decrypt(keys, *found[i])) is not None
-        }
-        unpacked = unpack([*decrypted.values()], row.fields, row.embedding_dimension or 0)
-        opened = dict(zip(decrypted, unpacked, strict=True))
-        return [tuple(opened[i] for i in one.tolist() if i in opened) for one in kept]
+            found = read_exemplars(connection, row.id, positions)
+        holder = slots[positions.searchsorted([position for position, _, _ in found])]
+        kept = sampling.deal(holder, sampling.words(len(found)), ensemble, max_exemplars)
+        return fill(keys, row.fields, row.embedding_dimension or 0, found, kept)
+
+    def sample_blocks(self, name: str, *, probability: float, blocks: int, max_exemplars: int) -> Slots:
+        """Draw one query's slots: Poisson sampling of blocks of units, each block a slot of its own.
+
+        A unit's block depends on its keyed tag and the number of blocks alone (:mod:`exemplar_store.blocks`). Each
+        block is drawn independently with ``probability``; each drawn block is a slot, which keeps its first
+        ``max_exemplars`` in an order of keyed hashes that no query changes. So a block makes the same prompt
+        whenever it is drawn, until an exemplar of its units is ingested or forgotten; and adding or removing a unit
+        changes the content of one slot.
+
+        How many slots there are is random and depends on no exemplar, empty slots included. It is still no public
+        number: who knew it would know better than ``probability`` whether a unit took part.
+
+        Exemplars that do not open, and the time it takes: as in :meth:`sample_slots`.
+
+        Args:
+            name: the knowledge base.
+            probability: of each block, 0 to 1, a public number.
+            blocks: number of blocks, a public number that stays the same for all of a task's queries.
+            max_exemplars: most exemplars in a slot.
+
+        Returns:
+            A slot per drawn block, in order of the blocks; where a block has no units, the empty tuple.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            ValueError: a probability, number of blocks or maximum out of its range.
+        """
+        if blocks < 1 or max_exemplars < 1:
+            raise ValueError(f"blocks ({blocks}) and max_exemplars ({max_exemplars}) must be at least 1")
+        with self._read() as connection:
+            row, keys = self._open(connection, name)
+            drawn = sampling.poisson_sample(blocks, probability)
+            positions, slots = members(connection, row.id, drawn, blocks)
+            found = read_exemplars(connection, row.id, positions)
+        holder = slots[positions.searchsorted([position for position, _, _ in found])]
+        order = np.array([content_tag for _, content_tag, _ in found], f"S{TAG_BYTES}")
+        kept = sampling.deal(holder, order, drawn.size, max_exemplars)
+        return fill(keys, row.fields, row.embedding_dimension or 0, found, kept)
 
     def _read(self) -> sa.Connection:
         return self._engine.connect().execution_options(read_only=True)
@@ -246,13 +275,6 @@ class ExemplarStore:
             connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
         finally:
             connection.close()
-
-
-def _decrypt(keys: KnowledgeBaseKeys, position: int, content_tag: bytes, payload: bytes) -> bytes | None:
-    try:
-        return keys.decrypt(payload, place(position, content_tag))
-    except TamperedError:
-        return None
 
 
 def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import sqlalchemy as sa
 import structlog
@@ -218,12 +218,14 @@ class Answering:
     async def _sample(
         self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float
     ) -> Sequence[Slot]:
+        if task.sampling == "blocks":
+            # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
+            blocks = signed_plan(signed).public_size // task.shots
+            sample = partial(self.store.sample_blocks, blocks=blocks)
+        else:
+            sample = partial(self.store.sample_slots, ensemble=task.ensemble)
         sampling = asyncio.to_thread(
-            self.store.sample_slots,
-            signed.knowledge_base,
-            probability=probability,
-            ensemble=task.ensemble,
-            max_exemplars=task.slot_cap,
+            sample, signed.knowledge_base, probability=probability, max_exemplars=task.slot_cap
         )
         try:
             return await asyncio.wait_for(sampling, self._timeout_s)

@@ -24,16 +24,9 @@ def sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> Signed
     """Promise the plan's (ε, δ) for ever.
 
     Raises:
-        PlanError: the service cannot carry out what the plan asks for.
         accounting.ledger.BudgetExceededError: the lifetime budget has not enough left.
     """
     plan = calibrated.plan
-    if problems := [
-        f"tasks.{name}.sampling: 'blocks' can be previewed but not signed yet; use 'units'"
-        for name, task in plan.tasks.items()
-        if task.sampling != "units"
-    ]:
-        raise PlanError(problems)
     return records.ledger.sign(
         plan.knowledge_base,
         epsilon=plan.budget.epsilon,

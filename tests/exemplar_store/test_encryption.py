@@ -146,6 +146,7 @@ def test_another_key_is_refused_before_anything_is_read_or_written(store, engine
         lambda: stranger.ingest("tickets", rows(4)),
         lambda: stranger.forget("tickets", "u1"),
         lambda: stranger.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9),
+        lambda: stranger.sample_blocks("tickets", probability=1, blocks=1, max_exemplars=9),
     ):
         with pytest.raises(WrongKeyError, match="'tickets' was written under another encryption key"):
             action()
@@ -192,6 +193,10 @@ def test_a_row_changed_or_moved_behind_the_stores_back_is_left_out_alone(
         assert sorted(e.fields["text"] for slot in slots for e in slot) == ["text 0 of u1", "text 0 of u2"]
         for exemplar in (exemplar for slot in slots for exemplar in slot):
             np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
+    for blocks in (1, 3):
+        slots = store.sample_blocks("tickets", probability=1, blocks=blocks, max_exemplars=9)
+        assert len(slots) == blocks
+        assert sorted(e.fields["text"] for slot in slots for e in slot) == ["text 0 of u1", "text 0 of u2"]
     ((exemplar,),) = store.sample_slots("other", probability=1, ensemble=1, max_exemplars=9)
     assert exemplar.fields["text"] == "text 0 of o0"
     assert caplog.records == []

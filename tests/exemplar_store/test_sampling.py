@@ -1,9 +1,6 @@
 """The sampler's law, checked exactly where it can be and statistically where it cannot.
 
-Every statistical check returns a p-value that is valid for finite samples: a count that is Binomial(runs, p) under
-the law claimed gives 2·min(P(X ≤ x), P(X ≥ x)), and the smallest of m such values is multiplied by m (Bonferroni). A
-right sampler fails one check with probability at most ALPHA = 1e-9; there are fewer than 100 in this folder, so the
-folder fails by chance with probability below 1e-7. The same checks must reject wrong samplers.
+The same checks must reject wrong samplers.
 """
 
 from __future__ import annotations
@@ -21,23 +18,14 @@ from scipy import stats
 
 import exemplar_store
 from exemplar_store import ExemplarStore, sampling
+from tests.exemplar_store.laws import ALPHA, p_value
 
-ALPHA = 1e-9
 RUNS = 20_000
 UNITS = 12
 ENSEMBLE = 4
 
 Sampler = Callable[[float], np.ndarray]
 """From a probability to each unit's slot, -1 for the units not drawn: int array (UNITS,)."""
-
-
-def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) -> float:
-    """Of the hypothesis that every count is Binomial(runs, its probability)."""
-    counts = np.asarray(counts)
-    one_sided = np.minimum(
-        stats.binom.cdf(counts, runs, probabilities), stats.binom.sf(counts - 1, runs, probabilities)
-    )
-    return float(min(1.0, 2 * one_sided.min() * counts.size))
 
 
 # The checks: what Poisson sampling with independent slots makes of (runs, UNITS) outcomes.
@@ -124,7 +112,7 @@ def failed_checks(sampler: Sampler, q: float) -> set[str]:
     return {check.__name__ for check in CHECKS if check(outcomes, q) < ALPHA}
 
 
-@pytest.mark.parametrize("q", [0.05, 0.2, 1 / 3, 0.7])  # blocks of 16 (more than there are units), 4, 2 and 1
+@pytest.mark.parametrize("q", [0.05, 0.2, 1 / 3, 0.7])  # stretches of 16 (more than there are units), 4, 2 and 1
 def test_units_are_drawn_independently_and_go_to_independent_slots(q):
     assert failed_checks(the_sampler, q) == set()
 
@@ -203,14 +191,14 @@ def test_large_populations_are_sampled_evenly(q):
     total = np.concatenate(draws)
     tenths = np.bincount(total // (positions // 10), minlength=10)
     assert p_value(tenths, runs * positions // 10, q) > ALPHA
-    bits = np.array([np.sum(total >> bit & 1) for bit in range(8)])  # even within a block
+    bits = np.array([np.sum(total >> bit & 1) for bit in range(8)])  # even within a stretch
     assert p_value(bits, total.size, 0.5) > ALPHA
 
 
 @pytest.mark.parametrize("q", [0.9, 0.5, 0.3, 0.01, 1 / 257, 2.0**-9])
-def test_the_number_drawn_in_a_block_is_binomial_to_120_bits(q):
-    block_bits, high, low = sampling._block_law(q)
-    size, exact = 1 << block_bits, Fraction(q)
+def test_the_number_drawn_in_a_stretch_is_binomial_to_120_bits(q):
+    bits, high, low = sampling._stretch_law(q)
+    size, exact = 1 << bits, Fraction(q)
     assert size * exact <= 1 < 2 * size * exact
     law = [comb(size, k) * exact**k * (1 - exact) ** (size - k) for k in range(len(high) + 1)]
     thresholds = [int(h) << 64 | int(w) for h, w in zip(high, low, strict=True)]
@@ -251,7 +239,7 @@ def test_the_cost_does_not_grow_with_the_population(monkeypatch):
         used.clear()
         sampling.poisson_sample(positions, 400 / positions)
         totals.append(sum(used))
-    # At most 800 blocks of two words, and a word for each position drawn (mean 400; 1,000 is 30 deviations off) with
+    # At most 800 stretches of two words, and a word for each position drawn (mean 400; 1,000 is 30 deviations off) with
     # redraws.
     assert max(totals) < 2 * 800 + 2 * 1000
 
@@ -279,7 +267,7 @@ def test_a_full_slot_keeps_a_uniform_choice_in_uniform_order():
     slots = np.array([0, 1, 0, 0, 1, 0, 0])  # five rows in slot 0, two in slot 1, none in slot 2
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(RUNS):
-        first, second, third = sampling.deal(slots, 3, 2)
+        first, second, third = sampling.deal(slots, sampling.words(slots.size), 3, 2)
         assert set(second) == {1, 4}
         assert third.size == 0
         outcome = (*first.tolist(), int(second[0]))
@@ -290,9 +278,9 @@ def test_a_full_slot_keeps_a_uniform_choice_in_uniform_order():
 
 
 def test_a_slot_below_the_maximum_keeps_everything():
-    kept = sampling.deal(np.array([2, 2, 0]), 4, 5)
+    kept = sampling.deal(np.array([2, 2, 0]), sampling.words(3), 4, 5)
     assert [sorted(rows.tolist()) for rows in kept] == [[2], [], [0, 1], []]
-    assert [rows.size for rows in sampling.deal(np.empty(0, np.int64), 2, 5)] == [0, 0]
+    assert [rows.size for rows in sampling.deal(np.empty(0, np.int64), sampling.words(0), 2, 5)] == [0, 0]
 
 
 def test_no_predictable_generator_is_used():

@@ -449,3 +449,69 @@ def test_unusable_outputs_abstain(services: Services, toy_engine: MajorityEngine
 
     monkeypatch.setattr(toy_engine, "contributions", garbage)
     assert ask(services).release.answer["label"] in ("red", "blue")
+
+
+BLOCKS_PLAN = PLAN.replace("shots: 2", "shots: 7\n    max_exemplars: 9\n    sampling: blocks").replace(
+    "ensemble: 10", "ensemble: 4"
+)
+
+
+class RememberingEngine(MajorityEngine):
+    """Keeps the texts of every slot that it was shown, query by query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[list[tuple[str, ...]]] = []
+
+    async def contributions(self, task, query, slots, zero_shot):
+        self.queries.append([tuple(exemplar.fields["text"] for exemplar in slot) for slot in slots])
+        return await super().contributions(task, query, slots, zero_shot)
+
+
+def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
+    records = make_records(tmp_path)
+    sign(records, calibrate_plan(load_plan(BLOCKS_PLAN), public_size=60), "test")
+    return open_services(records, engine, embed)
+
+
+def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = blocks_services(tmp_path, MajorityEngine())
+    store, sampled = services.records.store, []
+    store.forget("toys", "u1")  # the live size is another than the public one
+    sample = store.sample_blocks
+
+    def spy(*args, **options):
+        sampled.append((args, options))
+        return sample(*args, **options)
+
+    monkeypatch.setattr(store, "sample_blocks", spy)
+    monkeypatch.delattr(ExemplarStore, "sample_slots")
+    assert ask(services).release.answer["label"] in ("red", "blue")
+    assert sampled == [(("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9})]
+
+
+def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
+    engine = RememberingEngine()
+    services = blocks_services(tmp_path, engine)
+    for i in range(20):
+        ask(services, f"toy {i}")
+    slots = [slot for query in engine.queries for slot in query]
+    assert len({len(query) for query in engine.queries}) > 1  # drawn independently, so not always as many
+    assert len(slots) > 30  # of 20 queries with a mean of 28/60 of 8 blocks each: 75, deviation 6
+    assert len(set(slots)) <= 8
+    seen = [text for slot in set(slots) for text in slot]
+    assert len(seen) == len(set(seen))
+    assert max(map(len, slots)) <= 9
+
+
+def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = RememberingEngine()
+    services = blocks_services(tmp_path, engine)
+
+    def cannot_sample(*_args, **_options):
+        raise OSError("disk")
+
+    monkeypatch.setattr(services.records.store, "sample_blocks", cannot_sample)
+    assert ask(services).release.answer["label"] in ("red", "blue")
+    assert engine.queries == [[()] * 4]
+    assert states(services) == {"released": 1}

@@ -274,7 +274,6 @@ def test_forget(api: Api) -> None:
         (PLAN.replace("shots: 2", "shots: 7"), "exceeds the knowledge base's public size"),
         (PLAN.replace("{text}", "{body}"), "has no field body"),
         (PLAN.replace("answers: 20", "answers: many"), "tasks.colour.answers: "),
-        (PLAN.replace("shots: 2", "shots: 2\n    sampling: blocks"), "use 'units'"),
     ],
 )
 def test_bad_plans_name_their_key_and_sign_nothing(api: Api, document: str, detail: str) -> None:

@@ -1,0 +1,23 @@
+"""Tests of a claimed law, valid for finite samples.
+
+Every statistical check returns a p-value: a count that is Binomial(runs, p) under the law claimed gives
+2·min(P(X ≤ x), P(X ≥ x)), and the smallest of m such values is multiplied by m (Bonferroni). A right sampler fails one
+check with probability at most ALPHA = 1e-9; there are fewer than 100 in this folder, so the folder fails by chance
+with probability below 1e-7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+ALPHA = 1e-9
+
+
+def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) -> float:
+    """Of the hypothesis that every count is Binomial(runs, its probability)."""
+    counts = np.asarray(counts)
+    one_sided = np.minimum(
+        stats.binom.cdf(counts, runs, probabilities), stats.binom.sf(counts - 1, runs, probabilities)
+    )
+    return float(min(1.0, 2 * one_sided.min() * counts.size))

@@ -1,0 +1,279 @@
+"""Blocks: whose they are, how they are drawn, and that nothing else moves when a unit comes or goes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from scipy import stats
+
+from exemplar_store import Row, Slot, UnknownKnowledgeBaseError
+from exemplar_store.blocks import tag_range
+from exemplar_store.encryption import KnowledgeBaseKeys
+from exemplar_store.tables import exemplars, units
+from tests.exemplar_store.laws import ALPHA, p_value
+
+EVERYBODY = {"probability": 1, "max_exemplars": 1000}
+
+
+def texts(slots: Sequence[Slot]) -> list[list[str]]:
+    """What the slots hold, in order."""
+    return [[exemplar.fields["text"] for exemplar in slot] for slot in slots]
+
+
+def block_of(text: str, slots: Sequence[Slot]) -> int:
+    (block,) = [number for number, held in enumerate(texts(slots)) if text in held]
+    return block
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 64, 1000])
+def test_blocks_share_out_all_tags_evenly(blocks):
+    ranges = [[int.from_bytes(tag) for tag in tag_range(block, blocks)] for block in range(blocks)]
+    assert (ranges[0][0], ranges[-1][1]) == (0, 2**128 - 1)
+    assert all(last + 1 == first for (_, last), (first, _) in itertools.pairwise(ranges))
+    lengths = {last - first + 1 for first, last in ranges}
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_many_blocks_have_ranges_too():
+    blocks = 10**15
+    assert tag_range(blocks - 1, blocks)[1] == b"\xff" * 16
+    assert int.from_bytes(tag_range(1, blocks)[0]) - int.from_bytes(tag_range(0, blocks)[1]) == 1
+
+
+def test_a_units_tag_and_nothing_else_names_its_block(store, engine, tickets, rows):
+    store.ingest("tickets", rows(50))
+    keys = KnowledgeBaseKeys(bytes(range(32)), _salt(engine))
+    for blocks in (1, 2, 7, 100):
+        slots = store.sample_blocks("tickets", blocks=blocks, **EVERYBODY)
+        assert len(slots) == blocks
+        for unit in range(50):
+            tag = int.from_bytes(keys.unit_tag(f"u{unit}"))
+            assert block_of(f"text 0 of u{unit}", slots) == tag * blocks // 2**128
+
+
+def _salt(engine: sa.Engine) -> bytes:
+    with engine.connect() as connection:
+        return bytes(connection.execute(sa.text("SELECT key_salt FROM knowledge_bases")).scalar_one())
+
+
+def test_a_unit_that_comes_or_goes_changes_its_own_block_and_no_other(store, tickets, rows):
+    store.ingest("tickets", rows(40, each=3))
+    for most in (2, 1000):
+        before = texts(store.sample_blocks("tickets", probability=1, blocks=10, max_exemplars=most))
+        store.ingest("tickets", rows(1, each=5, prefix="newcomer"))
+        after = texts(store.sample_blocks("tickets", probability=1, blocks=10, max_exemplars=most))
+        everybody = store.sample_blocks("tickets", blocks=10, **EVERYBODY)
+        own = block_of("text 0 of newcomer0", everybody)
+        assert [number for number in range(10) if before[number] != after[number]] in ([own], [])
+        assert sum(map(len, texts(everybody))) == 125
+        store.forget("tickets", "newcomer0")
+        assert texts(store.sample_blocks("tickets", probability=1, blocks=10, max_exemplars=most)) == before
+
+
+def test_blocks_do_not_depend_on_the_order_of_uploads(store, tickets, rows):
+    upload = rows(30, each=2)
+    store.ingest("tickets", upload)
+    first = texts(store.sample_blocks("tickets", blocks=6, **EVERYBODY))
+    for unit in range(30):
+        store.forget("tickets", f"u{unit}")
+    assert texts(store.sample_blocks("tickets", blocks=6, **EVERYBODY)) == [[]] * 6
+    for part in (upload[40:], upload[10:40:-1], upload):
+        store.ingest("tickets", part)
+    assert texts(store.sample_blocks("tickets", blocks=6, **EVERYBODY)) == first
+
+
+def test_a_block_is_the_same_whenever_it_is_drawn(store, tickets, rows):
+    store.ingest("tickets", rows(60, each=2))
+    whole = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
+    assert min(map(len, whole)) > 3  # fewer than two of sixty units in one of five blocks: below 2e-4 for a random key
+    for _ in range(20):
+        drawn = texts(store.sample_blocks("tickets", probability=0.5, blocks=5, max_exemplars=3))
+        places = [[block[:3] for block in whole].index(one) for one in drawn]
+        assert places == sorted(set(places))
+
+
+def test_the_order_within_a_block_mixes_units(store, tickets, rows):
+    """It is that of keyed hashes, not of units: one with many exemplars does not come first or last as a whole."""
+    store.ingest("tickets", rows(2, each=100))
+    ((block),) = texts(store.sample_blocks("tickets", blocks=1, **EVERYBODY))
+    assert len(block) == 200
+    first_half = sum(text.endswith("u0") for text in block[:100])
+    assert 10 < first_half < 90  # hypergeometric, mean 50, deviation 3.5
+
+
+BLOCKS = 4
+
+
+def test_each_block_is_drawn_independently_with_the_probability(store, tickets, rows):
+    """The whole joint law of which blocks are drawn: 16 sets."""
+    store.ingest("tickets", rows(80))
+    whole = texts(store.sample_blocks("tickets", blocks=BLOCKS, **EVERYBODY))
+    assert all(whole)
+    number = {block[0]: i for i, block in enumerate(whole)}
+    runs, q = 1500, 0.3
+    counts = np.zeros(2**BLOCKS, int)
+    for _ in range(runs):
+        slots = texts(store.sample_blocks("tickets", probability=q, blocks=BLOCKS, max_exemplars=1))
+        counts[sum(1 << number[text] for (text,) in slots)] += 1
+    sizes = np.array([bin(drawn).count("1") for drawn in range(2**BLOCKS)])
+    law = q**sizes * (1 - q) ** (BLOCKS - sizes)
+    assert p_value(counts, runs, law) > ALPHA
+    assert p_value(counts, runs, np.full(2**BLOCKS, 1 / 2**BLOCKS)) < ALPHA  # q = 1/2 is told apart
+    fixed_size = np.where(sizes == 1, 1 / BLOCKS, 0)
+    assert p_value(counts, runs, fixed_size) < ALPHA
+
+
+def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, rows):
+    """Binomial over all blocks, those that nobody is in among them; so an empty knowledge base has slots too."""
+    runs, q = 600, 0.25
+    law = stats.binom.pmf(np.arange(BLOCKS + 1), BLOCKS, q)
+    for upload in ([], rows(1)):
+        store.ingest("tickets", upload)
+        drawn = [
+            len(store.sample_blocks("tickets", probability=q, blocks=BLOCKS, max_exemplars=1)) for _ in range(runs)
+        ]
+        assert p_value(np.bincount(drawn, minlength=law.size), runs, law) > ALPHA
+
+
+def test_blocks_hold_the_own_knowledge_bases_units_only(store, engine, tickets, rows, embed):
+    with engine.begin() as connection:
+        store.create(connection, "other", public_size=9, fields=["text", "label"], embedded_field="text")
+    store.ingest("tickets", rows(5), embed)
+    store.ingest("other", rows(5, prefix="o"))
+    ((own),) = store.sample_blocks("tickets", blocks=1, **EVERYBODY)
+    assert {exemplar.fields["text"] for exemplar in own} == {f"text 0 of u{i}" for i in range(5)}
+    for exemplar in own:
+        np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
+
+
+def test_ten_thousand_blocks_fit_in_one_query(store, tickets, rows):
+    store.ingest("tickets", rows(500))
+    slots = store.sample_blocks("tickets", blocks=10_000, **EVERYBODY)
+    assert len(slots) == 10_000
+    assert sorted(itertools.chain(*texts(slots))) == sorted(f"text 0 of u{i}" for i in range(500))
+
+
+def test_tags_at_the_edges_of_a_block_belong_to_it(store, engine, tickets, rows):
+    store.ingest("tickets", rows(4))
+    first, last = tag_range(2, 3)
+    edges = [tag_range(1, 3)[1], first, last, b"\0" * 16]
+    with engine.begin() as connection:
+        for position, tag in enumerate(edges):
+            connection.execute(sa.update(units).where(units.c.position == position).values(unit_tag=tag))
+    slots = texts(store.sample_blocks("tickets", blocks=3, **EVERYBODY))
+    assert [set(slot) for slot in slots] == [{"text 0 of u3"}, {"text 0 of u0"}, {"text 0 of u1", "text 0 of u2"}]
+
+
+def test_only_the_exemplars_kept_are_decrypted(store, tickets, rows, monkeypatch):
+    store.ingest("tickets", rows(40, each=2))
+    decrypt, calls = KnowledgeBaseKeys.decrypt, []
+
+    def counted(keys: KnowledgeBaseKeys, payload: bytes, place: bytes) -> bytes:
+        calls.append(place)
+        return decrypt(keys, payload, place)
+
+    monkeypatch.setattr(KnowledgeBaseKeys, "decrypt", counted)
+    slots = store.sample_blocks("tickets", probability=1, blocks=2, max_exemplars=3)
+    assert len(calls) == sum(map(len, slots)) == 6
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+def test_only_the_drawn_blocks_are_read(store, engine, tickets, rows, analysed):
+    """Rows or steps, with the database's statistics and before it has any."""
+    store.ingest("tickets", rows(6_000))
+    if analysed:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ANALYZE")
+
+    def sample() -> None:
+        slots = store.sample_blocks("tickets", probability=0.01, blocks=1500, max_exemplars=100)
+        assert sum(map(len, slots)) < 300
+
+    if engine.dialect.name == "sqlite":
+        assert _sqlite_steps(engine, sample) < 5_000
+    else:
+        assert _postgresql_rows(engine, sample) < 600
+
+
+def _sqlite_steps(engine: sa.Engine, action) -> int:
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    @sa.event.listens_for(engine, "checkout")
+    def checkout(connection, record, proxy) -> None:
+        connection.set_progress_handler(step, 1)
+
+    action()
+    return steps
+
+
+def _postgresql_rows(engine: sa.Engine, action) -> int:
+    """Rows that the executor touched, in all statements together."""
+    statements = []
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def remember(connection, cursor, statement, parameters, context, many) -> None:
+        statements.append((statement, parameters))
+
+    action()
+    sa.event.remove(engine, "before_cursor_execute", remember)
+    total = 0
+    with engine.begin() as connection:
+        for statement, parameters in statements:
+            explained = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar()
+            plans = [(json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"]]
+            while plans:
+                node = plans.pop()
+                plans += node.get("Plans", [])
+                total += node["Actual Loops"] * (
+                    node["Actual Rows"]
+                    + node.get("Rows Removed by Filter", 0)
+                    + node.get("Rows Removed by Join Filter", 0)
+                )
+    return total
+
+
+def test_a_row_changed_behind_the_stores_back_leaves_the_others_alone(store, engine, tickets, rows):
+    store.ingest("tickets", rows(30))
+    before = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
+    with engine.begin() as connection:
+        connection.execute(sa.update(exemplars).where(exemplars.c.position == 7).values(payload=b"broken"))
+    after = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
+    assert after == [[text for text in block if text != "text 0 of u7"] for block in before]
+    assert sum(map(len, after)) == 29
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"probability": -0.1}, "probability"),
+        ({"probability": 1.1}, "probability"),
+        ({"blocks": 0}, "blocks"),
+        ({"max_exemplars": 0}, "max_exemplars"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(store, tickets, changes, message):
+    with pytest.raises(ValueError, match=message):
+        store.sample_blocks("tickets", **{"probability": 0.5, "blocks": 2, "max_exemplars": 3, **changes})
+
+
+def test_an_unknown_knowledge_base_is_named(store, tickets):
+    with pytest.raises(UnknownKnowledgeBaseError, match="'nobody'"):
+        store.sample_blocks("nobody", probability=0.5, blocks=2, max_exemplars=3)
+
+
+def test_an_exemplar_that_a_unit_gains_goes_to_the_units_block(store, tickets, rows):
+    store.ingest("tickets", rows(20))
+    before = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
+    store.ingest("tickets", [Row(1, "u3", {"text": "late", "label": "no"})])
+    slots = store.sample_blocks("tickets", blocks=5, **EVERYBODY)
+    assert block_of("late", slots) == block_of("text 0 of u3", slots)
+    assert [[text for text in block if text != "late"] for block in texts(slots)] == before
