@@ -5,10 +5,11 @@
     python -m benchmarks.sampling --sizes 10000 100000
 
 Builds SQLite databases of encrypted exemplars (one a unit, 200 characters, a 384-dimensional embedding) in a temporary
-folder, times ``ExemplarStore.sample_slots`` whole, decryption included, and removes them. The knowledge bases take
-turns, query by query, so that they meet the same weather. "Warm" comes after reading the files through once, so that
-the operating system's cache holds as much of them as memory allows; "cold" drops a file from that cache before every
-query, so that every page comes from the disk. CPU time is the process's own, system calls included.
+folder, times ``ExemplarStore.sample_slots`` and ``sample_blocks`` whole, decryption included, and removes them. The
+knowledge bases take turns, query by query, so that they meet the same weather. "Warm" comes after reading the files
+through once, so that the operating system's cache holds as much of them as memory allows; "cold" drops a file from
+that cache before every query, so that every page comes from the disk. CPU time is the process's own, system calls
+included.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CHARACTERS = 200
 DIMENSION = 384
 ENSEMBLE = 100
 MAX_EXEMPLARS = 8
+SHOTS = 4  # units in a block
 VARIETY = 1000  # different exemplars; each row is encrypted by itself all the same
 
 
@@ -89,6 +91,16 @@ def seconds(store: ExemplarStore, probability: float) -> tuple[float, float]:
     return elapsed
 
 
+def seconds_by_blocks(store: ExemplarStore, probability: float) -> tuple[float, float]:
+    """The same, where blocks are drawn."""
+    blocks = store.get(NAME).public_size // SHOTS
+    started, cpu = time.perf_counter(), time.process_time()
+    slots = store.sample_blocks(NAME, probability=probability, blocks=blocks, max_exemplars=MAX_EXEMPLARS)
+    elapsed = time.perf_counter() - started, time.process_time() - cpu
+    assert slots
+    return elapsed
+
+
 def read_through(path: Path) -> None:
     piece = bytearray(1 << 22)
     with path.open("rb", buffering=0) as file:
@@ -140,12 +152,15 @@ def main() -> None:
         for size in sorted(paths, reverse=True):  # if memory cannot hold all, the smaller ones stay
             read_through(paths[size])
         warm: dict[int, list[tuple[float, float]]] = {size: [] for size in stores}
+        warm_blocks: dict[int, list[tuple[float, float]]] = {size: [] for size in stores}
         for query in range(arguments.queries + 20):
             for size, store in stores.items():
-                elapsed = seconds(store, arguments.sample / size)
+                times = seconds(store, arguments.sample / size), seconds_by_blocks(store, arguments.sample / size)
                 if query >= 20:
-                    warm[size].append(elapsed)
+                    warm[size].append(times[0])
+                    warm_blocks[size].append(times[1])
         report(f"{arguments.sample} units drawn, warm", warm, "units")
+        report(f"{arguments.sample} units drawn in blocks of {SHOTS}, warm", warm_blocks, "units")
 
         largest = max(stores)
         read_through(paths[largest])
