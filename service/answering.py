@@ -30,7 +30,15 @@ from exemplar_store import ExemplarStore, Slot
 from service import aggregating
 from service.aggregating import Outputs
 from service.embedding import Embed
-from service.engines import Engine, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.engines import (
+    Engine,
+    EngineBusyError,
+    EngineUnavailableError,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
 from service.queries import InvalidQueryError, check_query, task_spec
 
 log = structlog.get_logger()
@@ -45,7 +53,11 @@ class StillAnsweringError(RuntimeError):
 
 
 class BusyError(RuntimeError):
-    """As many queries are being answered as this replica takes on; nothing was charged."""
+    """As many queries are being answered as this replica or the engine takes on; nothing was charged."""
+
+
+class RemoteEngineForbiddenError(RuntimeError):
+    """The engine is outside the deployment, which the exemplars may not leave; nothing was charged."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,7 @@ class Answering:
             service.engines.EngineUnavailableError: the engine is down; nothing was charged.
             StillAnsweringError: a concurrent twin of this query did not finish in time.
             BusyError: too many queries are being answered.
+            RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
         """
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
@@ -143,9 +156,16 @@ class Answering:
         fields = check_query(plan.plan.tasks[signed.name], query)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
+        if (await self.engine.describe()).remote and not knowledge_base.remote_engine:
+            raise RemoteEngineForbiddenError(
+                f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
+                "exemplars to leave: an admin can allow it for this knowledge base"
+            )
         digest = self._digest(fields)
 
-        spec = task_spec(signed.address, plan.plan.tasks[signed.name], knowledge_base.embedded_field)
+        spec = task_spec(
+            signed.address, plan.plan.tasks[signed.name], signed.knowledge_base, knowledge_base.embedded_field
+        )
 
         async def charge_and_answer() -> Answer | InFlight:
             outcome = await asyncio.to_thread(
@@ -200,9 +220,12 @@ class Answering:
                     embed=self.embed,
                     reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
                 )
-        except InvalidQueryError:
+        except (InvalidQueryError, UnanswerableQueryError) as error:
             await asyncio.to_thread(self.ledger.void, charge.id)
-            raise
+            raise InvalidQueryError(str(error)) from error
+        except EngineBusyError as error:
+            await asyncio.to_thread(self.ledger.void, charge.id)
+            raise BusyError("the engine has more work than it takes on; come back in a second") from error
         except (Exception, asyncio.CancelledError) as error:
             await asyncio.to_thread(self.ledger.void, charge.id)
             log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application
-from ray.serve.exceptions import RayServeException
+from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from exemplar_store import Slot
 from service.api.app import create_app
 from service.embedding import Embedder
-from service.engines import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
-from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.engines import (
+    EngineBusyError,
+    EngineInfo,
+    EngineUnavailableError,
+    Output,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.engines.configs import EngineConfig, NearestExemplarConfig, open_engine
 from service.logs import configure_logs
 from service.services import open_records, open_services
 from service.settings import Settings
@@ -33,7 +43,7 @@ class ApplicationArgs(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    engine: Literal["nearest_exemplar"] = "nearest_exemplar"
+    engine: EngineConfig = NearestExemplarConfig()
     embedder_threads: int = Field(default=1, ge=1)
     """Threads of each embedder replica."""
 
@@ -75,13 +85,18 @@ class RemoteEmbedder:
 class EngineDeployment:
     """An engine. One call carries all slots of a query."""
 
-    def __init__(self, embedder: DeploymentHandle[Any]):
+    def __init__(self, config: EngineConfig, embedder: DeploymentHandle[Any]):
         configure_logs()
-        self._engine = NearestExemplarEngine(RemoteEmbedder(embedder))
+        self._engine = open_engine(config, RemoteEmbedder(embedder))
 
-    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        """See :class:`service.engines.Engine`."""
-        return await self._engine.zero_shot(task, query)
+    async def zero_shot(
+        self, task: TaskSpec, query: Mapping[str, str]
+    ) -> ZeroShot | EngineUnavailableError | UnanswerableQueryError:
+        """See :class:`service.engines.Engine`; a refusal is returned: Serve would log a raised one as a failure."""
+        try:
+            return await self._engine.zero_shot(task, query)
+        except (EngineUnavailableError, UnanswerableQueryError) as refusal:
+            return refusal
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -98,21 +113,36 @@ class EngineDeployment:
         """See :class:`service.engines.Engine`."""
         return await self._engine.reconstruct(task, query, keywords, ordered, zero_shot)
 
+    async def describe(self) -> EngineInfo:
+        """See :class:`service.engines.Engine`."""
+        return await self._engine.describe()
+
     async def health(self) -> None:
         """See :class:`service.engines.Engine`."""
         await self._engine.health()
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose engine has died."""
+        await self._engine.health()
+
+    def __del__(self) -> None:
+        """Called by Serve when the replica stops, and by Python when the constructor failed."""
+        if hasattr(self, "_engine"):
+            self._engine.close()
 
 
 class RemoteEngine:
     """The engine deployment behind the :class:`service.engines.Engine` protocol."""
 
-    def __init__(self, handle: DeploymentHandle[Any], info: EngineInfo):
+    def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle
-        self._info = info
+        self._info: EngineInfo | None = None
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """Ask without exemplars."""
-        answer: ZeroShot = await self._call("zero_shot", task, query)
+        answer: ZeroShot | EngineUnavailableError | UnanswerableQueryError = await self._call("zero_shot", task, query)
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     async def contributions(
@@ -129,18 +159,25 @@ class RemoteEngine:
         sentence: Sentence = await self._call("reconstruct", task, query, keywords, ordered, zero_shot)
         return sentence
 
+    async def describe(self) -> EngineInfo:
+        """The engine as it runs; all replicas run the same."""
+        if self._info is None:
+            self._info = await self._call("describe")
+        return self._info
+
     async def health(self) -> None:
         """Return when the deployment answers."""
         await self._call("health")
 
-    def describe(self) -> EngineInfo:
-        """The engine as configured."""
-        return self._info
+    def close(self) -> None:
+        """Serve stops the deployment."""
 
     async def _call(self, method: str, *args: Any) -> Any:
         try:
             return await getattr(self._handle, method).remote(*args)
-        except (RayServeException, OSError) as error:
+        except BackPressureError as error:
+            raise EngineBusyError("the engine deployment has a full queue") from error
+        except (RayServeException, RayError, OSError) as error:
             raise EngineUnavailableError("the engine deployment does not answer") from error
 
 
@@ -149,11 +186,9 @@ class RemoteEngine:
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], info: EngineInfo):
+    def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
         configure_logs()
-        self._services = open_services(
-            open_records(Settings()), RemoteEngine(engine, info), RemoteEmbedder(embedder).embed
-        )
+        self._services = open_services(open_records(Settings()), RemoteEngine(engine), RemoteEmbedder(embedder).embed)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
@@ -169,6 +204,6 @@ def build(args: dict[str, Any]) -> Application:
     # Ray's decorator is not typed for classes, hence the ignored attributes.
     checked = ApplicationArgs.model_validate(args)
     embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
-    engine = EngineDeployment.bind(embedder)  # type: ignore[attr-defined]
-    ingress: Application = Ingress.bind(engine, embedder, NearestExemplarEngine.INFO)  # type: ignore[attr-defined]
+    engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
+    ingress: Application = Ingress.bind(engine, embedder)  # type: ignore[attr-defined]
     return ingress

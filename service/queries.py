@@ -42,7 +42,7 @@ def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str
     return fields
 
 
-def task_spec(address: str, task: ClassifyTask | GenerateTask, embedded_field: str) -> TaskSpec:
+def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: str, embedded_field: str) -> TaskSpec:
     """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
     prompt = Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query)
     match task:
@@ -53,6 +53,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, embedded_field: s
                 prompt=prompt,
                 answer_field=task.answer_field,
                 input_field=embedded_field,
+                knowledge_base=knowledge_base,
                 label_descriptions=task.label_descriptions,
             )
         case GenerateTask():
@@ -63,6 +64,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, embedded_field: s
                 prompt=Prompt(prompt.instruction, prompt.exemplar, prompt.query, task.prompt.keywords),
                 answer_field=task.answer_field,
                 input_field=embedded_field,
+                knowledge_base=knowledge_base,
                 candidates=task.candidates,
                 public_answers=task.public_answers,
                 document_field=task.document_field,

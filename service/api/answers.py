@@ -75,6 +75,7 @@ class AnswerView(ReleaseView):
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     402: {"description": "The task has no answers left, and this query was never answered before."},
+    403: {"description": "The engine is remote, and the knowledge base does not allow that. Nothing was charged."},
     404: {"description": "No such task."},
     422: {"description": "The query does not fit the task. Nothing was charged."},
     429: {"description": "Busy, or the same query is being answered: come back after Retry-After seconds."},
@@ -99,7 +100,7 @@ async def ask(
     answer = await services.answering.answer(task, body.query, key_id=key.id, idempotency_key=idempotency_key)
     # Repeating is harmless, but nothing should ask again by itself after a charge.
     response.headers["x-should-retry"] = "false"
-    info = services.engine.describe()
+    info = await services.engine.describe()
     return AnswerView(
         **view(answer.release).model_dump(),
         cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),

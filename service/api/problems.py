@@ -33,7 +33,7 @@ from exemplar_store import (
     UnknownKnowledgeBaseError,
     UnknownUnitError,
 )
-from service.answering import BusyError, StillAnsweringError
+from service.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.engines import EngineUnavailableError
 from service.keys import UnknownKeyError
 from service.queries import InvalidQueryError
@@ -92,6 +92,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     AnswersExhaustedError: (402, "answers-exhausted"),
     BudgetExceededError: (402, "budget-exceeded"),
+    RemoteEngineForbiddenError: (403, "remote-engine-forbidden"),
     UnknownTaskError: (404, "unknown-task"),
     UnknownReleaseError: (404, "unknown-release"),
     UnknownKnowledgeBaseError: (404, "unknown-knowledge-base"),

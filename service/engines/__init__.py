@@ -21,6 +21,14 @@ class EngineUnavailableError(RuntimeError):
     """The engine cannot answer now. Only the zero-shot probe raises it, before anything private was read."""
 
 
+class EngineBusyError(EngineUnavailableError):
+    """The engine has as much work as it takes on. Only the zero-shot probe raises it; come back in a moment."""
+
+
+class UnanswerableQueryError(ValueError):
+    """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
+
+
 Output = np.ndarray | str
 """What a slot contributes: label probabilities, float64 (L,), or a text."""
 
@@ -48,6 +56,7 @@ class TaskSpec:
 
     Attributes:
         name: the task's address, for messages.
+        knowledge_base: whose exemplars the slots hold; caches never mix two of them.
         labels: the public label set, empty for free text; probability vectors follow its order.
         prompt: the templates.
         answer_field: the exemplar field that holds its label or its response.
@@ -69,6 +78,7 @@ class TaskSpec:
     candidates: int = 0
     public_answers: tuple[str, ...] = ()
     document_field: str | None = None
+    knowledge_base: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,12 +119,14 @@ class EngineInfo:
         isolation: how slots are kept from influencing each other, in one sentence.
         is_llm: whether a language model generates the outputs.
         notice: what a caller should know before relying on the answers.
+        remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
     """
 
     name: str
     isolation: str
     is_llm: bool
     notice: str
+    remote: bool = False
 
 
 class Engine(Protocol):
@@ -125,7 +137,8 @@ class Engine(Protocol):
 
         Raises:
             EngineUnavailableError: the engine is down; the pipeline voids the charge.
-            ValueError: the query lacks the task's input field.
+            EngineBusyError: it is busy; likewise.
+            UnanswerableQueryError: the query is too long, say; likewise.
         """
         ...
 
@@ -157,8 +170,12 @@ class Engine(Protocol):
         """
         ...
 
-    def describe(self) -> EngineInfo:
-        """Describe the engine to people."""
+    async def describe(self) -> EngineInfo:
+        """Describe the engine to people.
+
+        Raises:
+            EngineUnavailableError: it has not started yet.
+        """
         ...
 
     async def health(self) -> None:
@@ -167,4 +184,8 @@ class Engine(Protocol):
         Raises:
             EngineUnavailableError: it cannot.
         """
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds; nothing may be asked of it afterwards."""
         ...

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from service.embedding import TextEmbedder
-from service.engines import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
+from service.engines import (
+    EngineInfo,
+    EngineUnavailableError,
+    Output,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
 from service.engines.coverage import best_covering
 from service.engines.extraction import candidates, extract, probe, split
 from service.engines.nearest_response import nearest_response, rank
@@ -80,7 +88,7 @@ class NearestExemplarEngine:
         """
         for field in (task.input_field, task.document_field):
             if field is not None and field not in query:
-                raise ValueError(f"the query of task {task.name!r} needs the field {field!r}")
+                raise UnanswerableQueryError(f"the query of task {task.name!r} needs the field {field!r}")
         try:
             return await asyncio.to_thread(self._answer_publicly, task, query)
         except RuntimeError as error:
@@ -112,9 +120,12 @@ class NearestExemplarEngine:
         """See :meth:`service.engines.Engine.reconstruct`: the public candidate that covers the keywords best."""
         return best_covering(zero_shot.texts, keywords, ordered)
 
-    def describe(self) -> EngineInfo:
+    async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.Engine.describe`."""
         return self.INFO
+
+    def close(self) -> None:
+        """See :meth:`service.engines.Engine.close`; there is nothing to free."""
 
     async def health(self) -> None:
         """See :meth:`service.engines.Engine.health`."""

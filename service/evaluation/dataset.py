@@ -57,7 +57,7 @@ def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
 
 def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
     """A plan's task as the engine sees it, with exemplars and queries compared by the field."""
-    return task_spec(f"{plan.knowledge_base}.{task_name}", plan.tasks[task_name], field)
+    return task_spec(f"{plan.knowledge_base}.{task_name}", plan.tasks[task_name], plan.knowledge_base, field)
 
 
 async def ask(

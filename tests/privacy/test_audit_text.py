@@ -145,7 +145,7 @@ def draw(case: Case, given: Mechanism, probability: float, trials: int) -> list[
             "mechanism": case.mechanism,
         }
     )
-    spec = task_spec("audit.task", task, "text")
+    spec = task_spec("audit.task", task, "audit", "text")
     noise = TaskNoise(sampling_probability=probability, mechanism=given)
 
     async def sentence(words: Sequence[str], _ordered: bool) -> Sentence:

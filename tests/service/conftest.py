@@ -62,7 +62,7 @@ class MajorityEngine:
     ) -> Sentence:
         raise NotImplementedError("labels are not made of words")
 
-    def describe(self) -> EngineInfo:
+    async def describe(self) -> EngineInfo:
         return EngineInfo("majority", "each slot by itself", False, "for tests")
 
     async def health(self) -> None:
@@ -176,7 +176,7 @@ class RepeatingEngine:
             raise EngineUnavailableError("down")
         return Sentence(f"about {' and '.join(keywords)}", "repeated")
 
-    def describe(self) -> EngineInfo:
+    async def describe(self) -> EngineInfo:
         return EngineInfo("repeating", "each slot by itself", False, "for tests")
 
     async def health(self) -> None:

@@ -178,7 +178,7 @@ def test_a_broken_model_is_an_unavailable_engine():
 
 
 def test_it_says_that_it_is_no_language_model(engine):
-    info = engine.describe()
+    info = asyncio.run(engine.describe())
     assert info.name == "nearest_exemplar"
     assert not info.is_llm
     assert "No language model" in info.notice

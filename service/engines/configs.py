@@ -1,0 +1,129 @@
+"""How engines are configured: the ``engine`` of a Serve config's ``args``, checked before anything starts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.embedding import TextEmbedder
+from service.engines import Engine
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NearestExemplarConfig(_Config):
+    """The embedded engine, without a language model."""
+
+    name: Literal["nearest_exemplar"] = "nearest_exemplar"
+
+
+class Generation(_Config):
+    """How a language model writes; the same for every task."""
+
+    max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
+    """Longest text a slot may answer with."""
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
+    chat: bool | None = None
+    """Whether prompts go through the model's chat template; unless set, they do if it has one."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the chat template, such as ``enable_thinking: false``."""
+
+
+class VllmConfig(Generation):
+    """vLLM inside the engine's replica, on GPUs or, with its CPU build, on the CPU."""
+
+    name: Literal["vllm"]
+    model: str = Field(min_length=1)
+    """A Hugging Face model id or a local folder."""
+    revision: str | None = None
+    """Commit of the model's repository; pin it in production."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantization: str | None = None
+    load_format: str = "auto"
+    """vLLM's; ``dummy`` gives random weights, for benchmarks."""
+    max_model_len: int | None = Field(default=None, ge=16)
+    """Longest prompt and answer together, in tokens; the model's own limit unless set."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs that share the model. Reserve as many with the deployment's ``ray_actor_options: {num_gpus: ...}``."""
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    kv_cache_gib: int = Field(default=2, ge=1)
+    """Memory for the key-value cache on a CPU."""
+    max_num_seqs: int = Field(default=256, ge=1)
+    """Prompts computed at once."""
+    prefix_caching: bool = True
+    """Keep the beginnings of prompts, which pays where a task samples by blocks."""
+    enforce_eager: bool = False
+    """Start sooner, run slower."""
+    isolation: Literal["strict", "best_effort"] = "strict"
+    """``strict`` refuses to start on a GPU that cannot compute a prompt the same whatever shares its batch."""
+    max_queued_prompts: int = Field(default=2000, ge=1)
+    """While a replica has more prompts than this, new queries are told to come back (429)."""
+    timeout_s: float = Field(default=50.0, gt=0, le=3600)
+    """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
+
+
+class OpenAiCompatibleConfig(Generation):
+    """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text.
+
+    Its key, if it takes one, is ``DPICL_REMOTE_API_KEY`` in the environment, never in a config.
+    """
+
+    name: Literal["openai_compatible"]
+    base_url: str = Field(pattern=r"^https?://")
+    """Such as ``https://api.openai.com/v1``."""
+    model: str = Field(min_length=1)
+    isolation: Literal["best_effort"]
+    """Must be written: nobody here can know what a remote server lets one prompt do to another."""
+    max_concurrency: int = Field(default=32, ge=1, le=10_000)
+    """Requests at once."""
+    max_queued_prompts: int = Field(default=2000, ge=1)
+    """While a replica has more prompts than this, new queries are told to come back (429)."""
+    max_attempts: int = Field(default=4, ge=1, le=20)
+    """Tries of a prompt before its slot abstains."""
+    request_timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    """Of one try."""
+    timeout_s: float = Field(default=50.0, gt=0, le=3600)
+    """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further members of each request, for what one server has and others lack."""
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+EngineConfig = Annotated[
+    Annotated[NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, Field(discriminator="name")],
+    BeforeValidator(_named),
+]
+"""An engine's name alone, or a mapping with its name and settings."""
+
+
+def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
+    """Start the configured engine; may take minutes.
+
+    Args:
+        config: which, and how.
+        embedder: for engines that compare sentences.
+
+    Raises:
+        service.engines.EngineUnavailableError: it cannot start here; says why and what to change.
+    """
+    # Each imports what only it needs.
+    match config:
+        case NearestExemplarConfig():
+            from service.engines.nearest_exemplar import NearestExemplarEngine
+
+            return NearestExemplarEngine(embedder)
+        case VllmConfig():
+            from service.engines.vllm import VllmEngine
+
+            return VllmEngine(config)
+        case OpenAiCompatibleConfig():
+            from service.engines.openai_compatible import OpenAiCompatibleEngine
+
+            return OpenAiCompatibleEngine(config)
