@@ -120,9 +120,12 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
 
             return NearestExemplarEngine(embedder)
         case VllmConfig():
+            from service.engines.isolation import isolate
+
+            isolation = isolate(config)  # first: vLLM reads the environment when it is imported
             from service.engines.vllm import VllmEngine
 
-            return VllmEngine(config)
+            return VllmEngine(config, isolation)
         case OpenAiCompatibleConfig():
             from service.engines.openai_compatible import OpenAiCompatibleEngine
 

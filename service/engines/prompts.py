@@ -5,6 +5,7 @@ Source of the way keywords are asked for: DP-ICL (Wu, Panda, Wang, Mittal 2023, 
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 RANKED = "Word suggestions, ranked by their frequency from high to low: {keywords}"
 UNRANKED = "Word suggestions: {keywords}"
-_BETWEEN = "\n\n"
+BETWEEN = "\n\n"
+"""What stands between a prompt's parts."""
 
 
 def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
@@ -41,5 +43,29 @@ def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence
     return _join([prompt.instruction, template.format_map({**query, "keywords": ", ".join(keywords)})])
 
 
+def around_answer(prompt: Prompt, answer_field: str) -> tuple[str, str, str]:
+    """What stands around an answer that follows the query, read off the exemplar template.
+
+    Returns:
+        The query's last words, without trailing white space; what is between them and the answer; and what follows it.
+        For the exemplar ``"Q: {text}\\nA: {label}."`` and the query ``"Q: {text}\\nA:"`` these are ``"\\nA:"``, a space
+        and ``"."``.
+    """
+    parts = _parts(prompt.exemplar)
+    at = [name for _, name in parts].index(answer_field)
+    leading = parts[at][0]
+    after = parts[at + 1][0] if at + 1 < len(parts) else ""
+    tail, name = _parts(prompt.query)[-1]
+    before = "" if name else tail.rstrip()
+    shared = max(n for n in range(len(leading) + 1) if before.endswith(leading[:n]))
+    # Templates that have nothing in common there still agree on the white space before an answer.
+    return before, leading[shared:] if shared else leading[len(leading.rstrip()) :], after
+
+
+def _parts(template: str) -> list[tuple[str, str | None]]:
+    """Each placeholder with the text before it; the last part may have none."""
+    return [(literal, name) for literal, name, _, _ in string.Formatter().parse(template)]
+
+
 def _join(parts: Sequence[str]) -> str:
-    return _BETWEEN.join(part for part in parts if part)
+    return BETWEEN.join(part for part in parts if part)

@@ -1,0 +1,91 @@
+"""The probability of each label as the answer to a prompt, from a language model's next-token log-probabilities.
+
+A label is a sequence of tokens. Together the labels form a trie, and a label's probability is the product, over the
+nodes on its way where the trie branches, of the model's probabilities there, normalised over the branches: what
+sampling would give if it were constrained to the labels. Labels that differ in their first token cost one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_END = -1
+
+
+@dataclass(frozen=True)
+class Question:
+    """Ask a model for log-probabilities of some next tokens.
+
+    Attributes:
+        prefix: tokens that follow the prompt.
+        tokens: of which the log-probabilities are wanted.
+    """
+
+    prefix: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+class LabelTrie:
+    """What to ask of a model for each prompt, and how the replies become label probabilities.
+
+    Args:
+        labels: per label its tokens, at least one.
+        ends: tokens that end an answer, for labels that others begin with.
+
+    Attributes:
+        questions: one per branching node; the same for every prompt.
+
+    Raises:
+        ValueError: two labels are the same tokens, a label has none, or labels begin with others and nothing ends one.
+    """
+
+    def __init__(self, labels: Sequence[Sequence[int]], ends: Sequence[int]):
+        self._labels = [(*label, _END) for label in labels]
+        self._ends = tuple(ends)
+        if any(len(label) == 1 for label in self._labels):
+            raise ValueError("a label has no tokens")
+        if len(set(self._labels)) < len(self._labels):
+            raise ValueError("two labels are the same tokens")
+        branches: dict[tuple[int, ...], dict[int, None]] = {}
+        for label in self._labels:
+            for depth, token in enumerate(label):
+                branches.setdefault(label[:depth], {})[token] = None
+        self._branches = {prefix: tuple(tokens) for prefix, tokens in branches.items() if len(tokens) > 1}
+        if not self._ends and any(_END in tokens for tokens in self._branches.values()):
+            raise ValueError("a label begins with another, and no token ends an answer")
+        self.questions = tuple(Question(prefix, self._wanted(tokens)) for prefix, tokens in self._branches.items())
+
+    def probabilities(self, replies: Sequence[Mapping[int, float]]) -> np.ndarray:
+        """Label probabilities, float64 (L,), that sum to 1.
+
+        Args:
+            replies: per question, in order, the log-probability of each of its tokens.
+
+        Raises:
+            ValueError: a node whose branches all have probability zero, or a log-probability that is no number.
+        """
+        conditional: dict[tuple[tuple[int, ...], int], float] = {}
+        for (prefix, tokens), reply in zip(self._branches.items(), replies, strict=True):
+            scores = np.array([self._score(token, reply) for token in tokens])
+            if not scores.max() > -np.inf:
+                raise ValueError("the model gives none of the labels any probability")
+            weights = np.exp(scores - scores.max())
+            for token, weight in zip(tokens, weights / weights.sum(), strict=True):
+                conditional[prefix, token] = float(weight)
+        ways = [
+            [conditional.get((label[:depth], token), 1.0) for depth, token in enumerate(label)]
+            for label in self._labels
+        ]
+        return np.array([float(np.prod(way)) for way in ways])
+
+    def _wanted(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        wanted = [token for token in tokens if token != _END]
+        return tuple(dict.fromkeys([*wanted, *self._ends] if _END in tokens else wanted))
+
+    def _score(self, token: int, reply: Mapping[int, float]) -> float:
+        if token == _END:
+            return float(np.logaddexp.reduce([reply[end] for end in self._ends]))
+        return float(reply[token])
