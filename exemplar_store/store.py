@@ -111,6 +111,19 @@ class ExemplarStore:
             self._keys(row)
         return [_describe(row) for row in found]
 
+    def allow_remote_engine(self, name: str, allowed: bool) -> KnowledgeBase:
+        """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            WrongKeyError: it was written under another encryption key.
+        """
+        with self._engine.begin() as connection:
+            row, _ = self._open(connection, name, lock=True)
+            this = knowledge_bases.c.id == row.id
+            connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
+            return _describe(self._open(connection, name)[0])
+
     def ingest(
         self,
         name: str,

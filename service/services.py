@@ -42,10 +42,18 @@ class Records:
         public_size: int,
         fields: Sequence[str],
         embedded_field: str,
+        remote_engine: bool = False,
     ) -> None:
         """Create a knowledge base together with its lifetime budget, or neither."""
         with self.database.begin() as connection:
-            self.store.create(connection, name, public_size=public_size, fields=fields, embedded_field=embedded_field)
+            self.store.create(
+                connection,
+                name,
+                public_size=public_size,
+                fields=fields,
+                embedded_field=embedded_field,
+                remote_engine=remote_engine,
+            )
             self.ledger.open_budget(connection, name, epsilon, delta)
 
 

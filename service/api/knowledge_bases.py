@@ -36,6 +36,10 @@ _UPLOAD = {
         },
     }
 }
+_REMOTE_ENGINE = (
+    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "
+    "one is not what the budget is about."
+)
 
 
 class NewKnowledgeBase(BaseModel):
@@ -55,6 +59,14 @@ class NewKnowledgeBase(BaseModel):
     )
     fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
     embedded_field: str = Field(default="text", description="The field exemplars and queries are compared by.")
+    remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
+
+
+class KnowledgeBaseChange(BaseModel):
+    """What can be changed of a knowledge base."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"remote_engine": True}]})
+    remote_engine: bool = Field(description=_REMOTE_ENGINE)
 
 
 class KnowledgeBaseView(BaseModel):
@@ -64,6 +76,7 @@ class KnowledgeBaseView(BaseModel):
     public_size: int
     fields: list[str]
     embedded_field: str
+    remote_engine: bool
     created_at: datetime
 
 
@@ -99,6 +112,15 @@ async def list_knowledge_bases(services: TheServices, _key: AnyKey) -> list[Know
 async def get(knowledge_base: str, services: TheServices, _key: AnyKey) -> KnowledgeBaseView:
     """What is public of it."""
     return view(await asyncio.to_thread(services.records.store.get, knowledge_base))
+
+
+@router.patch("/{knowledge_base}", summary="Allow or forbid an engine outside the deployment")
+async def change(
+    knowledge_base: str, body: KnowledgeBaseChange, services: TheServices, _admin: AdminKey
+) -> KnowledgeBaseView:
+    """Holds from the next query on; what a remote language model was shown before cannot be taken back."""
+    store = services.records.store
+    return view(await asyncio.to_thread(store.allow_remote_engine, knowledge_base, body.remote_engine))
 
 
 @router.post("/{knowledge_base}/exemplars", summary="Upload exemplars (JSON Lines or CSV)", openapi_extra=_UPLOAD)
@@ -143,6 +165,7 @@ def view(knowledge_base: KnowledgeBase) -> KnowledgeBaseView:
         public_size=knowledge_base.public_size,
         fields=list(knowledge_base.fields),
         embedded_field=knowledge_base.embedded_field,
+        remote_engine=knowledge_base.remote_engine,
         created_at=knowledge_base.created_at,
     )
 

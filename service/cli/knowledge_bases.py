@@ -36,6 +36,13 @@ def create(
     embedded_field: Annotated[
         str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the first]")
     ] = None,
+    remote_engine: Annotated[
+        bool,
+        typer.Option(
+            "--remote-engine",
+            help="Let exemplars be shown, in clear text, to a language model outside the deployment.",
+        ),
+    ] = False,
 ) -> None:
     """Create a knowledge base with its lifetime budget, which cannot be changed later."""
     fields = field or ["text", "label"]
@@ -46,6 +53,7 @@ def create(
         public_size=public_size,
         fields=fields,
         embedded_field=embedded_field or fields[0],
+        remote_engine=remote_engine,
     )
     typer.echo(f"Created {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime. Fill it with `dpicl kb ingest`.")
 
@@ -55,10 +63,38 @@ def list_(json: Json = False) -> None:
     """List the knowledge bases."""
     found = records().store.list()
     if json:
-        print_json([{"name": k.name, "public_size": k.public_size, "fields": k.fields} for k in found])
+        names = ("name", "public_size", "fields", "remote_engine")
+        print_json([{name: getattr(k, name) for name in names} for k in found])
     else:
-        rows = [(k.name, k.public_size, ", ".join(k.fields), f"{k.created_at:%Y-%m-%d}") for k in found]
-        print_table("Knowledge bases", ["name", "public size", "fields", "created"], rows)
+        rows = [
+            (
+                k.name,
+                k.public_size,
+                ", ".join(k.fields),
+                "allowed" if k.remote_engine else "forbidden",
+                f"{k.created_at:%Y-%m-%d}",
+            )
+            for k in found
+        ]
+        print_table("Knowledge bases", ["name", "public size", "fields", "remote engine", "created"], rows)
+
+
+@app.command("remote-engine")
+def remote_engine(
+    name: Name,
+    allow: Annotated[bool, typer.Option("--allow/--forbid", help="From the next query on.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Say whether exemplars may be shown to a language model outside the deployment, in clear text.
+
+    What it was shown before cannot be taken back.
+    """
+    opened = records()
+    opened.store.get(name)
+    if allow and not yes and not typer.confirm(f"Send exemplars of {name} out of the deployment, in clear text?"):
+        raise typer.Exit(1)
+    opened.store.allow_remote_engine(name, allow)
+    typer.echo(f"Exemplars of {name} {'may' if allow else 'may not'} be shown to a remote engine")
 
 
 @app.command()

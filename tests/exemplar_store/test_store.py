@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def test_a_knowledge_base_is_found_as_it_was_created(store, engine, tickets):
     assert created.created_at.tzinfo is UTC
     assert abs(datetime.now(UTC) - created.created_at) < timedelta(minutes=1)
     assert store.list() == [created, tickets]
+
+
+def test_a_remote_engine_is_allowed_and_forbidden_again(store, engine, tickets):
+    other = create(store, engine)
+    assert (tickets.remote_engine, other.remote_engine) == (False, False)
+    assert store.allow_remote_engine("kb", True) == store.get("kb") == replace(other, remote_engine=True)
+    assert store.get("tickets") == tickets
+    assert store.allow_remote_engine("kb", False) == store.get("kb") == other
 
 
 def test_a_name_is_given_once(store, engine, tickets):
@@ -83,6 +92,7 @@ def test_an_unknown_knowledge_base_is_an_error(store, tickets, rows):
         lambda: store.get("none"),
         lambda: store.ingest("none", rows(1)),
         lambda: store.forget("none", "u0"),
+        lambda: store.allow_remote_engine("none", True),
         lambda: store.sample_slots("none", probability=1, ensemble=1, max_exemplars=1),
     ):
         with pytest.raises(UnknownKnowledgeBaseError, match="'none'"):

@@ -130,6 +130,7 @@ def test_idempotency_key(api: Api) -> None:
 
 ADMIN_ONLY = [
     ("POST", "/v1/knowledge-bases", {"json": {"name": "x", "epsilon": 1, "delta": 1e-5, "public_size": 1}}),
+    ("PATCH", "/v1/knowledge-bases/toys", {"json": {"remote_engine": True}}),
     ("POST", "/v1/knowledge-bases/toys/exemplars", {"content": b""}),
     ("DELETE", "/v1/knowledge-bases/toys/units/u1", {}),
     ("POST", "/v1/knowledge-bases/toys/plans", {"content": PLAN}),
@@ -259,6 +260,21 @@ def test_uploads_of_another_kind_or_size_are_refused(api: Api) -> None:
         404,
         "unknown-knowledge-base",
     )
+
+
+def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Api) -> None:
+    path = "/v1/knowledge-bases/toys"
+    assert api("analyst", "GET", path).json()["remote_engine"] is False
+    assert api("admin", "PATCH", path, json={"remote_engine": True}).json()["remote_engine"] is True
+    assert api("analyst", "GET", path).json()["remote_engine"] is True
+    for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
+        problem(api("admin", "PATCH", path, json=body), 422, "invalid-request")
+    assert api("admin", "PATCH", path, json={"remote_engine": False}).json()["remote_engine"] is False
+    problem(
+        api("admin", "PATCH", "/v1/knowledge-bases/no", json={"remote_engine": True}), 404, "unknown-knowledge-base"
+    )
+    body = {"name": "open", "epsilon": 1, "delta": 1e-5, "public_size": 9, "remote_engine": True}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=body).json()["remote_engine"] is True
 
 
 def test_forget(api: Api) -> None:

@@ -104,6 +104,23 @@ def test_keys(dpicl: Shell) -> None:
     assert "no API key has the id" in dpicl.fails("keys", "revoke", "nobody")
 
 
+def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allowed() -> dict[str, bool]:
+        return {one["name"]: one["remote_engine"] for one in json.loads(dpicl.ok("kb", "list", "--json"))}
+
+    create(dpicl)
+    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 60, "--remote-engine")
+    assert allowed() == {"toys": False, "open": True}
+    assert "may be shown" in dpicl.ok("kb", "remote-engine", "toys", "--allow", "--yes")
+    assert "may not" in dpicl.ok("kb", "remote-engine", "open", "--forbid")
+    assert allowed() == {"toys": True, "open": False}
+    monkeypatch.setattr("typer.confirm", lambda _question: False)
+    assert dpicl("kb", "remote-engine", "open", "--allow")[0] == 1
+    assert allowed() == {"toys": True, "open": False}
+    assert "allowed" in dpicl.ok("kb", "list")
+    assert "--allow" in dpicl.fails("kb", "remote-engine", "toys")
+
+
 def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path) -> None:
     assert "no knowledge base named 'toys'" in dpicl.fails("plan", "preview", plan_file)
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
@@ -143,6 +160,7 @@ def test_bad_rows_are_named_and_nothing_is_stored(dpicl: Shell, tmp_path: Path) 
         (["ask", "toys.colour", "x", "--key", "k", "--url", "http://127.0.0.1:9"], "the service does not answer"),
         (["kb", "create", "Toys!", "--epsilon", "1", "--delta", "1e-5", "--public-size", "5"], "use 1 to 64 small"),
         (["kb", "create", "toys", "--epsilon", "0", "--delta", "1e-5", "--public-size", "5"], "epsilon"),
+        (["kb", "remote-engine", "nowhere", "--allow"], "no knowledge base named 'nowhere'"),
         (["kb", "forget", "nowhere", "u", "--yes"], "no knowledge base named 'nowhere'"),
         (["plan", "preview", "missing.yaml"], "missing.yaml"),
         (["nonsense"], "No such command"),
