@@ -13,6 +13,7 @@ from accounting.ledger import Release
 from accounting.tasks import ClassifyTask
 from service.answering import signed_plan
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
+from service.engine_record import EngineView
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -38,15 +39,6 @@ class Cost(BaseModel):
     answers_left: int
 
 
-class EngineNotice(BaseModel):
-    """What produced the answer."""
-
-    name: str
-    isolation: str
-    is_llm: bool
-    notice: str
-
-
 class ReleaseView(BaseModel):
     """An answer that left."""
 
@@ -70,7 +62,7 @@ class AnswerView(ReleaseView):
     """An answer with its cost."""
 
     cost: Cost
-    engine: EngineNotice
+    engine: EngineView
 
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -100,11 +92,10 @@ async def ask(
     answer = await services.answering.answer(task, body.query, key_id=key.id, idempotency_key=idempotency_key)
     # Repeating is harmless, but nothing should ask again by itself after a charge.
     response.headers["x-should-retry"] = "false"
-    info = await services.engine.describe()
     return AnswerView(
         **view(answer.release).model_dump(),
         cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
-        engine=EngineNotice(name=info.name, isolation=info.isolation, is_llm=info.is_llm, notice=info.notice),
+        engine=EngineView.of(await services.engine.describe()),
     )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import sqlalchemy as sa
 from fastapi import FastAPI
 
 from service.api import answers, budgets, health, keys, knowledge_bases, plans, problems
 from service.api.gate import Gate
+from service.engine_record import note_engine
+from service.engines import EngineUnavailableError
 from service.services import Services
+
+_ASK_ENGINE_EVERY_S = 1.0
 
 DESCRIPTION = """
 Answers from an LLM informed by private examples, under differential privacy.
@@ -25,7 +31,9 @@ def create_app(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        noting = asyncio.create_task(_note_engine(services))
         yield
+        noting.cancel()
         await services.answering.drain()
 
     app = FastAPI(
@@ -42,3 +50,12 @@ def create_app(services: Services) -> FastAPI:
     for router in (answers, budgets, knowledge_bases, plans, keys, health):
         app.include_router(router.router)
     return app
+
+
+async def _note_engine(services: Services) -> None:
+    """Once the engine has started: it says only then how it runs."""
+    while True:
+        try:
+            return await asyncio.to_thread(note_engine, services.records.database, await services.engine.describe())
+        except (EngineUnavailableError, sa.exc.OperationalError):
+            await asyncio.sleep(_ASK_ENGINE_EVERY_S)

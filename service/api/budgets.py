@@ -9,17 +9,22 @@ from pydantic import BaseModel
 
 from service.api.dependencies import AnyKey, TheServices
 from service.budget_report import KnowledgeBaseBudget, budget_report
+from service.engine_record import EngineView, last_engine
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
 
 
 class Budgets(BaseModel):
-    """Every knowledge base's budget."""
+    """Every knowledge base's budget, and the engine that answers."""
 
+    engine: EngineView | None
     knowledge_bases: list[KnowledgeBaseBudget]
 
 
 @router.get("", summary="Budgets of all knowledge bases")
 async def get_budgets(services: TheServices, _key: AnyKey) -> Budgets:
     """Lifetime budget, what plans promise of it, what is free, and the answers left to each task."""
-    return Budgets(knowledge_bases=await asyncio.to_thread(budget_report, services.records))
+    return Budgets(
+        engine=await asyncio.to_thread(last_engine, services.records.database),
+        knowledge_bases=await asyncio.to_thread(budget_report, services.records),
+    )

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from accounting.ledger import SignedPlan
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.api.dependencies import AdminKey, AnyKey, TheServices
+from service.engine_record import EngineView, last_engine
 from service.planning import prepare, sign
 from service.preview import PlanPreview, preview
 
@@ -75,8 +76,9 @@ class SignedPlanView(BaseModel):
 
 
 class PlanResult(BaseModel):
-    """The preview of a plan and, unless it was a dry run, its signature."""
+    """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature."""
 
+    engine: EngineView | None
     preview: PlanPreview
     signed: SignedPlanView | None
 
@@ -95,11 +97,12 @@ async def post_plan(
     if plan.knowledge_base != knowledge_base:
         raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, the address for {knowledge_base}"])
     calibrated = await asyncio.to_thread(prepare, services.records, plan)
+    engine = await asyncio.to_thread(last_engine, services.records.database)
     if dry_run:
         response.status_code = 200
-        return PlanResult(preview=preview(calibrated), signed=None)
+        return PlanResult(engine=engine, preview=preview(calibrated), signed=None)
     signed = await asyncio.to_thread(sign, services.records, calibrated, admin.name)
-    return PlanResult(preview=preview(calibrated), signed=view(signed))
+    return PlanResult(engine=engine, preview=preview(calibrated), signed=view(signed))
 
 
 @router.get("", summary="List the signed plans")

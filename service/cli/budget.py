@@ -8,7 +8,8 @@ import typer
 
 from service.budget_report import KnowledgeBaseBudget, budget_report
 from service.cli.ask import connect
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_engine, print_json, print_table, records
+from service.engine_record import EngineView, last_engine
 
 
 def budget(
@@ -22,11 +23,13 @@ def budget(
     amount to today; what the knowledge base has promised is the plan's ε.
     """
     if url is None:
-        report = budget_report(records())
+        opened = records()
+        report, engine = budget_report(opened), last_engine(opened.database)
     else:
         with connect(url, key) as client:
             answer = client.get("/v1/budgets").raise_for_status().json()
         report = [KnowledgeBaseBudget.model_validate(item) for item in answer["knowledge_bases"]]
+        engine = EngineView.model_validate(answer["engine"]) if answer["engine"] else None
     if json:
         print_json([item.model_dump() for item in report])
         return
@@ -50,3 +53,4 @@ def budget(
             for task in plan.tasks
         ]
         print_table(title, ["task", "answers", "spent", "left", "lost", "plan's ε so far"], rows)
+    print_engine(engine)

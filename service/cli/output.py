@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from service.engine_record import EngineView
 from service.logs import configure_logs
 from service.services import Records, open_records
 from service.settings import Settings
@@ -37,3 +38,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     console.print(table)
+
+
+def print_engine(engine: EngineView | None) -> None:
+    """Say what answers, and how it keeps slots apart."""
+    if engine is None:
+        typer.echo("Engine: none has answered from this database yet (start one with `dpicl serve`)")
+    else:
+        typer.echo(f"Engine: {engine.name}. {engine.notice}\nIsolation of slots: {engine.isolation}")

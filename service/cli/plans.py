@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.cli.output import Json, console, print_json, print_table, records
+from service.cli.output import Json, console, print_engine, print_json, print_table, records
+from service.engine_record import last_engine
 from service.planning import prepare
 from service.planning import sign as sign_plan
 from service.preview import PlanPreview, plot, preview
+from service.services import Records
 
 app = typer.Typer(no_args_is_help=True, help="Preview and sign plans: grants of budget to tasks.")
 
@@ -37,8 +39,9 @@ def preview_(
     each answer takes.
     """
     plan = load_plan(file.read_text())
-    calibrated = prepare(records(), plan) if public_size is None else calibrate_plan(plan, public_size)
-    _show(calibrated, plot_file, json)
+    opened = records()
+    calibrated = prepare(opened, plan) if public_size is None else calibrate_plan(plan, public_size)
+    _show(calibrated, opened, plot_file, json)
 
 
 @app.command()
@@ -52,7 +55,7 @@ def sign(
     opened = records()
     calibrated = prepare(opened, load_plan(file.read_text()))
     if not json:
-        _show(calibrated, None, json)
+        _show(calibrated, opened, None, json)
     budget = calibrated.plan.budget
     question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for ever?"
     if not yes and not typer.confirm(question):
@@ -65,14 +68,16 @@ def sign(
         typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
 
 
-def _show(calibrated: CalibratedPlan, plot_file: Path | None, json: bool) -> None:
+def _show(calibrated: CalibratedPlan, opened: Records, plot_file: Path | None, json: bool) -> None:
     described = preview(calibrated)
+    engine = last_engine(opened.database)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
-        print_json(described.model_dump())
+        print_json({**described.model_dump(), "engine": engine.model_dump() if engine else None})
         return
     _print(described)
+    print_engine(engine)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 

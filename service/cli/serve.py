@@ -23,6 +23,10 @@ def serve(
     ] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of the config's.")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port, instead of the config's.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Answer by vLLM with this model, a Hugging Face id or a folder, not by the config's engine."),
+    ] = None,
 ) -> None:
     """Run the service until Ctrl-C.
 
@@ -46,6 +50,9 @@ def serve(
         schema.http_options.host = host
     if port:
         schema.http_options.port = port
+    if model:
+        for application in schema.applications:
+            application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
     opened = records()  # says what is wrong with key or database before Ray starts
     opened.database.dispose()
     _pin_sqlite_path(opened.settings.database_url)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from vllm import AsyncEngineArgs, SamplingParams
-from vllm.inputs import TokensPrompt
+from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -208,7 +208,7 @@ class VllmEngine:
         self._in_flight += 1
         try:
             results = self._llm.generate(
-                TokensPrompt(prompt_token_ids=prompt, cache_salt=salt), parameters, uuid.uuid4().hex
+                tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex
             )
             (result,) = [result async for result in results]  # one: only the final one is asked for
             return result.outputs[0]

@@ -4,11 +4,16 @@ from alembic import context
 
 import exemplar_store.tables
 from accounting import tables as ledger_tables
-from service import keys
+from service import engine_record, keys
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=[exemplar_store.tables.metadata, ledger_tables.metadata, keys.metadata],
+    target_metadata=[
+        exemplar_store.tables.metadata,
+        ledger_tables.metadata,
+        keys.metadata,
+        engine_record.metadata,
+    ],
     transactional_ddl=True,
 )
 with context.begin_transaction():

@@ -14,11 +14,11 @@ from alembic.migration import MigrationContext
 
 import exemplar_store.tables
 from accounting import tables as ledger_tables
-from service import keys
+from service import engine_record, keys
 from service.database import migrate, open_database
 
 ROOT = Path(__file__).parents[2]
-METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, keys.metadata]
+METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, keys.metadata, engine_record.metadata]
 
 MIGRATING = """
 import sys

@@ -185,6 +185,18 @@ def upgrade() -> None:
         sa.UniqueConstraint("token_sha256", name=op.f("uq_api_keys_token_sha256")),
         comment="API keys by the hash of their token.",
     )
+    op.create_table(
+        "engines",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("isolation", sa.Text(), nullable=False),
+        sa.Column("is_llm", sa.Boolean(), nullable=False),
+        sa.Column("notice", sa.Text(), nullable=False),
+        sa.Column("remote", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_engines")),
+        comment="Engines as they described themselves; a row where one differs from the one before.",
+    )
     _create_guards()
 
 
