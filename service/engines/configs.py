@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from service.embedding import TextEmbedder
 from service.engines import Engine
@@ -66,18 +66,25 @@ class VllmConfig(Generation):
     """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
 
 
-class OpenAiCompatibleConfig(Generation):
+class OpenAiCompatibleConfig(_Config):
     """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text.
 
     Its key, if it takes one, is ``DPICL_REMOTE_API_KEY`` in the environment, never in a config.
     """
 
     name: Literal["openai_compatible"]
-    base_url: str = Field(pattern=r"^https?://")
-    """Such as ``https://api.openai.com/v1``."""
+    base_url: str = Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")
+    """Such as ``https://api.openai.com/v1``; without a name or password in it."""
     model: str = Field(min_length=1)
     isolation: Literal["best_effort"]
     """Must be written: nobody here can know what a remote server lets one prompt do to another."""
+    max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
+    """Longest text a slot may answer with."""
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
+    constrain_labels: bool = False
+    """Have the server allow nothing but a task's labels, by a JSON schema (``response_format``): OpenAI, vLLM and
+    Ollama can. Unless set, labels are found in what the model writes, and slots abstain where it writes none."""
     max_concurrency: int = Field(default=32, ge=1, le=10_000)
     """Requests at once."""
     max_queued_prompts: int = Field(default=2000, ge=1)
@@ -89,7 +96,15 @@ class OpenAiCompatibleConfig(Generation):
     timeout_s: float = Field(default=50.0, gt=0, le=3600)
     """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further members of each request, for what one server has and others lack."""
+    """Further members of each request; they replace the engine's own, and null leaves one out. Models that reason, say,
+    may need ``{max_tokens: null, max_completion_tokens: 4000, temperature: null}``."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _leaves_the_question_alone(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if kept := sorted({"model", "messages", "stream", "n"} & extra.keys()):
+            raise ValueError(f"the engine sets {', '.join(kept)} itself")
+        return extra
 
 
 def _named(value: Any) -> Any:
