@@ -84,10 +84,12 @@ def nothing_leaks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
     """Whatever a test does, no prompt, key or body of a server is printed or logged, nor a line for each request."""
     caplog.set_level(logging.DEBUG)
     yield
+    records = [record for phase in ("setup", "call") for record in caplog.get_records(phase)]
+    logged = [f"{record.getMessage()} {record.args} {record.exc_text}" for record in records]
+    assert not CANARY.search(str(logged)), logged
+    assert not [record.name for record in records if record.name.startswith(("httpx", "httpcore"))]
     printed = "".join(capfd.readouterr())
-    assert not CANARY.search(caplog.text), caplog.text
     assert not CANARY.search(printed), printed
-    assert not [record for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
 
 
 def with_server(
@@ -186,6 +188,13 @@ def test_labels_constrained_by_a_schema() -> None:
     assert [output.tolist() for output in outputs] == [[0, 0, 1]] * 6
     asked = server.asked[0].body["response_format"]["json_schema"]["schema"]
     assert asked["properties"]["label"]["enum"] == list(COLOURS.labels)
+
+
+def test_an_exemplar_that_does_not_fit_the_template_costs_its_own_slot_alone() -> None:
+    odd = (Exemplar(fields={"text": "canary"}, embedding=None),)
+    outputs, server = contributions(saying("red"), slots=[SLOTS[0], odd, SLOTS[1]])
+    assert [output is None for output in outputs] == [False, True, False]
+    assert len(server.asked) == 2
 
 
 def test_texts_are_stripped_and_empty_ones_abstain() -> None:
@@ -313,7 +322,10 @@ GARBAGE = {
     "not utf-8": always(response(200, b'{"choices": [{"message": {"content": "red \xff"}}]}')),
     "deep": always(response(200, "[" * 200_000)),
     "huge": always(completion("red " * 2_000_000)),
-    "compressed unasked": always(response(200, gzip.compress(b"x" * 10_000_000), Content_Encoding="gzip")),
+    # A little of that is very much when it is unpacked.
+    "compressed unasked": always(
+        response(200, gzip.compress(completion("red").partition(b"\r\n\r\n")[2]), Content_Encoding="gzip")
+    ),
     "shorter than announced": always(
         completion("red").replace(b"Content-Length: ", b"Connection: close\r\nContent-Length: 9")
     ),
