@@ -196,7 +196,7 @@ def _refusal(failure: Failure) -> Exception:
     log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
     if failure.status in (400, 413, 422):
         return UnanswerableQueryError(
-            "the remote language model refuses this query, as it does one that is too long: ask with a shorter text"
+            "the remote language model refuses this query, most likely as too long: ask with a shorter text"
         )
     return EngineUnavailableError(f"the remote endpoint {_said(failure)}")
 

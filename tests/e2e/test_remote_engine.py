@@ -1,0 +1,210 @@
+"""The remote engine with a real vLLM server: answers through the real pipeline, charged in a real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from accounting.plan import calibrate_plan, load_plan
+from accounting.replay import violations
+from examples.tiny_model import make_tiny_model
+from exemplar_store import Exemplar
+from service.answering import Answer
+from service.engines import EngineUnavailableError, Prompt, TaskSpec
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.openai_compatible import OpenAiCompatibleEngine
+from service.planning import sign
+from service.queries import InvalidQueryError
+from service.services import Records, open_services
+from tests.service.conftest import PLAN, TEXT_PLAN, embed, make_records
+
+pytestmark = pytest.mark.slow
+
+KEY = "a-key-of-this-test"
+STORY = TaskSpec(
+    "toys.story@1", (), Prompt("", "{text}: {label}", "{text}:"), kind="generate", candidates=2, knowledge_base="toys"
+)
+SLOTS = [tuple(Exemplar({"text": f"toy {n} {i}", "label": "red"}, None) for i in range(2)) for n in range(8)]
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    log: Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("vllm")
+    model = make_tiny_model(folder / "model", chat=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--model", str(model), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
+    # With chunks the CPU build dies of a prompt that is cut in two and sampled with a seed.
+    command += ["--max-model-len", "1024", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096"]
+    # A model of random weights would fill its replies with the white space that a schema leaves it.
+    command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
+    environment = {
+        **os.environ,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_API_KEY": KEY,
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    log = folder / "server.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, env=environment, stdout=sink, stderr=subprocess.STDOUT)
+    try:
+        for _ in range(360):
+            assert process.poll() is None, log.read_text()[-4000:]
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5)
+        else:
+            pytest.fail(log.read_text()[-4000:])
+        yield Server(f"http://127.0.0.1:{port}/v1", log)
+    finally:
+        family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        process.terminate()
+        _, alive = psutil.wait_procs(family, timeout=30)
+        for one in alive:
+            one.kill()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    records = make_records(tmp_path)
+    records.store.allow_remote_engine("toys", True)
+    mechanism = "type: keyword_ptr, k_min: 1, k_max: 3"
+    for plan in (PLAN, TEXT_PLAN.format(epsilon=4, answers=5, mechanism=mechanism)):
+        sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
+    return records
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", KEY)
+
+
+def asking(server: Server, work: Any, **settings: Any) -> Any:
+    """What a coroutine that takes an engine returns."""
+
+    async def run() -> Any:
+        config = OpenAiCompatibleConfig(
+            name="openai_compatible",
+            base_url=server.url,
+            model="tiny",
+            isolation="best_effort",
+            **{"max_answer_tokens": 16, "max_attempts": 2, **settings},
+        )
+        engine = OpenAiCompatibleEngine(config)
+        try:
+            return await asyncio.wait_for(work(engine), 120)
+        finally:
+            engine.close()
+            await asyncio.sleep(0.1)
+
+    return asyncio.run(run())
+
+
+def answer(server: Server, records: Records, address: str, query: str = "a new toy", **settings: Any) -> Answer:
+    return asking(
+        server,
+        lambda engine: open_services(records, engine, embed).answering.answer(address, query, key_id="k"),
+        **settings,
+    )
+
+
+def states(records: Records, task: str) -> dict[str, int]:
+    with records.database.connect() as connection:
+        assert violations(connection) == []
+    (found,) = [one for budget in records.ledger.budgets() for one in budget.tasks if one.name == task]
+    return {state: n for state, n in found.states.items() if n}
+
+
+@pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_label_is_released_and_charged(server: Server, records: Records, constrained: bool) -> None:
+    given = answer(server, records, "toys.colour", constrain_labels=constrained)
+    assert given.release.answer["label"] in ("red", "blue")
+    assert given.charged
+    assert states(records, "colour") == {"released": 1}
+
+
+@pytest.mark.usefixtures("key")
+def test_every_slot_votes_when_the_server_allows_labels_only(server: Server) -> None:
+    task = TaskSpec(
+        "toys.colour@1", ("red", "blue"), Prompt("", "{text}: {label}", "{text}:"), "label", knowledge_base="toys"
+    )
+
+    async def work(engine: OpenAiCompatibleEngine):
+        await engine.health()
+        zero_shot = await engine.zero_shot(task, {"text": "a new toy"})
+        return zero_shot.probabilities, await engine.contributions(task, {"text": "a new toy"}, [*SLOTS, ()], zero_shot)
+
+    probabilities, outputs = asking(server, work, constrain_labels=True)
+    assert sorted(probabilities) == [0, 1]
+    assert outputs[-1] is None
+    assert all(sorted(output) == [0, 1] for output in outputs[:-1])
+    assert all(output.dtype == np.float64 for output in outputs[:-1])
+
+
+@pytest.mark.usefixtures("key")
+def test_a_text_is_released_and_charged(server: Server, records: Records) -> None:
+    given = answer(server, records, "toys.story")
+    assert given.release.answer["text"]
+    assert given.charged
+    assert states(records, "story") == {"released": 1}
+
+
+@pytest.mark.usefixtures("key")
+def test_sampled_texts_do_not_depend_on_the_order_of_slots(server: Server) -> None:
+    async def work(engine: OpenAiCompatibleEngine):
+        query = {"text": "a new toy"}
+        zero_shot = await engine.zero_shot(STORY, query)
+        return [await engine.contributions(STORY, query, slots, zero_shot) for slots in (SLOTS, SLOTS[::-1])]
+
+    forwards, backwards = asking(server, work, temperature=0.9)
+    assert list(forwards) == list(backwards[::-1])
+    assert len(set(forwards)) == len(SLOTS)
+
+
+@pytest.mark.usefixtures("key")
+def test_a_query_too_long_for_the_model_is_free(server: Server, records: Records) -> None:
+    with pytest.raises(InvalidQueryError, match="shorter"):
+        answer(server, records, "toys.colour", "a new toy " * 1000)
+    assert states(records, "colour") == {"voided": 1}
+
+
+def test_a_wrong_key_is_free(server: Server, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", "another")
+    with pytest.raises(EngineUnavailableError):
+        answer(server, records, "toys.colour")
+    with pytest.raises(EngineUnavailableError):
+        asking(server, lambda engine: engine.health())
+    assert states(records, "colour") == {"voided": 1}
+
+
+@pytest.mark.usefixtures("key")
+def test_the_server_started_like_this_writes_down_no_prompt(server: Server, records: Records) -> None:
+    answer(server, records, "toys.colour", "a plaything")
+    assert "POST /v1/chat/completions" in server.log.read_text()
+    assert not any(word in server.log.read_text() for word in ("plaything", "toy", KEY))
