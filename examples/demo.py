@@ -1,10 +1,12 @@
 """The whole service in two minutes: a private knowledge base, a signed plan, Ray Serve, and questions over HTTP.
 
-Run it with `make demo`. Everything it makes lies in a temporary folder, and it stops what it starts.
+Run it with `make demo`, or with a language model: `make demo ENGINE=vllm MODEL=...`. Everything it makes lies in a
+temporary folder, and it stops what it starts.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import os
@@ -25,7 +27,16 @@ DPICL = str(Path(sys.executable).parent / "dpicl")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=["nearest_exemplar", "vllm"], default="nearest_exemplar")
+    parser.add_argument(
+        "--model", help="of vllm: a Hugging Face id or a folder; unless given, a tiny one of no sense"
+    )
+    arguments = parser.parse_args()
+    if arguments.model and arguments.engine != "vllm":
+        parser.error("--model (MODEL=...) is for --engine vllm (ENGINE=vllm)")
     with tempfile.TemporaryDirectory() as folder:
+        model = (arguments.model or tiny_model(Path(folder))) if arguments.engine == "vllm" else None
         os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
         os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
 
@@ -40,16 +51,19 @@ def main() -> None:
             dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
 
         key = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
+        os.environ["DPICL_API_KEY"] = key
         port = free_port()
-        say(f"The service on Ray Serve, at http://127.0.0.1:{port}")
+        say(f"The service on Ray Serve, at http://127.0.0.1:{port}" + (f", asking {model}" if model else ""))
         log = Path(folder) / "serve.log"
+        command = [DPICL, "serve", "--port", str(port), *(["--model", model] if model else [])]
         with log.open("wb") as sink:
-            server = subprocess.Popen([DPICL, "serve", "--port", str(port)], stdout=sink, stderr=sink)
+            server = subprocess.Popen(command, stdout=sink, stderr=sink)
         try:
             with httpx.Client(
                 base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=60
             ) as client:
-                wait_until_ready(client, server, log)
+                wait_until_ready(client, server, log, timeout_s=1800 if model else 120)
+                dpicl("budget", "--url", str(client.base_url))
                 ask_questions(client)
                 ask_for_words(client)
                 exhaust(client)
@@ -153,8 +167,16 @@ def free_port() -> int:
         return port
 
 
-def wait_until_ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
+def tiny_model(folder: Path) -> str:
+    """A model for machines that cannot download one: random weights, so its answers mean nothing."""
+    from tiny_model import make_tiny_model
+
+    say("A tiny language model with random weights: its answers mean nothing, everything around it is real")
+    return str(make_tiny_model(folder / "tiny-model", chat=True))
+
+
+def wait_until_ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if server.poll() is not None:
             sys.exit(f"the service did not start:\n{log.read_text()}")
@@ -164,7 +186,7 @@ def wait_until_ready(client: httpx.Client, server: subprocess.Popen[bytes], log:
         except httpx.TransportError:
             pass
         time.sleep(0.5)
-    sys.exit(f"the service was not ready within two minutes:\n{log.read_text()}")
+    sys.exit(f"the service was not ready within {timeout_s / 60:g} minutes:\n{log.read_text()}")
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: s
                 prompt=prompt,
                 answer_field=task.answer_field,
                 input_field=embedded_field,
+                slot_tokens=task.shots * task.typical_exemplar_tokens,
                 knowledge_base=knowledge_base,
                 label_descriptions=task.label_descriptions,
             )
@@ -64,6 +65,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: s
                 prompt=Prompt(prompt.instruction, prompt.exemplar, prompt.query, task.prompt.keywords),
                 answer_field=task.answer_field,
                 input_field=embedded_field,
+                slot_tokens=task.shots * task.typical_exemplar_tokens,
                 knowledge_base=knowledge_base,
                 candidates=task.candidates,
                 public_answers=task.public_answers,

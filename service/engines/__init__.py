@@ -56,6 +56,7 @@ class TaskSpec:
 
     Attributes:
         name: the task's address, for messages.
+        slot_tokens: a public guess of how long a slot's exemplars are together.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
         labels: the public label set, empty for free text; probability vectors follow its order.
         prompt: the templates.
@@ -78,6 +79,7 @@ class TaskSpec:
     candidates: int = 0
     public_answers: tuple[str, ...] = ()
     document_field: str | None = None
+    slot_tokens: int = 0
     knowledge_base: str = ""
 
 

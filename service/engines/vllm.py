@@ -111,7 +111,7 @@ class VllmEngine:
         if self._in_flight >= self._config.max_queued_prompts:
             raise EngineBusyError(f"{self._in_flight} prompts are being computed")
         (prompt,) = self._tokens.prompts([render(task.prompt, query)])
-        self._check_fits(prompt, task)
+        self._check_fits(prompt, task, task.slot_tokens)
         if task.kind == "classify":
             return ZeroShot(probabilities=await self._public(self._score(task, prompt)))
         sampled = max(task.candidates - 1 - len(task.public_answers), 0)
@@ -207,9 +207,7 @@ class VllmEngine:
         salt = hmac.digest(self._salt_key, task.knowledge_base.encode(), hashlib.sha256).hex()
         self._in_flight += 1
         try:
-            results = self._llm.generate(
-                tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex
-            )
+            results = self._llm.generate(tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex)
             (result,) = [result async for result in results]  # one: only the final one is asked for
             return result.outputs[0]
         finally:
@@ -239,11 +237,12 @@ class VllmEngine:
             kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1}
         return prompts
 
-    def _check_fits(self, prompt: Tokens, task: TaskSpec) -> None:
-        if len(prompt) + self._answer_tokens(task) > self._longest:
+    def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
+        room = self._longest - self._answer_tokens(task) - slot_tokens
+        if len(prompt) > room:
             raise UnanswerableQueryError(
-                f"the query makes a prompt of {len(prompt)} tokens, and the model takes "
-                f"{self._longest - self._answer_tokens(task)}: ask with a shorter text"
+                f"the query makes a prompt of {len(prompt)} tokens, and beside exemplars and an answer the model takes "
+                f"{max(room, 0)}: ask with a shorter text"
             )
 
     def _answer_tokens(self, task: TaskSpec) -> int:

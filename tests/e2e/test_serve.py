@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import secrets
 import signal
-import socket
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -24,89 +18,13 @@ from accounting.plan import load_plan
 from accounting.replay import violations
 from service.aggregating import public_domain
 from service.database import open_database
-
-SUPPORT = Path(__file__).parents[2] / "examples" / "support"
-DPICL = str(Path(sys.executable).parent / "dpicl")
-CANARY = "canary-77d0c2"
-
-
-@dataclass
-class Running:
-    url: str
-    key: str
-    log: Path
-    process: subprocess.Popen[bytes]
-    database_url: str
-    environment: dict[str, str]
-
-    def dpicl(self, *args: str) -> str:
-        return _dpicl(self.environment, *args)
-
-    def ask(self, query: str, task: str = "support.queue") -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=60)
-
-
-def _dpicl(environment: dict[str, str], *args: str) -> str:
-    done = subprocess.run([DPICL, *args], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.e2e.serving import CANARY, SUPPORT, Running, serving
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory):
-    folder = tmp_path_factory.mktemp("serve")
-    database_url = f"sqlite:///{folder}/e2e.sqlite"
-    environment = {
-        **os.environ,
-        "DPICL_DATABASE_URL": database_url,
-        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-    }
-    fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
-    _dpicl(
-        environment, "kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields
-    )
-    tickets = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
-    few = folder / "few.jsonl"
-    canary = json.dumps(
-        {
-            "unit_id": CANARY,
-            "text": f"my name is {CANARY}",
-            "queue": "Ledger",
-            "desk": "Office",
-            "reply": f"{CANARY} it is",
-        }
-    )
-    few.write_text("\n".join([*tickets, canary]))
-    _dpicl(environment, "kb", "ingest", "support", str(few))
-    for plan in ("plan.yaml", "replies.yaml"):
-        _dpicl(environment, "plan", "sign", str(SUPPORT / plan), "--yes", "--json")
-    key = _dpicl(environment, "keys", "create", "e2e").strip()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = folder / "serve.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [DPICL, "serve", "--port", str(port)], env=environment, stdout=sink, stderr=subprocess.STDOUT
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(240):
-            assert process.poll() is None, log.read_text()
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            time.sleep(0.5)
-        else:
-            pytest.fail(log.read_text())
-        yield Running(url, key, log, process, database_url, environment)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with serving(tmp_path_factory.mktemp("serve")) as running:
+        yield running
 
 
 def test_answers_repeat_and_run_out(running: Running) -> None:
@@ -220,9 +138,7 @@ def test_nothing_private_is_logged(running: Running) -> None:
     for task in ("queue", "page", "topics", "rules"):
         assert running.ask(f"{CANARY} asks about a lamp", f"support.{task}").status_code == 200
     running.ask("")
-    text = running.log.read_text()
-    session = Path("/tmp/ray/session_latest/logs")  # noqa: S108  (where Ray keeps its logs)
-    text += "".join(file.read_text(errors="replace") for file in session.rglob("*") if file.is_file())
+    text = running.logs()
     assert CANARY not in text
     assert "contributions OK" not in text  # Serve's access log times every call
 

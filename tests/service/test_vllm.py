@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,10 @@ def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
 def test_a_query_that_does_not_fit_is_refused(running):
     with pytest.raises(UnanswerableQueryError, match="shorter"):
         running.run(running.engine.zero_shot(CLASSIFY, {"text": "lamp " * 2000}))
+    roomy = replace(CLASSIFY, slot_tokens=480)  # with room for exemplars too
+    with pytest.raises(UnanswerableQueryError, match="shorter"):
+        running.run(running.engine.zero_shot(roomy, {"text": "lamp " * 40}))
+    running.run(running.engine.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40}))
     twins = TaskSpec("support.queue@1", ("Keys", "Keys"), PROMPT, "team", knowledge_base="support")
     with pytest.raises(UnanswerableQueryError, match="rename"):
         running.run(running.engine.zero_shot(twins, QUERY))

@@ -1,0 +1,88 @@
+"""A language model end to end: ``dpicl serve --model`` with a tiny model of random weights on vLLM's CPU engine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from accounting.replay import violations
+from examples.tiny_model import make_tiny_model
+from service.database import open_database
+from tests.e2e.serving import CANARY, Running, serving
+
+LABELS = {"Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("serve")
+    model = make_tiny_model(folder / "model", chat=True)
+    with serving(folder, "--model", str(model)) as running:
+        yield running
+
+
+def processes(running: Running, name: str) -> list[psutil.Process]:
+    return [p for p in psutil.Process(running.process.pid).children(recursive=True) if p.name().startswith(name)]
+
+
+def test_several_at_once_are_answered_by_the_model(running: Running) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        responses = list(pool.map(running.ask, [f"{CANARY} asks where order {i} is" for i in range(8)]))
+    assert {response.status_code for response in responses} == {200}
+    assert {response.json()["label"] for response in responses} <= LABELS
+    engine = responses[0].json()["engine"]
+    assert (engine["name"], engine["is_llm"], engine["remote"]) == ("vllm", True, False)
+    assert "Isolation of slots: on the CPU" in running.dpicl("budget")
+
+
+def test_free_text_by_every_mechanism(running: Running) -> None:
+    for task in ("page", "topics", "rules"):
+        answer = running.ask("The parcel arrived with a broken pot in it.", f"support.{task}")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["text"]
+
+
+def test_too_long_a_query_costs_nothing(running: Running) -> None:
+    left = running.ask("How many are left?").json()["cost"]["answers_left"]
+    refused = running.ask("lamp ☃ " * 2500)
+    assert refused.status_code == 422
+    assert "shorter" in refused.json()["detail"]
+    assert running.ask("And now?").json()["cost"]["answers_left"] == left - 1
+
+
+def test_a_dead_engine_charges_nothing_and_is_replaced(running: Running) -> None:
+    (core,) = processes(running, "VLLM::Engine")
+    core.kill()
+    core.wait(20)
+    refused = running.ask("Is anybody there?")
+    assert refused.status_code == 503
+    assert "nothing was charged" in refused.json()["detail"]
+    deadline = time.monotonic() + 240
+    while (answer := running.ask("Is anybody there now?")).status_code == 503 and time.monotonic() < deadline:
+        time.sleep(1)
+    assert answer.status_code == 200, answer.text
+    database = open_database(running.database_url)
+    with database.connect() as connection:
+        assert violations(connection) == []
+    database.dispose()
+
+
+def test_nothing_private_is_logged(running: Running) -> None:
+    text = running.logs()
+    assert "VLLM" in text or "vllm" in text
+    assert CANARY not in text
+    assert "prompt_token_ids_len" not in text  # what vLLM dumps when it dies
+
+
+def test_it_stops_with_all_its_processes(running: Running) -> None:
+    family = psutil.Process(running.process.pid).children(recursive=True)
+    assert processes(running, "VLLM::")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(60) == 0
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
