@@ -122,8 +122,9 @@ class EngineDeployment:
         await self._engine.health()
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose engine has died."""
-        await self._engine.health()
+        """Serve replaces a replica whose engine has died; a new one would not mend a remote endpoint."""
+        if not (await self._engine.describe()).remote:
+            await self._engine.health()
 
     def __del__(self) -> None:
         """Called by Serve when the replica stops, and by Python when the constructor failed."""

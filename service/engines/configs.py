@@ -20,25 +20,29 @@ class NearestExemplarConfig(_Config):
     name: Literal["nearest_exemplar"] = "nearest_exemplar"
 
 
-class Generation(_Config):
-    """How a language model writes; the same for every task."""
+class _LanguageModel(_Config):
+    """How a language model is asked; the same for every task."""
 
+    model: str = Field(min_length=1)
+    """A Hugging Face model id or a local folder; or what a remote endpoint calls it."""
     max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
     """Longest text a slot may answer with."""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
+    max_queued_prompts: int = Field(default=2000, ge=1)
+    """While a replica has more prompts than this, new queries are told to come back (429)."""
+    timeout_s: float = Field(default=50.0, gt=0, le=3600)
+    """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
+
+
+class VllmConfig(_LanguageModel):
+    """vLLM inside the engine's replica, on GPUs or, with its CPU build, on the CPU."""
+
+    name: Literal["vllm"]
     chat: bool | None = None
     """Whether prompts go through the model's chat template; unless set, they do if it has one."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Passed to the chat template, such as ``enable_thinking: false``."""
-
-
-class VllmConfig(Generation):
-    """vLLM inside the engine's replica, on GPUs or, with its CPU build, on the CPU."""
-
-    name: Literal["vllm"]
-    model: str = Field(min_length=1)
-    """A Hugging Face model id or a local folder."""
     revision: str | None = None
     """Commit of the model's repository; pin it in production."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -60,13 +64,9 @@ class VllmConfig(Generation):
     """Start sooner, run slower."""
     isolation: Literal["strict", "best_effort"] = "strict"
     """``strict`` refuses to start on a GPU that cannot compute a prompt the same whatever shares its batch."""
-    max_queued_prompts: int = Field(default=2000, ge=1)
-    """While a replica has more prompts than this, new queries are told to come back (429)."""
-    timeout_s: float = Field(default=50.0, gt=0, le=3600)
-    """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
 
 
-class OpenAiCompatibleConfig(_Config):
+class OpenAiCompatibleConfig(_LanguageModel):
     """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text.
 
     Its key, if it takes one, is ``DPICL_REMOTE_API_KEY`` in the environment, never in a config.
@@ -75,26 +75,17 @@ class OpenAiCompatibleConfig(_Config):
     name: Literal["openai_compatible"]
     base_url: str = Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")
     """Such as ``https://api.openai.com/v1``; without a name or password in it."""
-    model: str = Field(min_length=1)
     isolation: Literal["best_effort"]
     """Must be written: nobody here can know what a remote server lets one prompt do to another."""
-    max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
-    """Longest text a slot may answer with."""
-    temperature: float = Field(default=0.0, ge=0, le=2)
-    """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
     constrain_labels: bool = False
     """Have the server allow nothing but a task's labels, by a JSON schema (``response_format``): OpenAI, vLLM and
     Ollama can. Unless set, labels are found in what the model writes, and slots abstain where it writes none."""
     max_concurrency: int = Field(default=32, ge=1, le=10_000)
     """Requests at once."""
-    max_queued_prompts: int = Field(default=2000, ge=1)
-    """While a replica has more prompts than this, new queries are told to come back (429)."""
     max_attempts: int = Field(default=4, ge=1, le=20)
     """Tries of a prompt before its slot abstains."""
     request_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     """Of one try."""
-    timeout_s: float = Field(default=50.0, gt=0, le=3600)
-    """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further members of each request; they replace the engine's own, and null leaves one out. Models that reason, say,
     may need ``{max_tokens: null, max_completion_tokens: 4000, temperature: null}``."""

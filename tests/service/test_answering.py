@@ -19,7 +19,7 @@ from accounting.tables import tasks
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Cipher, ExemplarStore, WrongKeyError
 from service.answering import Answering, BusyError, StillAnsweringError
-from service.engines import EngineUnavailableError, ZeroShot
+from service.engines import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.planning import sign
 from service.queries import InvalidQueryError, check_query
 from service.services import Services, open_services
@@ -83,6 +83,28 @@ def test_a_failing_probe_voids_the_charge(services: Services, toy_engine: Majori
     assert toy_engine.slots_seen == []  # no exemplar was shown
     toy_engine.down = False
     assert ask(services).answers_left == 19
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (EngineBusyError("800 prompts"), BusyError),
+        (UnanswerableQueryError("ask with a shorter text"), InvalidQueryError),
+    ],
+)
+def test_a_refusing_engine_voids_the_charge_and_says_why(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, refusal, told
+) -> None:
+    async def refuses(*_args):
+        raise refusal
+
+    monkeypatch.setattr(toy_engine, "zero_shot", refuses)
+    with pytest.raises(told) as error:
+        ask(services)
+    assert type(error.value) is told
+    assert "800" not in str(error.value)
+    assert states(services) == {"voided": 1}
+    assert toy_engine.slots_seen == []
 
 
 @pytest.mark.parametrize("stage", ["engine", "engine_hangs", "store"])
