@@ -22,17 +22,27 @@ _TICKETS = Path(__file__).parent / "support" / "tickets.jsonl"
 
 
 def make_tiny_model(
-    folder: Path, *, chat: bool = False, hidden: int = 64, layers: int = 2, context: int = 4096, seed: int = 0
+    folder: Path,
+    *,
+    chat: bool = False,
+    hidden: int = 64,
+    layers: int = 2,
+    context: int = 4096,
+    seed: int = 0,
+    weights: bool = True,
 ) -> Path:
     """Write configuration, tokenizer and weights, as `transformers` does for any model.
+
+    A hidden size of 4096 with 32 layers has the shape of a model of 7 billion parameters.
 
     Args:
         folder: where to.
         chat: whether its tokenizer has a chat template.
-        hidden: width of a layer, a multiple of 32.
+        hidden: width of a layer, a multiple of 32, or of 512 from 1024 on.
         layers: number of layers.
         context: longest text, in tokens.
         seed: of the weights.
+        weights: whether to write them; vLLM's ``load_format: dummy`` makes up its own.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -48,24 +58,27 @@ def make_tiny_model(
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>")
     if chat:
         fast.chat_template = CHAT_TEMPLATE
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(fast),
-            hidden_size=hidden,
-            intermediate_size=2 * hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=hidden // 32,
-            num_key_value_heads=hidden // 32,
-            max_position_embeddings=context,
-            # Wide enough that its opinions differ from text to text: a default Llama's are all but uniform.
-            initializer_range=0.2,
-            bos_token_id=fast.bos_token_id,
-            eos_token_id=fast.eos_token_id,
-        )
-    )
-    model.to(torch.float32).save_pretrained(folder)
     fast.save_pretrained(folder)
+    large = hidden >= 1024
+    config = LlamaConfig(
+        vocab_size=len(fast),
+        hidden_size=hidden,
+        intermediate_size=hidden * (7 if large else 4) // 2,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // (128 if large else 32),
+        num_key_value_heads=hidden // (512 if large else 32),
+        max_position_embeddings=context,
+        # Wide enough that its opinions differ from text to text: a default Llama's are all but uniform.
+        initializer_range=0.2,
+        bos_token_id=fast.bos_token_id,
+        eos_token_id=fast.eos_token_id,
+        architectures=["LlamaForCausalLM"],
+    )
+    if weights:
+        torch.manual_seed(seed)
+        LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    else:
+        config.save_pretrained(folder)
     return folder
 
 

@@ -1,0 +1,225 @@
+"""Does a slot change another's output in vLLM? Every bit of every other output is compared, in every circumstance.
+
+For N slots and each kind of output the same prompts are asked again while one slot is changed, removed, the order is
+reversed, the cache is warm or cold, each prompt is alone, and another query runs beside; their tokens and
+log-probabilities must stay the same bits. Exit status 1 if any does not.
+
+    python benchmarks/isolation.py                                          # a tiny model, here
+    python benchmarks/isolation.py --hidden 4096 --layers 32 --dummy        # on a GPU: the shape of a 7B model
+    python benchmarks/isolation.py --model FOLDER_OR_ID --isolation best_effort
+    python benchmarks/isolation.py --broken                                 # sampling without seeds: must be caught
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from examples.tiny_model import make_tiny_model
+from exemplar_store import Exemplar, Slot
+from service.engines import Prompt, TaskSpec, ZeroShot
+from service.engines.configs import VllmConfig
+from service.engines.isolation import isolate
+
+TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
+QUERY = {"text": "My parcel was left in the rain."}
+OTHER_QUERY = {"text": "Please cancel my contract."}
+LABELS = TaskSpec(
+    "support.queue@1",
+    ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"),
+    Prompt("Say which team answers.", "Ticket: {text}\nTeam: {queue}", "Ticket: {text}\nTeam:"),
+    "queue",
+    knowledge_base="support",
+)
+TEXTS = TaskSpec(
+    "support.reply@1",
+    (),
+    Prompt("Answer the ticket.", "Ticket: {text}\nReply: {reply}", "Ticket: {text}\nReply:"),
+    "reply",
+    kind="generate",
+    knowledge_base="support",
+)
+KINDS: dict[str, tuple[TaskSpec, float]] = {
+    "labels": (LABELS, 0.0),
+    "texts, greedy": (TEXTS, 0.0),
+    "texts, sampled": (TEXTS, 1.0),
+}
+
+Seen = dict[tuple[int, ...], tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How many of the compared prompts' outputs differ in a circumstance."""
+
+    slots: int
+    kind: str
+    circumstance: str
+    compared: int
+    tokens_differ: int
+    logprobs_differ: int
+
+
+def open_observed(config: VllmConfig, broken: bool = False) -> Any:
+    """The service's engine, which also notes what each prompt came to.
+
+    Args:
+        config: the engine's.
+        broken: sample without seeds, as no engine of ours does.
+    """
+    isolation = isolate(config)
+    from service.engines.vllm import VllmEngine
+
+    class Observed(VllmEngine):
+        seen: Seen
+
+        async def _ask(self, task, prompt, parameters):
+            if parameters.logprob_token_ids is None:
+                parameters.logprobs = 5
+            if broken:
+                parameters.seed = None
+            output = await super()._ask(task, prompt, parameters)
+            logprobs = tuple(
+                tuple(sorted((token, entry.logprob) for token, entry in step.items())) for step in output.logprobs
+            )
+            self.seen[tuple(prompt)] = (tuple(output.token_ids), logprobs)
+            return output
+
+        async def outcome(self, work: Callable[[], Awaitable[object]], cold: bool) -> Seen:
+            """What the prompts of some work came to."""
+            if cold:
+                await self._llm.reset_prefix_cache()
+            self.seen = {}
+            await work()
+            return self.seen
+
+        def at(self, temperature: float) -> None:
+            self._config = self._config.model_copy(update={"temperature": temperature})
+
+    return Observed(config, isolation)
+
+
+async def check(engine: Any, number: int, kind: str) -> list[Finding]:
+    """All circumstances for ``number`` slots."""
+    task, temperature = KINDS[kind]
+    engine.at(temperature)
+    slots = make_slots(number, 4, seed=number)
+    changed = [*slots[: number // 2], *make_slots(1, 7, seed=-number), *slots[number // 2 + 1 :]]
+    others = make_slots(number, 3, seed=number + 1)
+
+    def ask(some: Sequence[Slot], query: dict[str, str] = QUERY) -> Awaitable[object]:
+        return engine.contributions(task, query, some, ZeroShot())
+
+    async def alone() -> None:
+        for slot in slots:
+            await ask([slot])
+
+    expected = await engine.outcome(lambda: ask(slots), cold=True)
+    if len(expected) != number:
+        raise SystemExit(f"{number - len(expected)} of {number} prompts were not answered")
+    circumstances: dict[str, Callable[[], Awaitable[object]]] = {
+        "asked again, warm": lambda: ask(slots),
+        "asked again, cold": lambda: ask(slots),
+        "one slot changed, warm": lambda: ask(changed),
+        "one slot changed, cold": lambda: ask(changed),
+        "one slot removed, cold": lambda: ask(slots[: number // 2] + slots[number // 2 + 1 :]),
+        "in reverse order, cold": lambda: ask(slots[::-1]),
+        "each alone, cold": alone,
+        "beside another query, cold": lambda: asyncio.gather(ask(slots), ask(others, OTHER_QUERY)),
+    }
+    findings = []
+    for circumstance, work in circumstances.items():
+        seen = await engine.outcome(work, cold=circumstance.endswith("cold"))
+        both = expected.keys() & seen.keys()
+        if len(both) < number - circumstance.startswith("one slot"):
+            raise SystemExit(f"{circumstance}: only {len(both)} of {number} prompts were answered again")
+        findings.append(
+            Finding(
+                number,
+                kind,
+                circumstance,
+                len(both),
+                sum(expected[prompt][0] != seen[prompt][0] for prompt in both),
+                sum(expected[prompt][1] != seen[prompt][1] for prompt in both),
+            )
+        )
+    return findings
+
+
+def make_slots(number: int, size: int, seed: int) -> list[Slot]:
+    """Slots of tickets, none of them twice."""
+    rows = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
+    drawn = iter(random.Random(seed).sample(rows, number * size))
+    return [tuple(Exemplar(next(drawn), None) for _ in range(size)) for _ in range(number)]
+
+
+def run(config: VllmConfig, numbers: Sequence[int], *, broken: bool = False) -> Iterator[Finding]:
+    """Open the engine, check everything, close it."""
+    engine = open_observed(config, broken)
+    loop = asyncio.new_event_loop()
+    try:
+        for number in numbers:
+            for kind in KINDS:
+                yield from loop.run_until_complete(check(engine, number, kind))
+    finally:
+        engine.close()
+        loop.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--slots", type=int, nargs="+", default=[10, 44, 100])
+    parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
+    parser.add_argument("--broken", action="store_true", help="sample without seeds, and expect to be caught")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        model = arguments.model or str(
+            make_tiny_model(Path(folder), hidden=arguments.hidden, layers=arguments.layers, weights=not arguments.dummy)
+        )
+        config = VllmConfig(
+            name="vllm",
+            model=model,
+            dtype=arguments.dtype,
+            load_format="dummy" if arguments.dummy else "auto",
+            max_model_len=2048,
+            max_answer_tokens=16,
+            isolation=arguments.isolation,
+        )
+        print(describe(config), flush=True)
+        wrong = 0
+        print(f"{'N':>4}  {'output':15}  {'circumstance':28}  {'compared':>8}  {'tokens':>6}  {'logprobs':>8}")
+        for f in run(config, arguments.slots, broken=arguments.broken):
+            told = f"{f.slots:4}  {f.kind:15}  {f.circumstance:28}"
+            print(f"{told}  {f.compared:8}  {f.tokens_differ:6}  {f.logprobs_differ:8}", flush=True)
+            wrong += f.tokens_differ + f.logprobs_differ
+    print("every bit is the same" if not wrong else "a slot's output depends on what it shares a batch with")
+    sys.exit((wrong == 0) if arguments.broken else (wrong > 0))
+
+
+def describe(config: VllmConfig) -> str:
+    """What is measured on."""
+    isolation = isolate(config)
+    import torch
+    import vllm
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return f"vLLM {vllm.__version__} on {device}, dtype {config.dtype}; isolation: {isolation.sentence}"
+
+
+if __name__ == "__main__":
+    main()
