@@ -30,7 +30,8 @@ class Simulation:
     Attributes:
         latency_s: of one prompt.
         concurrency: prompts at once in a replica.
-        journal: a folder in which each replica keeps a file with its process id as the name, a line per query.
+        journal: a folder in which each replica makes a file when it starts, named by its process id, and writes a line
+            per query.
     """
 
     latency_s: float
@@ -45,6 +46,8 @@ class SimulatedEngine:
         self._latency_s = simulation.latency_s
         self._running = asyncio.Semaphore(simulation.concurrency)
         self._journal = Path(simulation.journal) / str(os.getpid()) if simulation.journal else None
+        if self._journal:
+            self._journal.touch()
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         await self._prompt()

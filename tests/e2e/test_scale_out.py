@@ -1,0 +1,247 @@
+"""Several engine replicas on several nodes share one stream of questions, and die under it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from accounting.plan import calibrate_plan, load_plan
+from accounting.replay import violations
+from accounting.tables import charges, releases
+from exemplar_store import Layout
+from service.planning import sign
+from service.services import Records, open_records
+from service.settings import Settings
+
+ANSWERS = 250
+QUESTIONS = 80  # while something dies
+CLIENTS = 8
+PLAN = f"""
+knowledge_base: toys
+budget: {{epsilon: 4, delta: 1.0e-4}}
+tasks:
+  colour:
+    kind: classify
+    labels: [red, blue]
+    prompt: {{exemplar: "{{text}}: {{label}}", query: "{{text}}:"}}
+    shots: 2
+    ensemble: 10
+    answers: {ANSWERS}
+    mechanism: {{type: rnm_gaussian, vote: hard}}
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question's fate; times are of time.monotonic()."""
+
+    began: float
+    ended: float
+    status: int
+    release: str | None
+
+
+@dataclass
+class Running:
+    """The program of cluster.py, and a client of the service it runs."""
+
+    client: httpx.Client
+    records: Records
+    journal: Path
+    program: subprocess.Popen[str]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def ask(self) -> Asked:
+        """Ask what was never asked before."""
+        began = time.monotonic()
+        response = self.client.post("/v1/tasks/toys.colour/answers", json={"query": f"toy {next(self.numbers)}"})
+        return Asked(began, time.monotonic(), response.status_code, response.json().get("id"))
+
+    def alive(self) -> set[int]:
+        """The processes of the engine's replicas."""
+        return {int(file.name) for file in self.journal.iterdir() if psutil.pid_exists(int(file.name))}
+
+    def worked(self) -> set[int]:
+        """The processes of replicas, dead ones too, that answered for slots."""
+        return {int(file.name) for file in self.journal.iterdir() if file.stat().st_size}
+
+    def kill_a_replica(self) -> None:
+        os.kill(min(self.alive()), signal.SIGKILL)
+
+    def remove_a_node(self) -> None:
+        self.program.stdin.write("remove\n")
+        self.program.stdin.flush()
+        assert self.hear() == "removed"
+
+    def hear(self) -> str:
+        """What the program says next."""
+        assert select.select([self.program.stdout], [], [], 180)[0], "the cluster says nothing"
+        return self.program.stdout.readline().strip()
+
+
+def until(holds: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
+        time.sleep(0.2)
+
+
+def make_records(url: str) -> Records:
+    records = open_records(Settings(database_url=url, development=True))
+    records.create_knowledge_base(
+        "toys", epsilon=8, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
+    )
+    layout = Layout(("text", "label"))
+    toys = [{"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % 5 else "blue"} for i in range(60)]
+    records.store.ingest(
+        "toys",
+        (layout.row(i, toy) for i, toy in enumerate(toys)),
+        lambda texts: np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1)),
+    )
+    sign(records, calibrate_plan(load_plan(PLAN), public_size=60), "test")
+    return records
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Running]:
+    journal = folder / "journal"
+    journal.mkdir()
+    url = f"sqlite:///{folder}/scale.sqlite"
+    records = make_records(url)
+    _, token = records.keys.create("load", "analyst")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # Ten prompts of 0.25 s at once: two queries keep a replica busy, and there is always one in flight to lose.
+    simulation = {"latency_s": 0.25, "concurrency": 10, "journal": str(journal)}
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="ray"
+        ) as session,  # its own: sockets need short paths, others a Ray of theirs
+        (folder / "cluster.log").open("w") as log,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=60
+        ) as client,
+    ):
+        environment = {
+            **os.environ,
+            "RAY_TMPDIR": session,
+            "DPICL_DATABASE_URL": url,
+            "DPICL_DEVELOPMENT": "true",
+            "DPICL_QUERY_TIMEOUT_S": "15",
+        }
+        program = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("cluster.py")), str(port), json.dumps(simulation)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        service = Running(client, records, journal, program)
+        try:
+            assert service.hear() == "ready", Path(log.name).read_text()[-5000:]
+            yield service
+        finally:
+            program.stdin.close()
+            try:
+                program.wait(60)
+            finally:
+                program.kill()
+                records.database.dispose()
+        until(lambda: not processes_of(url), 30, "every process is gone")
+
+
+def processes_of(database_url: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("DPICL_DATABASE_URL") == database_url:
+                found.append(process.pid)
+    return found
+
+
+def during(service: Running, event: Callable[[], None]) -> list[Asked]:
+    """Ask from several clients; something happens after a quarter of the answers, and questions are answered again."""
+    answered = threading.Semaphore(0)
+
+    def ask(_: int) -> Asked:
+        asked = service.ask()
+        if asked.status == 200:
+            answered.release()
+        return asked
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        load = pool.map(ask, range(QUESTIONS))
+        for _ in range(QUESTIONS // 4):
+            assert answered.acquire(timeout=60)
+        happened = time.monotonic()
+        event()
+        asked = list(load)
+    assert any(one.began < happened < one.ended for one in asked), "nothing was in flight"
+    assert min(one.ended for one in asked if one.began > happened and one.status == 200) < happened + 45
+    return asked
+
+
+def use_up(service: Running) -> list[Asked]:
+    """Ask from several clients until there are no answers left for any of them."""
+
+    def ask_on(_: int) -> list[Asked]:
+        asked = [service.ask()]
+        while asked[-1].status != 402:
+            assert len(asked) <= ANSWERS
+            asked.append(service.ask())
+        return asked
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        asked = [one for client in pool.map(ask_on, range(CLIENTS)) for one in client]
+    return [*asked, *ask_on(0)]  # a question refused while another was in flight, whose charge was then voided
+
+
+@pytest.mark.slow
+def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        assert len(service.alive()) == 3
+        asked = during(service, service.kill_a_replica)
+        assert len(service.worked()) >= 3
+        until(lambda: len(service.alive()) == 3, 90, "the replica is replaced")
+
+        before = service.alive()
+        asked += during(service, service.remove_a_node)
+        # A worker has room for two, and there is one worker left.
+        until(lambda: len(service.alive()) == 2, 90, "two replicas are left")
+        assert before - service.alive(), "the node's replicas died with it"
+        asked += use_up(service)
+        assert service.alive() <= service.worked()
+
+        assert {one.status for one in asked} <= {200, 402, 503}
+        answers = {one.release for one in asked if one.status == 200}
+        refused = [one for one in asked if one.status == 503]
+        with service.records.database.connect() as connection:
+            assert violations(connection) == []
+            paid = sa.select(releases.c.id).join(charges).where(charges.c.state == "released")
+            states = Counter(connection.execute(sa.select(charges.c.state)).scalars())
+            assert set(connection.execute(paid).scalars()) == answers
+        # Every answer of the plan was given; what failed was voided, and nothing is pending or lost.
+        assert states == Counter(released=ANSWERS, voided=len(refused))
