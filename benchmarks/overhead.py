@@ -44,7 +44,7 @@ class InstantEngine:
         return [np.array([0.4, 0.3, 0.2, 0.1]) if slot else None for slot in slots]
 
     async def describe(self) -> EngineInfo:
-        return EngineInfo("instant", "none needed", False, "for this benchmark")
+        return EngineInfo("instant", "none needed", False, "for this benchmark", reads_embeddings=True)
 
     async def health(self) -> None:
         return None

@@ -29,9 +29,7 @@ DPICL = str(Path(sys.executable).parent / "dpicl")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["nearest_exemplar", "vllm"], default="nearest_exemplar")
-    parser.add_argument(
-        "--model", help="of vllm: a Hugging Face id or a folder; unless given, a tiny one of no sense"
-    )
+    parser.add_argument("--model", help="of vllm: a Hugging Face id or a folder; unless given, a tiny one of no sense")
     arguments = parser.parse_args()
     if arguments.model and arguments.engine != "vllm":
         parser.error("--model (MODEL=...) is for --engine vllm (ENGINE=vllm)")

@@ -185,7 +185,9 @@ class ExemplarStore:
             self._empty_write_ahead_log()
         return deleted
 
-    def sample_slots(self, name: str, *, probability: float, ensemble: int, max_exemplars: int) -> Slots:
+    def sample_slots(
+        self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True
+    ) -> Slots:
         """Draw one query's slots: Poisson sampling of units, each to a slot of its own choosing.
 
         Each unit is drawn independently with ``probability``; each drawn unit, with all its exemplars, goes to a
@@ -203,6 +205,7 @@ class ExemplarStore:
             probability: of each unit, 0 to 1, a public number.
             ensemble: number of slots.
             max_exemplars: most exemplars in a slot.
+            embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
             ``ensemble`` slots; a slot that nobody was sent to is the empty tuple.
@@ -220,9 +223,11 @@ class ExemplarStore:
             found = read_exemplars(connection, row.id, positions)
         holder = slots[positions.searchsorted([position for position, _, _ in found])]
         kept = sampling.deal(holder, sampling.words(len(found)), ensemble, max_exemplars)
-        return fill(keys, row.fields, row.embedding_dimension or 0, found, kept)
+        return fill(keys, row.fields, (row.embedding_dimension or 0) if embeddings else 0, found, kept)
 
-    def sample_blocks(self, name: str, *, probability: float, blocks: int, max_exemplars: int) -> Slots:
+    def sample_blocks(
+        self, name: str, *, probability: float, blocks: int, max_exemplars: int, embeddings: bool = True
+    ) -> Slots:
         """Draw one query's slots: Poisson sampling of blocks of units, each block a slot of its own.
 
         A unit's block depends on its keyed tag and the number of blocks alone (:mod:`exemplar_store.blocks`). Each
@@ -241,6 +246,7 @@ class ExemplarStore:
             probability: of each block, 0 to 1, a public number.
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
             max_exemplars: most exemplars in a slot.
+            embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
             A slot per drawn block, in order of the blocks; where a block has no units, the empty tuple.
@@ -259,7 +265,7 @@ class ExemplarStore:
         holder = slots[positions.searchsorted([position for position, _, _ in found])]
         order = np.array([content_tag for _, content_tag, _ in found], f"S{TAG_BYTES}")
         kept = sampling.deal(holder, order, drawn.size, max_exemplars)
-        return fill(keys, row.fields, row.embedding_dimension or 0, found, kept)
+        return fill(keys, row.fields, (row.embedding_dimension or 0) if embeddings else 0, found, kept)
 
     def _read(self) -> sa.Connection:
         return self._engine.connect().execution_options(read_only=True)

@@ -156,7 +156,8 @@ class Answering:
         fields = check_query(plan.plan.tasks[signed.name], query)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
-        if (await self.engine.describe()).remote and not knowledge_base.remote_engine:
+        engine = await self.engine.describe()
+        if engine.remote and not knowledge_base.remote_engine:
             raise RemoteEngineForbiddenError(
                 f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
                 "exemplars to leave: an admin can allow it for this knowledge base"
@@ -176,7 +177,7 @@ class Answering:
                     left = await asyncio.to_thread(self.ledger.answers_left, signed)
                     return Answer(outcome, signed.address, charged=False, answers_left=left)
                 case Charged():
-                    release = await self._spend(outcome, signed, plan, spec, fields, digest)
+                    release = await self._spend(outcome, signed, plan, spec, fields, digest, engine.reads_embeddings)
                     return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
                 case InFlight():
                     return outcome
@@ -204,6 +205,7 @@ class Answering:
         spec: TaskSpec,
         query: Mapping[str, str],
         digest: bytes,
+        embeddings: bool,
     ) -> Release:
         """From a durable charge to a stored release."""
         started = time.monotonic()
@@ -231,7 +233,7 @@ class Answering:
             log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
             raise EngineUnavailableError("the engine does not answer; nothing was charged") from error
 
-        slots = await self._sample(signed, task, noise.sampling_probability)
+        slots = await self._sample(signed, task, noise.sampling_probability, embeddings)
         outputs = await self._ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
@@ -239,7 +241,7 @@ class Answering:
         return await self._settle(charge, signed, digest, answer)
 
     async def _sample(
-        self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float
+        self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float, embeddings: bool
     ) -> Sequence[Slot]:
         if task.sampling == "blocks":
             # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
@@ -248,7 +250,11 @@ class Answering:
         else:
             sample = partial(self.store.sample_slots, ensemble=task.ensemble)
         sampling = asyncio.to_thread(
-            sample, signed.knowledge_base, probability=probability, max_exemplars=task.slot_cap
+            sample,
+            signed.knowledge_base,
+            probability=probability,
+            max_exemplars=task.slot_cap,
+            embeddings=embeddings,
         )
         try:
             return await asyncio.wait_for(sampling, self._timeout_s)

@@ -122,6 +122,7 @@ class EngineInfo:
         is_llm: whether a language model generates the outputs.
         notice: what a caller should know before relying on the answers.
         remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
+        reads_embeddings: whether slots' exemplars must come with their embeddings.
     """
 
     name: str
@@ -129,6 +130,7 @@ class EngineInfo:
     is_llm: bool
     notice: str
     remote: bool = False
+    reads_embeddings: bool = False
 
 
 class Engine(Protocol):

@@ -75,6 +75,7 @@ class NearestExemplarEngine:
         is_llm=False,
         notice="No language model: labels come from the similarity of sentence embeddings; texts are passages of the "
         "query's document, responses of exemplars or public answers, and nothing is rephrased.",
+        reads_embeddings=True,
     )
 
     def __init__(self, embedder: TextEmbedder) -> None:

@@ -28,6 +28,7 @@ from vllm import AsyncEngineArgs, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from service.engines import (
@@ -85,7 +86,9 @@ class VllmEngine:
                     enforce_eager=config.enforce_eager,
                     disable_log_stats=True,
                     **isolation.arguments,
-                )
+                ),
+                # A query is a batch: many prompts to be done as one, not one to be begun soon.
+                usage_context=UsageContext.LLM_CLASS,
             )
             self._tokens = Tokenization(self._llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
         except (OSError, RuntimeError, ValueError) as error:
@@ -185,7 +188,8 @@ class VllmEngine:
             for number, question in enumerate(trie.questions)
             for at in range(0, len(question.tokens), _MOST_LOGPROBS)
         ]
-        outputs = await asyncio.gather(*(self._ask(task, tokens, _next_token(wanted)) for _, tokens, wanted in asked))
+        calls = [self._ask(task, tokens, _next_token(wanted)) for _, tokens, wanted in asked]
+        outputs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         replies: list[dict[int, float]] = [{} for _ in trie.questions]
         for (number, _, wanted), output in zip(asked, outputs, strict=True):
             logprobs = output.logprobs[0]
@@ -200,6 +204,7 @@ class VllmEngine:
             max_tokens=self._config.max_answer_tokens,
             stop=self._tokens.stops(task),
             output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
         )
         return str((await self._ask(task, prompt, parameters)).text).strip()
 
@@ -268,4 +273,5 @@ def _next_token(wanted: Sequence[int]) -> SamplingParams:
         logprob_token_ids=list(wanted),
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
     )

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -308,7 +309,7 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(records.store, "sample_slots", spy_sample)
     monkeypatch.setattr(RnmGaussian, "release", spy_release)
     run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert sampled == [(("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5})]
+    assert sampled == [(("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "embeddings": False})]
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
     assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
@@ -509,7 +510,7 @@ def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "sample_blocks", spy)
     monkeypatch.delattr(ExemplarStore, "sample_slots")
     assert ask(services).release.answer["label"] in ("red", "blue")
-    assert sampled == [(("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9})]
+    assert sampled == [(("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "embeddings": False})]
 
 
 def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
@@ -537,3 +538,21 @@ def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pyt
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert engine.queries == [[()] * 4]
     assert states(services) == {"released": 1}
+
+
+@pytest.mark.parametrize("plan", [PLAN, BLOCKS_PLAN])
+def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
+    engine, records = MajorityEngine(), make_records(tmp_path)
+    sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
+    services, seen, contributions = open_services(records, engine, embed), [], engine.contributions
+
+    async def spy(task, query, slots, zero_shot):
+        seen.append({exemplar.embedding is not None for slot in slots for exemplar in slot})
+        return await contributions(task, query, slots, zero_shot)
+
+    monkeypatch.setattr(engine, "contributions", spy)
+    ask(services)
+    info = replace(run(engine.describe()), reads_embeddings=True)
+    monkeypatch.setattr(engine, "describe", lambda: asyncio.sleep(0, info))
+    ask(services, "another")
+    assert seen == [{False}, {True}]
