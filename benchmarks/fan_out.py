@@ -1,0 +1,255 @@
+"""How much of the raw engine's speed the service keeps: HTTP in, released answer out, against `vllm.LLM.generate`.
+
+Both compute the very same prompts: the knowledge base is sampled by blocks with q = 1, so each query asks all of its
+blocks, and the baseline renders the same blocks and queries. Prefix caching is off on both sides. The baseline gets all
+prompts in one call, before and after the service has its turn; the service gets several queries at once.
+
+    python benchmarks/fan_out.py                                                   # tiny models, here
+    python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+DPICL = str(Path(sys.executable).parent / "dpicl")
+SUPPORT = ROOT / "examples" / "support"
+EXEMPLARS = 400
+PLAN = {
+    "knowledge_base": "bench",
+    "budget": {"epsilon": 8, "delta": 1e-4},
+    "tasks": {
+        "queue": {
+            "kind": "classify",
+            "labels": ["Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"],
+            "label_field": "queue",
+            "prompt": {
+                "instruction": "Say which team answers the ticket.",
+                "exemplar": "Ticket: {text}\nTeam: {queue}",
+                "query": "Ticket: {text}\nTeam:",
+            },
+            "shots": 4,
+            "ensemble": EXEMPLARS // 4,
+            "answers": 2000,
+            "sampling": "blocks",
+            "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one side computed, and how fast."""
+
+    prompts: int
+    tokens: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.prompts / self.seconds:8.0f} prompts/s {self.tokens / self.seconds:10.0f} prompt tokens/s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
+    parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--queries", type=int, default=24)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
+    parser.add_argument("--raw", help=argparse.SUPPRESS)  # this script again, as the baseline's process
+    arguments = parser.parse_args()
+    if arguments.raw:
+        raw(json.loads(arguments.raw))
+        return
+    shapes = list(zip(arguments.hidden, arguments.layers, strict=True))
+    for hidden, layers in shapes[:1] if arguments.model else shapes:
+        with tempfile.TemporaryDirectory() as folder:
+            name = arguments.model or f"random weights, {layers} layers of {hidden}"
+            print(f"{name}; {arguments.queries} queries, {arguments.clients} at once", flush=True)
+            compare(arguments, hidden, layers, Path(folder))
+
+
+def compare(arguments: argparse.Namespace, hidden: int, layers: int, folder: Path) -> None:
+    """Measure both sides with one model."""
+    from examples.tiny_model import make_tiny_model
+
+    engine = {
+        "name": "vllm",
+        "model": arguments.model
+        or str(make_tiny_model(folder / "model", hidden=hidden, layers=layers, weights=not arguments.dummy)),
+        "dtype": arguments.dtype,
+        "load_format": "dummy" if arguments.dummy else "auto",
+        "max_model_len": 2048,
+        "prefix_caching": False,
+        "isolation": arguments.isolation,
+        "timeout_s": 500,  # a slot that abstained would make the service look quick
+    }
+    os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/bench.sqlite"
+    os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
+    os.environ["DPICL_QUERY_TIMEOUT_S"] = "550"
+    os.environ["DPICL_LATENCY_GRAIN_MS"] = "0"  # waiting is no work
+    key = fill(folder)
+    queries = [f"Where is my parcel number {number}?" for number in range(arguments.queries + 4)]
+    task = {"folder": str(folder), "engine": engine, "queries": queries}
+    before = baseline(task)
+    seconds = serve(folder, engine, key, queries, arguments.clients)
+    after = baseline(task)
+    service = Speed(before.prompts, before.tokens, seconds)
+    print(f"  vllm.LLM.generate, before  {before}")
+    print(f"  vllm.LLM.generate, after   {after}")
+    print(f"  the service                {service}")
+    raw_rate = (before.prompts / before.seconds + after.prompts / after.seconds) / 2
+    print(f"  the service keeps {service.prompts / seconds / raw_rate:.2f} of the raw engine's prompts/s", flush=True)
+
+
+def fill(folder: Path) -> str:
+    """A knowledge base with a signed plan; returns an analyst's key."""
+    rows = (SUPPORT / "tickets.jsonl").read_text(encoding="utf-8").splitlines()[:EXEMPLARS]
+    exemplars = folder / "exemplars.jsonl"
+    exemplars.write_text(
+        "".join(json.dumps({**json.loads(row), "unit_id": f"u{i}"}) + "\n" for i, row in enumerate(rows))
+    )
+    fields = [option for name in ("text", "queue") for option in ("--field", name)]
+    dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(EXEMPLARS), *fields)
+    dpicl("kb", "ingest", "bench", str(exemplars))
+    (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN))
+    dpicl("plan", "sign", str(folder / "plan.yaml"), "--yes", "--json")
+    return dpicl("keys", "create", "bench").strip()
+
+
+def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int) -> float:
+    """Seconds from the first question to the last answer."""
+    config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+    config["applications"][0]["args"] = {"engine": engine}
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / "serve.log"
+    command = [DPICL, "serve", "--config", str(folder / "serve.yaml"), "--port", str(port)]
+    with log.open("wb") as sink:
+        server = subprocess.Popen(command, stdout=sink, stderr=sink)
+    try:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=300
+        ) as client:
+            ready(client, server, log)
+
+            def ask(query: str) -> None:
+                client.post("/v1/tasks/bench.queue/answers", json={"query": query}).raise_for_status()
+
+            for query in queries[:4]:
+                ask(query)
+            with ThreadPoolExecutor(clients) as pool:
+                started = time.perf_counter()
+                list(pool.map(ask, queries[4:]))
+                return time.perf_counter() - started
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+
+
+def ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the service answers."""
+    for _ in range(1200):
+        if server.poll() is not None:
+            sys.exit(log.read_text())
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.5)
+    sys.exit(f"not ready in ten minutes:\n{log.read_text()}")
+
+
+def baseline(task: dict) -> Speed:
+    """The baseline in a process of its own, so that nothing of it is left when the service starts."""
+    command = [sys.executable, __file__, "--raw", json.dumps(task)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    return Speed(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def raw(task: dict) -> None:
+    """Compute the prompts that the service computes, by `vllm.LLM.generate`."""
+    from service.engines.configs import VllmConfig
+    from service.engines.isolation import isolate
+
+    config = VllmConfig(**task["engine"])
+    isolation = isolate(config)
+    from vllm import LLM
+
+    from accounting.plan import parse_plan
+    from service.engines.label_scoring import LabelTrie
+    from service.engines.prompts import render
+    from service.engines.tokens import Tokenization
+    from service.engines.vllm import _next_token
+    from service.queries import task_spec
+    from service.services import open_records
+    from service.settings import Settings
+
+    plan = parse_plan(PLAN)
+    spec = task_spec("bench.queue", plan.tasks["queue"], "bench", "text")
+    store = open_records(Settings()).store
+    blocks = EXEMPLARS // plan.tasks["queue"].shots
+    slots = store.sample_blocks("bench", probability=1.0, blocks=blocks, max_exemplars=plan.tasks["queue"].slot_cap)
+    llm = LLM(
+        model=config.model,
+        dtype=config.dtype,
+        load_format=config.load_format,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        enable_prefix_caching=False,
+        **isolation.arguments,
+    )
+    tokens = Tokenization(llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
+    trie = LabelTrie(tokens.labels(spec.labels, spec.prompt, spec.answer_field), tokens.ends())
+    (question,) = trie.questions
+    texts = [
+        render(spec.prompt, {"text": query}, slot)
+        for query in task["queries"][4:]
+        for slot in [(), *(slot for slot in slots if slot)]
+    ]
+    parameters = _next_token(question.tokens)
+    texts = [text.rstrip() for text in texts]  # a prompt ends where its answer begins
+    llm.generate(texts[:300], parameters, use_tqdm=False)
+    started = time.perf_counter()
+    outputs = llm.generate(texts, parameters, use_tqdm=False)
+    seconds = time.perf_counter() - started
+    count = sum(len(output.prompt_token_ids) for output in outputs)
+    if [output.prompt_token_ids for output in outputs] != tokens.prompts(texts):
+        sys.exit("the baseline's prompts are not the service's")
+    print(json.dumps({"prompts": len(texts), "tokens": count, "seconds": seconds}))
+
+
+def dpicl(*args: str) -> str:
+    return subprocess.run([DPICL, *args], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    main()
