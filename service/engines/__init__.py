@@ -56,6 +56,7 @@ class TaskSpec:
 
     Attributes:
         name: the task's address, for messages.
+        ensemble: how many slots the plan announces for a query.
         slot_tokens: a public guess of how long a slot's exemplars are together.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
         labels: the public label set, empty for free text; probability vectors follow its order.
@@ -79,6 +80,7 @@ class TaskSpec:
     candidates: int = 0
     public_answers: tuple[str, ...] = ()
     document_field: str | None = None
+    ensemble: int = 1
     slot_tokens: int = 0
     knowledge_base: str = ""
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,6 +26,7 @@ from service.engines import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.engines.admission import Admission
 from service.engines.chat_endpoint import ChatEndpoint, Failure
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.label_replies import label_schema, match_label, naming, read_label
@@ -60,7 +60,7 @@ class OpenAiCompatibleEngine:
     def __init__(self, config: OpenAiCompatibleConfig):
         self._config = config
         self._endpoint = ChatEndpoint(config)
-        self._in_flight = 0
+        self._admission = Admission(config.max_queued_prompts)
         host = urlsplit(config.base_url).hostname
         self._info = EngineInfo(
             name="openai_compatible",
@@ -78,16 +78,15 @@ class OpenAiCompatibleEngine:
         Labels cost one prompt; texts one per candidate that is no public answer. The first text is the likeliest one,
         the others are sampled at temperature 1.
         """
-        if self._in_flight >= self._config.max_queued_prompts:
-            raise EngineBusyError("the engine has as many prompts in flight as it takes on")
-        if task.kind == "classify":
-            (reply,) = await self._public(self._ask_label(task, query))
-            vote = self._vote(task, reply)
-            return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
-        sampled = max(task.candidates - 1 - len(task.public_answers), 0)
-        prompt = render(task.prompt, query)
-        asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, n) for n in range(1, 1 + sampled))]
-        first, *others = [reply.strip() for reply in await self._public(*asked)]
+        with self._admission.probe(task):
+            if task.kind == "classify":
+                (reply,) = await self._public(self._ask_label(task, query))
+                vote = self._vote(task, reply)
+                return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
+            sampled = max(task.candidates - 1 - len(task.public_answers), 0)
+            prompt = render(task.prompt, query)
+            asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, n) for n in range(1, 1 + sampled))]
+            first, *others = [reply.strip() for reply in await self._public(*asked)]
         texts = [text for text in (first, *task.public_answers, *others) if text]
         return ZeroShot(texts=tuple(dict.fromkeys(texts))[: task.candidates])
 
@@ -98,8 +97,7 @@ class OpenAiCompatibleEngine:
 
         An empty slot abstains without a prompt; so does one that is not answered in time, or not by one of the labels.
         """
-        # Empty slots count too: how many there are is private, and being busy is not.
-        with self._carrying(len(slots)):
+        with self._admission.slots(task):
             calls = [asyncio.create_task(self._contribution(task, query, slot)) for slot in slots]
             try:
                 if calls:
@@ -174,19 +172,10 @@ class OpenAiCompatibleEngine:
 
     async def _bounded(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str | Failure]:
         try:
-            with self._carrying(len(asked)):
-                async with asyncio.timeout(self._config.timeout_s):
-                    return await asyncio.gather(*asked)
+            async with asyncio.timeout(self._config.timeout_s):
+                return await asyncio.gather(*asked)
         except TimeoutError:
             return [Failure()]
-
-    @contextmanager
-    def _carrying(self, prompts: int) -> Iterator[None]:
-        self._in_flight += prompts
-        try:
-            yield
-        finally:
-            self._in_flight -= prompts
 
 
 def _refusal(failure: Failure) -> Exception:

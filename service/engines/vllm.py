@@ -32,7 +32,6 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from service.engines import (
-    EngineBusyError,
     EngineInfo,
     EngineUnavailableError,
     Output,
@@ -42,6 +41,7 @@ from service.engines import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
 from service.engines.isolation import Isolation
 from service.engines.label_scoring import LabelTrie
@@ -102,7 +102,7 @@ class VllmEngine:
         )
         self._longest = int(self._llm.model_config.max_model_len)
         self._salt_key = secrets.token_bytes(32)
-        self._in_flight = 0
+        self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
@@ -111,15 +111,14 @@ class VllmEngine:
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
         public answer. The first text is the likeliest one, the others are sampled at temperature 1.
         """
-        if self._in_flight >= self._config.max_queued_prompts:
-            raise EngineBusyError(f"{self._in_flight} prompts are being computed")
         (prompt,) = self._tokens.prompts([render(task.prompt, query)])
         self._check_fits(prompt, task, task.slot_tokens)
-        if task.kind == "classify":
-            return ZeroShot(probabilities=await self._public(self._score(task, prompt)))
-        sampled = max(task.candidates - 1 - len(task.public_answers), 0)
-        written = [self._write(task, prompt, 0.0), *(self._write(task, prompt, 1.0, n) for n in range(1, 1 + sampled))]
-        first, *others = await self._public(asyncio.gather(*written))
+        with self._admission.probe(task):
+            if task.kind == "classify":
+                return ZeroShot(probabilities=await self._public(self._score(task, prompt)))
+            sampled = max(task.candidates - 1 - len(task.public_answers), 0)
+            writing = [self._write(task, prompt, 1.0, n) for n in range(1, 1 + sampled)]
+            first, *others = await self._public(asyncio.gather(self._write(task, prompt, 0.0), *writing))
         texts = [text for text in (first, *task.public_answers, *others) if text]
         return ZeroShot(texts=tuple(dict.fromkeys(texts))[: task.candidates])
 
@@ -135,13 +134,14 @@ class VllmEngine:
             service.engines.EngineUnavailableError: vLLM has died.
         """
         prompts = await asyncio.to_thread(self._shortened, task, query, slots)
-        calls = [asyncio.create_task(self._contribution(task, prompt)) for prompt in prompts]
-        try:
-            if calls:
-                await asyncio.wait(calls, timeout=self._config.timeout_s)
-        finally:
-            for call in calls:
-                call.cancel()
+        with self._admission.slots(task):
+            calls = [asyncio.create_task(self._contribution(task, prompt)) for prompt in prompts]
+            try:
+                if calls:
+                    await asyncio.wait(calls, timeout=self._config.timeout_s)
+            finally:
+                for call in calls:
+                    call.cancel()
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
         return [call.result() if call.done() and not call.cancelled() else None for call in calls]
@@ -210,13 +210,9 @@ class VllmEngine:
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salt = hmac.digest(self._salt_key, task.knowledge_base.encode(), hashlib.sha256).hex()
-        self._in_flight += 1
-        try:
-            results = self._llm.generate(tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex)
-            (result,) = [result async for result in results]  # one: only the final one is asked for
-            return result.outputs[0]
-        finally:
-            self._in_flight -= 1
+        results = self._llm.generate(tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex)
+        (result,) = [result async for result in results]  # one: only the final one is asked for
+        return result.outputs[0]
 
     async def _public(self, work: Awaitable[T]) -> T:
         """Work without exemplars, whose failure may be told."""

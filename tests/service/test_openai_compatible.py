@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -510,8 +511,10 @@ def test_answers_are_kept_when_time_is_up_and_the_rest_abstain() -> None:
 
 def test_queries_are_refused_while_too_many_prompts_are_in_flight() -> None:
     async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
-        slots = [SLOTS[0], *[()] * 9]  # empty slots count: how many there are is private
-        busy = asyncio.create_task(engine.contributions(COLOURS, QUERY, slots, ZeroShot()))
+        # The plan's ten slots count, whatever the sample came to: how many are empty is private.
+        busy = asyncio.create_task(
+            engine.contributions(replace(COLOURS, ensemble=10), QUERY, [SLOTS[0], ()], ZeroShot())
+        )
         while not server.asked:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         with pytest.raises(EngineBusyError):

@@ -202,24 +202,41 @@ def test_a_query_that_does_not_fit_is_refused(running):
 
 
 def test_a_full_queue_refuses_the_probe_and_cancellation_empties_it(running):
+    unfinished = running.engine._llm.get_num_unfinished_requests
+
     async def flood():
-        zero_shot = await running.engine.zero_shot(GENERATE, QUERY)
-        work = asyncio.create_task(
-            running.engine.contributions(GENERATE, QUERY, [slot(n) for n in range(200)], zero_shot)
-        )
-        while running.engine._in_flight < 50:  # noqa: ASYNC110
+        many = replace(GENERATE, ensemble=200)
+        zero_shot = await running.engine.zero_shot(many, QUERY)
+        slots = [slot(n) for n in range(200)]
+        work = asyncio.create_task(running.engine.contributions(many, QUERY, slots, zero_shot))
+        while not unfinished():  # noqa: ASYNC110  (vLLM has no event for it)
             await asyncio.sleep(0)
         with pytest.raises(EngineBusyError):
             await running.engine.zero_shot(GENERATE, QUERY)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        while running.engine._llm.get_num_unfinished_requests():  # noqa: ASYNC110  (vLLM has no event for it)
+        while unfinished():  # noqa: ASYNC110
             await asyncio.sleep(0)
-        assert running.engine._in_flight == 0
         return await running.engine.zero_shot(GENERATE, QUERY)
 
     assert running.run(flood()).texts
+
+
+def test_being_busy_tells_nothing_of_the_sample(running):
+    """Prompts count as the plan announces them: slots that are empty, or more than expected, change nothing."""
+
+    async def counted(slots):
+        task = replace(CLASSIFY, ensemble=50)
+        zero_shot = await running.engine.zero_shot(task, QUERY)
+        work = asyncio.create_task(running.engine.contributions(task, QUERY, slots, zero_shot))
+        while not (in_flight := running.engine._admission.in_flight):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await work
+        assert running.engine._admission.in_flight == 0
+        return in_flight
+
+    assert [running.run(counted(slots)) for slots in ([()] * 8, SLOTS, SLOTS * 9)] == [50] * 3
 
 
 def test_it_says_how_it_runs(running):
