@@ -30,8 +30,8 @@ class Simulation:
     Attributes:
         latency_s: of one prompt.
         concurrency: prompts at once in a replica.
-        journal: a folder in which each replica makes a file when it starts, named by its process id, and writes a line
-            per query.
+        journal: a folder in which each replica makes a file when it starts, named by its process id. It notes there
+            which questions' slots it begins to answer, and which it has answered.
     """
 
     latency_s: float
@@ -56,10 +56,9 @@ class SimulatedEngine:
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> list[np.ndarray | None]:
-        if self._journal:
-            with self._journal.open("a") as file:
-                file.write(f"{len(slots)}\n")
+        self._note("began", query)
         await asyncio.gather(*(self._prompt() for slot in slots if slot))
+        self._note("done", query)
         votes = np.eye(len(task.labels))
         return [votes[task.labels.index(slot[0].fields[task.answer_field])] if slot else None for slot in slots]
 
@@ -67,6 +66,11 @@ class SimulatedEngine:
         if self._latency_s:
             async with self._running:
                 await asyncio.sleep(self._latency_s)
+
+    def _note(self, event: str, query: Mapping[str, str]) -> None:
+        if self._journal:
+            with self._journal.open("a") as file:
+                file.write(f"{event} {' '.join(query.values())}\n")
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
