@@ -115,9 +115,7 @@ def measure_all(options: argparse.Namespace, databases: dict[str, str], postgres
 def engines(options: argparse.Namespace, url: str, load: Load) -> None:
     """More and more replicas of an engine that takes time."""
     ceiling = options.slots / LATENCY_S / (options.slots + 1)
-    print(
-        f"engine replicas (a prompt takes {LATENCY_S} s, {options.slots} at once: at most {ceiling:.2f} answers/s each)"
-    )
+    print(f"engine replicas; {options.slots} prompts of {LATENCY_S} s at once: at most {ceiling:.2f} answers/s each")
     print(f"{'':14}{'clients':>8}{'answers/s':>11}{'ratio':>7}{'of ceiling':>12}")
     one = 0.0
     for replicas in options.replicas:
