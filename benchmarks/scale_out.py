@@ -6,7 +6,7 @@ ingress is what limits: one and two replicas, on SQLite and on PostgreSQL. The p
 would do on a processor of its own. Latency is not padded here (`DPICL_LATENCY_GRAIN_MS=0`): the clients would only have
 to be more to ask for as much.
 
-    python benchmarks/scale_out.py [--seconds 10] [--clients-per-replica 4] [--replicas 1 2 4 8] [--slots 40]
+    python benchmarks/scale_out.py [--quick] [--seconds 10] [--clients-per-replica 4] [--replicas 1 2 4 8] [--slots 40]
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def main() -> None:
     parser.add_argument("--clients-per-replica", type=int, default=4)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--slots", type=int, default=40)
+    parser.add_argument("--quick", action="store_true", help="three seconds each, at most two engine replicas")
     options = parser.parse_args()
+    if options.quick:
+        options.seconds, options.replicas = 3.0, [1, 2]
     # As `dpicl serve` sets them. The replicas find the simulated engine by PYTHONPATH.
     os.environ.update(
         RAY_USAGE_STATS_ENABLED="0",
