@@ -29,6 +29,7 @@ from service.engines import (
 from service.engines.admission import Admission
 from service.engines.chat_endpoint import ChatEndpoint, Failure
 from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
 from service.engines.label_replies import label_schema, match_label, naming, read_label
 from service.engines.prompts import render, render_keywords
 
@@ -83,12 +84,10 @@ class OpenAiCompatibleEngine:
                 (reply,) = await self._public(self._ask_label(task, query))
                 vote = self._vote(task, reply)
                 return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
-            sampled = max(task.candidates - 1 - len(task.public_answers), 0)
             prompt = render(task.prompt, query)
-            asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, n) for n in range(1, 1 + sampled))]
+            asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
             first, *others = [reply.strip() for reply in await self._public(*asked)]
-        texts = [text for text in (first, *task.public_answers, *others) if text]
-        return ZeroShot(texts=tuple(dict.fromkeys(texts))[: task.candidates])
+        return ZeroShot(texts=candidate_texts(task, first, others))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -98,14 +97,8 @@ class OpenAiCompatibleEngine:
         An empty slot abstains without a prompt; so does one that is not answered in time, or not by one of the labels.
         """
         with self._admission.slots(task):
-            calls = [asyncio.create_task(self._contribution(task, query, slot)) for slot in slots]
-            try:
-                if calls:
-                    await asyncio.wait(calls, timeout=self._config.timeout_s)
-            finally:
-                for call in calls:
-                    call.cancel()
-        return [call.result() if call.done() and not call.cancelled() else None for call in calls]
+            work = [self._contribution(task, query, slot) for slot in slots]
+            return await all_in_time(work, self._config.timeout_s)
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot

@@ -43,6 +43,7 @@ from service.engines import (
 )
 from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
+from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
 from service.engines.isolation import Isolation
 from service.engines.label_scoring import LabelTrie
 from service.engines.prompts import render, render_keywords
@@ -116,11 +117,9 @@ class VllmEngine:
         with self._admission.probe(task):
             if task.kind == "classify":
                 return ZeroShot(probabilities=await self._public(self._score(task, prompt)))
-            sampled = max(task.candidates - 1 - len(task.public_answers), 0)
-            writing = [self._write(task, prompt, 1.0, n) for n in range(1, 1 + sampled)]
+            writing = [self._write(task, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(task, prompt, 0.0), *writing))
-        texts = [text for text in (first, *task.public_answers, *others) if text]
-        return ZeroShot(texts=tuple(dict.fromkeys(texts))[: task.candidates])
+        return ZeroShot(texts=candidate_texts(task, first, others))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -135,16 +134,11 @@ class VllmEngine:
         """
         prompts = await asyncio.to_thread(self._shortened, task, query, slots)
         with self._admission.slots(task):
-            calls = [asyncio.create_task(self._contribution(task, prompt)) for prompt in prompts]
-            try:
-                if calls:
-                    await asyncio.wait(calls, timeout=self._config.timeout_s)
-            finally:
-                for call in calls:
-                    call.cancel()
+            work = [self._contribution(task, prompt) for prompt in prompts]
+            outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
-        return [call.result() if call.done() and not call.cancelled() else None for call in calls]
+        return outputs
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
