@@ -2,9 +2,10 @@
 
 Both compute the very same prompts: the knowledge base is sampled by blocks with q = 1, so each query asks all of its
 blocks, and the baseline renders the same blocks and queries. Prefix caching is off on both sides. The baseline gets all
-prompts in one call, before and after the service has its turn; the service gets several queries at once.
+prompts in one call, tokenized beforehand, once before and once after the service has its turn; the service gets several
+queries at once, and each of them a charge, a sample, a release and two hops between processes.
 
-    python benchmarks/fan_out.py                                                   # tiny models, here
+    python benchmarks/fan_out.py                                                   # two small models, here
     python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
 """
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import torch
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 DPICL = str(Path(sys.executable).parent / "dpicl")
 SUPPORT = ROOT / "examples" / "support"
 EXEMPLARS = 400
+WARM_UP = 4  # queries
 PLAN = {
     "knowledge_base": "bench",
     "budget": {"epsilon": 8, "delta": 1e-4},
@@ -80,23 +83,24 @@ def main() -> None:
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--queries", type=int, default=24)
-    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--queries", type=int, nargs="+", default=[96, 16])
+    parser.add_argument("--clients", type=int, default=8, help="queries at once")
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--raw", help=argparse.SUPPRESS)  # this script again, as the baseline's process
     arguments = parser.parse_args()
     if arguments.raw:
         raw(json.loads(arguments.raw))
         return
-    shapes = list(zip(arguments.hidden, arguments.layers, strict=True))
-    for hidden, layers in shapes[:1] if arguments.model else shapes:
+    print("DPICL_LATENCY_GRAIN_MS=0 and no prefix cache: see this file")
+    shapes = [(0, 0)] if arguments.model else zip(arguments.hidden, arguments.layers, strict=True)
+    for (hidden, layers), queries in zip(shapes, arguments.queries, strict=False):
         with tempfile.TemporaryDirectory() as folder:
             name = arguments.model or f"random weights, {layers} layers of {hidden}"
-            print(f"{name}; {arguments.queries} queries, {arguments.clients} at once", flush=True)
-            compare(arguments, hidden, layers, Path(folder))
+            print(f"{name}; {queries} queries, {arguments.clients} at once", flush=True)
+            compare(arguments, hidden, layers, queries, Path(folder))
 
 
-def compare(arguments: argparse.Namespace, hidden: int, layers: int, folder: Path) -> None:
+def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int, folder: Path) -> None:
     """Measure both sides with one model."""
     from examples.tiny_model import make_tiny_model
 
@@ -116,17 +120,16 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, folder: Pat
     os.environ |= {"DPICL_QUERY_TIMEOUT_S": "290", "DPICL_LEASE_S": "1300"}
     os.environ["DPICL_LATENCY_GRAIN_MS"] = "0"  # waiting is no work
     key = fill(folder)
-    queries = [f"Where is my parcel number {number}?" for number in range(arguments.queries + 4)]
+    queries = [f"Where is my parcel number {n}?" for n in range(WARM_UP + number)]
     task = {"folder": str(folder), "engine": engine, "queries": queries}
     before = baseline(task)
     seconds = serve(folder, engine, key, queries, arguments.clients)
     after = baseline(task)
     service = Speed(before.prompts, before.tokens, seconds)
-    print(f"  vllm.LLM.generate, before  {before}")
-    print(f"  vllm.LLM.generate, after   {after}")
-    print(f"  the service                {service}")
-    raw_rate = (before.prompts / before.seconds + after.prompts / after.seconds) / 2
-    print(f"  the service keeps {service.prompts / seconds / raw_rate:.2f} of the raw engine's prompts/s", flush=True)
+    print(f"  each query: {before.prompts // number - 1} slots' prompts and one without exemplars, on both sides")
+    for name, speed in (("vllm.LLM", before), ("the service", service), ("vllm.LLM again", after)):
+        print(f"  {name:16}{speed}")
+    print(f"  the service keeps {2 * service.rate / (before.rate + after.rate):.2f} of the engine's speed", flush=True)
 
 
 def fill(folder: Path) -> str:
@@ -147,7 +150,11 @@ def fill(folder: Path) -> str:
 def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int) -> float:
     """Seconds from the first question to the last answer."""
     config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
-    config["applications"][0]["args"] = {"engine": engine}
+    application = config["applications"][0]
+    application["args"] = {"engine": engine}
+    if torch.cuda.is_available():
+        (deployment,) = (one for one in application["deployments"] if one["name"] == "EngineDeployment")
+        deployment["ray_actor_options"]["num_gpus"] = 1
     (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -165,11 +172,11 @@ def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int
             def ask(query: str) -> None:
                 client.post("/v1/tasks/bench.queue/answers", json={"query": query}).raise_for_status()
 
-            for query in queries[:4]:
+            for query in queries[:WARM_UP]:
                 ask(query)
             with ThreadPoolExecutor(clients) as pool:
                 started = time.perf_counter()
-                list(pool.map(ask, queries[4:]))
+                list(pool.map(ask, queries[WARM_UP:]))
                 return time.perf_counter() - started
     finally:
         server.send_signal(signal.SIGINT)
@@ -237,7 +244,7 @@ def raw(task: dict) -> None:
     (question,) = trie.questions
     texts = [
         render(spec.prompt, {"text": query}, slot)
-        for query in task["queries"][4:]
+        for query in task["queries"][WARM_UP:]
         for slot in [(), *(slot for slot in slots if slot)]
     ]
     parameters = _next_token(question.tokens)
