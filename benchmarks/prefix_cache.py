@@ -1,0 +1,246 @@
+"""What sampling by blocks spares vLLM: the same plan with ``sampling: units`` and ``sampling: blocks``.
+
+Slots are drawn from a knowledge base on SQLite and asked of the service's engine, as a query does: first the probe,
+then all slots. The cache is emptied, filled by queries until every block has been drawn, and then measured. A block's
+exemplars come in the same order each time it is drawn, else nothing could be cached: this is checked first.
+
+    python benchmarks/prefix_cache.py                                     # a tiny model, here
+    python benchmarks/prefix_cache.py --hidden 4096 --layers 32 --dummy   # on a GPU: the shape of a 7B model
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from examples.tiny_model import make_tiny_model
+from exemplar_store import Cipher, ExemplarStore, Row, Slot
+from exemplar_store.tables import metadata
+from service.database import open_database
+from service.engines import Prompt, TaskSpec
+from service.engines.configs import VllmConfig
+from service.engines.isolation import isolate
+
+TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
+TASK = TaskSpec(
+    "bench.queue@1",
+    ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"),
+    Prompt("Say which team answers the ticket.", "Ticket: {text}\nTeam: {queue}", "Ticket: {text}\nTeam:"),
+    "queue",
+    knowledge_base="bench",
+)
+Sample = Callable[[], Sequence[Slot]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a number of queries cost."""
+
+    queries: int
+    prompt_tokens: int
+    cached_tokens: int
+    seconds: float
+
+    @property
+    def computed(self) -> float:
+        """Prompt tokens computed per query."""
+        return (self.prompt_tokens - self.cached_tokens) / self.queries
+
+    @property
+    def rate(self) -> float:
+        """Queries per second."""
+        return self.queries / self.seconds
+
+    def __str__(self) -> str:
+        share = self.cached_tokens / self.prompt_tokens
+        return f"{self.prompt_tokens / self.queries:9.0f}  {share:6.1%}  {self.computed:9.0f}  {self.rate:9.2f}"
+
+
+def open_counted(config: VllmConfig, block_size: int | None) -> Any:
+    """The service's engine, which also counts the tokens of its prompts and those that the cache spared it."""
+    isolation = isolate(config)
+    if block_size:
+        isolation = replace(isolation, arguments={**isolation.arguments, "block_size": block_size})
+    from service.engines.vllm import VllmEngine
+
+    class Counted(VllmEngine):
+        prompt_tokens = cached_tokens = 0
+
+        async def empty(self) -> None:
+            await self._llm.reset_prefix_cache()
+
+        def count(self) -> None:
+            generate = self._llm.generate
+
+            async def counted(*args: Any, **options: Any) -> Any:
+                async for result in generate(*args, **options):
+                    self.prompt_tokens += len(result.prompt_token_ids)
+                    self.cached_tokens += result.num_cached_tokens
+                    yield result
+
+            self._llm.generate = counted
+
+        def describe_cache(self) -> str:
+            """Its size in tokens, and how many are kept together."""
+            cache = self._llm.vllm_config.cache_config
+            return f"a cache of {cache.num_gpu_blocks * cache.block_size} tokens in pieces of {cache.block_size}"
+
+    engine = Counted(config, isolation)
+    engine.count()
+    return engine
+
+
+def fill(folder: Path, number: int) -> ExemplarStore:
+    """A knowledge base of tickets, one of each customer; beyond 900 they differ in their first words only."""
+    tickets = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()]
+
+    def rows() -> Iterator[Row]:
+        for at in range(number):
+            ticket = tickets[at % len(tickets)]
+            again = f"Case {at}. " if at >= len(tickets) else ""
+            yield Row(at + 1, f"u{at}", {"text": again + ticket["text"], "queue": ticket["queue"]})
+
+    database = open_database(f"sqlite:///{folder}/bench.sqlite")
+    metadata.create_all(database)
+    store = ExemplarStore(database, Cipher(os.urandom(32)))
+    with database.begin() as connection:
+        store.create(connection, "bench", public_size=number, fields=["text", "queue"], embedded_field="text")
+    store.ingest("bench", rows())
+    return store
+
+
+def check_order(sample_blocks: Callable[..., Sequence[Slot]]) -> list[Slot]:
+    """All blocks; stop if they do not come in the same order twice."""
+    once, again = list(sample_blocks(probability=1.0)), sample_blocks(probability=1.0)
+    if any([one.fields for one in a] != [one.fields for one in b] for a, b in zip(once, again, strict=True)):
+        sys.exit("a block's exemplars come in another order each time it is drawn")
+    return once
+
+
+def ask_about(words: int | None) -> Iterator[str]:
+    """Queries without end, all different: tickets of the file's end, of at most so many words."""
+    tickets = [json.loads(line)["text"].split() for line in TICKETS.read_text(encoding="utf-8").splitlines()[-100:]]
+    for number, ticket in enumerate(cycle(tickets)):
+        yield " ".join([f"Number {number}.", *ticket[:words]])
+
+
+async def cost(engine: Any, sample: Sample, texts: Iterator[str], warm_up: int, queries: int, clients: int) -> Cost:
+    """Of ``queries`` queries after ``warm_up`` others, ``clients`` at once."""
+
+    async def ask(some: Sequence[str]) -> None:
+        for text in some:
+            zero_shot = await engine.zero_shot(TASK, {"text": text})
+            slots = await asyncio.to_thread(sample)
+            outputs = await engine.contributions(TASK, {"text": text}, slots, zero_shot)
+            if any(output is None for output, slot in zip(outputs, slots, strict=True) if slot):
+                sys.exit("a slot was not answered in ten minutes: ask fewer at once (--clients)")
+
+    async def ask_all(number: int) -> None:
+        some = list(islice(texts, number))
+        await asyncio.gather(*(ask(some[client::clients]) for client in range(clients)))
+
+    await engine.empty()
+    await ask_all(warm_up)
+    engine.prompt_tokens = engine.cached_tokens = 0
+    started = time.perf_counter()
+    await ask_all(queries)
+    return Cost(queries, engine.prompt_tokens, engine.cached_tokens, time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
+    parser.add_argument("--kv-gib", type=int, default=1, help="on a CPU; on a GPU the cache takes what is left")
+    parser.add_argument("--block-size", type=int, help="tokens that vLLM caches together")
+    parser.add_argument("--exemplars", type=int, default=800)
+    parser.add_argument("--ensemble", type=int, default=40)
+    parser.add_argument("--shots", type=int, default=4)
+    parser.add_argument("--query-words", type=int, help="cut queries; unless given, they are as long as exemplars")
+    parser.add_argument("--queries", type=int, default=20)
+    parser.add_argument("--clients", type=int, default=4, help="queries at once")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measure(arguments, Path(folder))
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> None:
+    """Both ways of sampling, with one engine."""
+    from benchmarks.isolation import describe
+
+    store = fill(folder, arguments.exemplars)
+    blocks = arguments.exemplars // arguments.shots
+    most = 2 * arguments.shots
+    probability = arguments.shots * arguments.ensemble / arguments.exemplars
+
+    def sample_units() -> Sequence[Slot]:
+        return store.sample_slots("bench", probability=probability, ensemble=arguments.ensemble, max_exemplars=most)
+
+    def sample_blocks(probability: float = probability) -> Sequence[Slot]:
+        return store.sample_blocks("bench", probability=probability, blocks=blocks, max_exemplars=most)
+
+    held = check_order(sample_blocks)
+    model = arguments.model or str(
+        make_tiny_model(folder / "model", hidden=arguments.hidden, layers=arguments.layers, weights=not arguments.dummy)
+    )
+    config = VllmConfig(
+        name="vllm",
+        model=model,
+        dtype=arguments.dtype,
+        load_format="dummy" if arguments.dummy else "auto",
+        max_model_len=2048,
+        kv_cache_gib=arguments.kv_gib,
+        timeout_s=600,
+        isolation=arguments.isolation,
+    )
+    print(describe(config))
+    engine = open_counted(config, arguments.block_size)
+    loop = asyncio.new_event_loop()
+    try:
+        tokens = sum(len(prompt or []) for prompt in engine._shortened(TASK, {"text": ""}, held))
+        print(
+            f"{arguments.model or f'random weights, {arguments.layers} layers of {arguments.hidden}'}; "
+            f"{engine.describe_cache()}; the {len(held)} blocks hold {tokens}"
+        )
+        # Until of all blocks a tenth is expected to be still undrawn.
+        warm_up = math.ceil(math.log(0.1 / blocks) / math.log1p(-probability)) if probability < 1 else 1
+        print(
+            f"{arguments.exemplars} exemplars, {arguments.shots} shots, an ensemble of {arguments.ensemble}; "
+            f"{arguments.queries} queries after {warm_up} others, {arguments.clients} at once",
+            flush=True,
+        )
+        print(f"{'sampling':8}  {'prompt tokens':>13}  {'cached':>6}  {'computed':>9}  {'queries/s':>9}   (per query)")
+        costs = []
+        for name, sample in (("units", sample_units), ("blocks", sample_blocks)):
+            work = cost(engine, sample, ask_about(arguments.query_words), warm_up, arguments.queries, arguments.clients)
+            costs.append(loop.run_until_complete(work))
+            print(f"{name:8}      {costs[-1]}", flush=True)
+        units, by_blocks = costs
+        print(
+            f"blocks compute {units.computed / by_blocks.computed:.1f} times fewer prompt tokens, "
+            f"and answer {by_blocks.rate / units.rate:.2f} times as many queries"
+        )
+    finally:
+        engine.close()
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()
