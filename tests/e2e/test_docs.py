@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from accounting.plan import calibrate_plan, load_plan
+from service.serve_config import load_serve_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -47,7 +49,22 @@ def test_the_first_session_runs_as_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_plans_shown_can_be_signed(page: Path) -> None:
     for block in blocks(page, "yaml"):
-        calibrate_plan(load_plan(block), public_size=10_000)
+        if "knowledge_base" in yaml.safe_load(block):
+            calibrate_plan(load_plan(block), public_size=10_000)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configs_shown_can_be_served(page: Path, tmp_path: Path) -> None:
+    """A YAML block is a plan, or the `args`, or the deployments, of the config that comes with the service."""
+    for block in blocks(page, "yaml"):
+        shown = yaml.safe_load(block)
+        if "knowledge_base" not in shown:
+            config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+            assert shown.keys() <= config["applications"][0].keys()
+            config["applications"][0].update(shown)
+            file = tmp_path / "serve.yaml"
+            file.write_text(yaml.safe_dump(config))
+            load_serve_config(file)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
