@@ -58,7 +58,7 @@ def serve(
     _pin_sqlite_path(opened.settings.database_url)
 
     # No dashboard, unless the operator brings a cluster (RAY_ADDRESS).
-    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 256 * 2**20}
+    local: dict[str, Any] = {"address": "local", "include_dashboard": False, "object_store_memory": 256 * 2**20}
     ray.init(namespace="serve", logging_level=logging.WARNING, **({} if "RAY_ADDRESS" in os.environ else local))
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own
