@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--slots", type=int, nargs="+", default=[10, 44, 100])
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--broken", action="store_true", help="sample without seeds, and expect to be caught")

@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--kv-gib", type=int, default=1, help="on a CPU; on a GPU the cache takes what is left")
     parser.add_argument("--block-size", type=int, help="tokens that vLLM caches together")
