@@ -256,7 +256,9 @@ class VllmEngine:
             ) from error
 
 
-def _next_token(wanted: Sequence[int]) -> SamplingParams:
+@lru_cache(maxsize=256)
+def _next_token(wanted: tuple[int, ...]) -> SamplingParams:
+    """Shared by all prompts that ask for these tokens: vLLM copies it, and making one takes long."""
     return SamplingParams(
         temperature=0.0,
         max_tokens=1,
