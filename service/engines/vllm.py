@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import itertools
 import secrets
-import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -102,9 +102,11 @@ class VllmEngine:
             notice=f"Answers come from the language model {name}.",
         )
         self._longest = int(self._llm.model_config.max_model_len)
-        self._salt_key = secrets.token_bytes(32)
+        self._number = itertools.count()
         self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)
+        salt_key = secrets.token_bytes(32)
+        self._salt = lru_cache(maxsize=256)(lambda name: hmac.digest(salt_key, name.encode(), hashlib.sha256).hex())
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """See :meth:`service.engines.Engine.zero_shot`.
@@ -203,8 +205,8 @@ class VllmEngine:
         return str((await self._ask(task, prompt, parameters)).text).strip()
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
-        salt = hmac.digest(self._salt_key, task.knowledge_base.encode(), hashlib.sha256).hex()
-        results = self._llm.generate(tokens_input(prompt, cache_salt=salt), parameters, uuid.uuid4().hex)
+        salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))
+        results = self._llm.generate(salted, parameters, str(next(self._number)))
         (result,) = [result async for result in results]  # one: only the final one is asked for
         return result.outputs[0]
 
