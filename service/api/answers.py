@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.ledger import Release
-from accounting.tasks import ClassifyTask
+from accounting.tasks import ClassifyTask, GenerateTask
 from service.answering import signed_plan
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.engine_record import EngineView
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
+TaskAddress = Annotated[
+    str, Path(examples=["support.queue"], description="`knowledge_base.task`, or `knowledge_base.task@version`.")
+]
+_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
+"""Of a member that an answer has or has not."""
 _EXAMPLE: dict[str, Any] = {"query": "I was charged twice for my subscription in March."}
 
 
@@ -44,17 +50,17 @@ class ReleaseView(BaseModel):
 
     id: str = Field(examples=["8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"])
     task: str = Field(examples=["support.queue@1"])
-    label: str | None = Field(default=None, examples=["Billing"], description="Of a task that classifies.")
-    text: str | None = Field(default=None, description="Of a task that generates text.")
+    label: str | None = Field(**_ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(
-        default=None,
+        **_ABSENT,
         description="The words the text is made of, where the mechanism releases words: the most frequent first "
         "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
     )
     fallback: bool | None = Field(
-        default=None, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
+        **_ABSENT, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
     )
-    method: str | None = Field(default=None, description="How the text came about.")
+    method: str | None = Field(**_ABSENT, description="How the text came about.")
     created_at: datetime
 
 
@@ -65,38 +71,57 @@ class AnswerView(ReleaseView):
     engine: EngineView
 
 
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    402: {"description": "The task has no answers left, and this query was never answered before."},
-    403: {"description": "The engine is remote, and the knowledge base does not allow that. Nothing was charged."},
+class Asking:
+    """Asks on behalf of the key that calls: the one way from an endpoint to a charge, with the caller's headers."""
+
+    def __init__(
+        self,
+        services: TheServices,
+        key: AnalystKey,
+        response: Response,
+        idempotency_key: Annotated[
+            str | None,
+            Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
+        ] = None,
+    ):
+        self._services = services
+        self._key = key
+        self._response = response
+        self._idempotency_key = idempotency_key
+
+    async def __call__(self, task: str, query: str | Mapping[str, str]) -> AnswerView:
+        """Ask; see :meth:`service.answering.Answering.answer`."""
+        answer = await self._services.answering.answer(
+            task, query, key_id=self._key.id, idempotency_key=self._idempotency_key
+        )
+        # Repeating is harmless, but nothing should ask again by itself after a charge.
+        self._response.headers["x-should-retry"] = "false"
+        return AnswerView(
+            **view(answer.release).model_dump(),
+            cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
+            engine=EngineView.of(await self._services.engine.describe()),
+        )
+
+
+ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
+    402: {"description": "No answers are left, and this query was never answered before."},
+    403: {"description": "Not an analyst's key; or the engine is remote, and the knowledge base does not allow that."},
     404: {"description": "No such task."},
     422: {"description": "The query does not fit the task. Nothing was charged."},
     429: {"description": "Busy, or the same query is being answered: come back after Retry-After seconds."},
     503: {"description": "The engine does not answer. Nothing was charged."},
 }
+"""What a question may meet."""
 
 
-@router.post("/tasks/{task}/answers", summary="Ask", responses=_RESPONSES, response_model_exclude_none=True)
-async def ask(
-    task: str,
-    body: Question,
-    services: TheServices,
-    key: AnalystKey,
-    response: Response,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
-) -> AnswerView:
+@router.post("/tasks/{task}/answers", summary="Ask", responses=ASKING_RESPONSES)
+async def ask(task: TaskAddress, body: Question, asking: Annotated[Asking, Depends()]) -> AnswerView:
     """Answer one query under the task's budget.
 
     `task` is `knowledge_base.task`, or `knowledge_base.task@version` for a plan that is not the newest. A query that
     was answered before returns its stored release and costs nothing.
     """
-    answer = await services.answering.answer(task, body.query, key_id=key.id, idempotency_key=idempotency_key)
-    # Repeating is harmless, but nothing should ask again by itself after a charge.
-    response.headers["x-should-retry"] = "false"
-    return AnswerView(
-        **view(answer.release).model_dump(),
-        cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
-        engine=EngineView.of(await services.engine.describe()),
-    )
+    return await asking(task, body.query)
 
 
 class TaskView(BaseModel):
@@ -112,18 +137,23 @@ class TaskView(BaseModel):
 
 
 @router.get("/tasks/{task}", summary="Describe a task")
-async def get_task(task: str, services: TheServices, _key: AnyKey) -> TaskView:
+async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> TaskView:
     """What it gives, the fields a query brings, and the answers left."""
     signed = await asyncio.to_thread(services.records.ledger.task, task)
-    described = signed_plan(signed).plan.tasks[signed.name]
+    left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
+    return task_view(signed.address, signed_plan(signed).plan.tasks[signed.name], left)
+
+
+def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int) -> TaskView:
+    """A task as it may be shown."""
     return TaskView(
-        task=signed.address,
-        kind=described.kind,
-        mechanism=described.mechanism.type,
-        labels=list(described.labels) if isinstance(described, ClassifyTask) else [],
-        query_fields=list(described.query_fields),
-        answers=signed.answers,
-        answers_left=await asyncio.to_thread(services.records.ledger.answers_left, signed),
+        task=address,
+        kind=task.kind,
+        mechanism=task.mechanism.type,
+        labels=list(task.labels) if isinstance(task, ClassifyTask) else [],
+        query_fields=list(task.query_fields),
+        answers=task.answers,
+        answers_left=answers_left,
     )
 
 
@@ -131,7 +161,6 @@ async def get_task(task: str, services: TheServices, _key: AnyKey) -> TaskView:
     "/releases/{release_id}",
     summary="Read a release again",
     responses={404: {"description": "No such release."}},
-    response_model_exclude_none=True,
 )
 async def get_release(release_id: str, services: TheServices, _key: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""

@@ -10,8 +10,9 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from service.api import answers, budgets, health, keys, knowledge_bases, plans, problems
+from service.api import answers, budgets, health, keys, knowledge_bases, openai_surface, plans, problems
 from service.api.gate import Gate
+from service.dashboard.app import dashboard
 from service.engine_record import note_engine
 from service.engines import EngineUnavailableError
 from service.services import Services
@@ -47,8 +48,9 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     problems.install(app)
     app.add_middleware(Gate)
-    for router in (answers, budgets, knowledge_bases, plans, keys, health):
+    for router in (answers, openai_surface, budgets, knowledge_bases, plans, keys, health):
         app.include_router(router.router)
+    app.mount("/admin", dashboard(services))
     return app
 
 

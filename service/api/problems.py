@@ -20,6 +20,7 @@ from accounting.ledger import (
     AnswersExhaustedError,
     BudgetExceededError,
     IdempotencyConflictError,
+    QuotaExhaustedError,
     UnknownReleaseError,
     UnknownTaskError,
 )
@@ -91,6 +92,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
 _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     AnswersExhaustedError: (402, "answers-exhausted"),
+    QuotaExhaustedError: (402, "quota-exhausted"),
     BudgetExceededError: (402, "budget-exceeded"),
     RemoteEngineForbiddenError: (403, "remote-engine-forbidden"),
     UnknownTaskError: (404, "unknown-task"),
@@ -142,13 +144,19 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [f"{'.'.join(str(p) for p in e['loc'] if p != 'body')}: {e['msg']}" for e in error.errors()]
+        problems = [_invalid(one) for one in error.errors()]
         return Problem(422, "invalid-request", "; ".join(problems), extra={"problems": problems}).response()
 
     @app.exception_handler(HTTPException)
     def http(_request: Request, error: HTTPException) -> JSONResponse:
         slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
         return Problem(error.status_code, slug, str(error.detail), headers=error.headers).response()
+
+
+def _invalid(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors: where, and what is wrong (in our own words where a validator of ours says it)."""
+    place = ".".join(str(part) for part in error["loc"] if part != "body")
+    return f"{place}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _openai_type(status: int) -> str:

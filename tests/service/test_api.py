@@ -145,8 +145,14 @@ ANY_KEY = [
     ("GET", "/v1/budgets", {}),
     ("GET", "/v1/tasks/toys.colour", {}),
     ("GET", "/v1/releases/none", {}),
+    ("GET", "/v1/models", {}),
+    ("GET", "/v1/models/toys.colour", {}),
 ]
-ANALYST_ONLY = [("POST", "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}})]
+_CHAT = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
+ANALYST_ONLY = [
+    ("POST", "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}}),
+    ("POST", "/v1/chat/completions", {"json": _CHAT}),
+]
 
 
 @pytest.mark.parametrize(("method", "path", "options"), ADMIN_ONLY + ANY_KEY + ANALYST_ONLY)
