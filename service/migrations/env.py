@@ -5,6 +5,7 @@ from alembic import context
 import exemplar_store.tables
 from accounting import tables as ledger_tables
 from service import engine_record, keys
+from service.dashboard import sessions as _admin_sessions  # noqa: F401  (a table of the keys' metadata)
 
 context.configure(
     connection=context.config.attributes["connection"],

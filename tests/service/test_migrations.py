@@ -14,7 +14,8 @@ from alembic.migration import MigrationContext
 
 import exemplar_store.tables
 from accounting import tables as ledger_tables
-from service import engine_record, keys
+from service import engine_record, keys, rate_limits  # noqa: F401  (whose table is among the keys')
+from service.dashboard import sessions as _admin_sessions  # noqa: F401  (a table of the keys' metadata)
 from service.database import migrate, open_database
 
 ROOT = Path(__file__).parents[2]

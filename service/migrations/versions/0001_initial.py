@@ -186,6 +186,16 @@ def upgrade() -> None:
         comment="API keys by the hash of their token.",
     )
     op.create_table(
+        "admin_sessions",
+        sa.Column("token_sha256", sa.LargeBinary(), nullable=False),
+        sa.Column("key_id", sa.String(length=36), nullable=False),
+        sa.Column("csrf", sa.String(length=64), nullable=False, comment="what the session's forms must carry"),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_admin_sessions")),
+        comment="Admins signed in to the dashboard, by the hash of their cookie.",
+    )
+    op.create_table(
         "engines",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("first_seen_at", sa.DateTime(timezone=True), nullable=False),

@@ -1,0 +1,27 @@
+"""The dashboard as one ASGI application, to be mounted."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from service.dashboard import overview, sign_in
+from service.dashboard.errors import HANDLERS
+from service.dashboard.security import SecurityHeaders
+from service.dashboard.sessions import Sessions
+from service.dashboard.templating import static
+from service.services import Services
+
+PAGES = (overview, sign_in)
+
+
+def dashboard(services: Services) -> ASGIApp:
+    """Build the dashboard around opened services."""
+    routes = [Route("/static/{version}/{name}", static, methods=["GET"])]
+    for page in PAGES:
+        routes += page.pages.routes
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    app.state.services = services
+    app.state.sessions = Sessions(services.records.database)
+    return SecurityHeaders(app)  # around everything, the page of an unexpected error too

@@ -1,0 +1,53 @@
+"""Forms as browsers send them, read into memory up to a limit: a file may be private, and is never put on disk."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from starlette.datastructures import FormData, Headers
+from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+MAX_FORM_BYTES = 1024 * 1024
+_MAX_FIELDS = 200
+
+
+class FormError(ValueError):
+    """The form cannot be read; says why."""
+
+
+async def read_form(request: Request, max_bytes: int) -> FormData:
+    """The form of a request, URL-encoded or multipart.
+
+    Args:
+        request: whose body was not read yet.
+        max_bytes: of the whole body.
+
+    Raises:
+        FormError: too large, or no form.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = _bounded(request, max_bytes)
+    try:
+        if kind == "application/x-www-form-urlencoded":
+            return await FormParser(request.headers, body).parse()
+        if kind == "multipart/form-data":
+            return await _InMemory(request.headers, body, max_bytes).parse()
+    except MultiPartException as error:
+        raise FormError("the form was sent in a way that cannot be read; send it again from the page") from error
+    raise FormError("this address takes a form, as the page sends it")
+
+
+class _InMemory(MultiPartParser):
+    def __init__(self, headers: Headers, body: AsyncGenerator[bytes, None], max_bytes: int):
+        super().__init__(headers, body, max_files=1, max_fields=_MAX_FIELDS, max_part_size=MAX_FORM_BYTES)
+        self.spool_max_size = max_bytes + 1  # never reached, so never rolled over to a file
+
+
+async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_bytes:
+            raise FormError(f"the form is larger than the {max_bytes:,} bytes that are taken at once; send less")
+        yield chunk
