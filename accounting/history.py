@@ -1,0 +1,180 @@
+"""What happened to a ledger's budgets, read back by time: charges, releases, and answers charged per day.
+
+Everything here is public: a query shows in none of it, and of exemplars nothing is known to the ledger at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from accounting.budgets import address
+from accounting.ledger import LedgerError, Release
+from accounting.tables import charges, plans, releases, tasks
+
+State = Literal["charged", "released", "voided", "lost"]
+
+
+class UnknownCursorError(LedgerError):
+    """The entry to read on from is not there."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge as it stands now.
+
+    Attributes:
+        id: its id.
+        task: the task's address with version.
+        key_id: the API key that asked.
+        state: ``charged`` while it is being answered, then ``released``, ``voided`` (given back) or ``lost``.
+        created_at: when the answer was spent.
+        settled_at: when it left the state ``charged``; None if it has not.
+        release_id: the release it became, if it did.
+    """
+
+    id: str
+    task: str
+    key_id: str
+    state: State
+    created_at: datetime
+    settled_at: datetime | None
+    release_id: str | None
+
+
+@dataclass(frozen=True)
+class Day:
+    """How many answers of a task were spent on a day (UTC), voided ones not counted. Days without any are left out."""
+
+    day: date
+    task: str
+    answers: int
+
+
+class History:
+    """Reads what :class:`accounting.ledger.Ledger` wrote. Pages run from the newest entry to the oldest.
+
+    Args:
+        engine: see :class:`accounting.budgets.BudgetBook`.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def releases(
+        self,
+        *,
+        knowledge_base: str | None = None,
+        task: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Release]:
+        """Answers that left.
+
+        Args:
+            knowledge_base: only of this one.
+            task: only of this one: ``knowledge_base.task`` in every plan, or ``...@version`` in one.
+            after: go on behind the release of this id.
+            limit: at most so many.
+
+        Raises:
+            UnknownCursorError: no release has the id ``after``.
+        """
+        columns = (releases.c.id, releases.c.charge_id, releases.c.answer, releases.c.created_at, *_TASK)
+        query = sa.select(*columns).select_from(releases.join(tasks).join(plans))
+        rows = self._page(query.where(*_of(knowledge_base, task)), releases, after, limit)
+        return [Release(row.id, row.charge_id, _address(row), row.answer, row.created_at) for row in rows]
+
+    def charges(
+        self,
+        *,
+        knowledge_base: str | None = None,
+        task: str | None = None,
+        key_id: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Charge]:
+        """Answers that were spent, or given back.
+
+        Args:
+            knowledge_base: only of this one.
+            task: as in :meth:`releases`.
+            key_id: only those this API key asked for.
+            after: go on behind the charge of this id.
+            limit: at most so many.
+
+        Raises:
+            UnknownCursorError: no charge has the id ``after``.
+        """
+        columns = [charges.c[name] for name in ("id", "key_id", "state", "created_at", "settled_at")]
+        query = sa.select(*columns, releases.c.id.label("release_id"), *_TASK)
+        query = query.select_from(charges.join(tasks).join(plans).outerjoin(releases, _RELEASED))
+        asked_by = () if key_id is None else (charges.c.key_id == key_id,)
+        rows = self._page(query.where(*_of(knowledge_base, task), *asked_by), charges, after, limit)
+        return [
+            Charge(row.id, _address(row), row.key_id, row.state, row.created_at, row.settled_at, row.release_id)
+            for row in rows
+        ]
+
+    def charges_per_day(self, *, knowledge_base: str | None = None, since: datetime | None = None) -> list[Day]:
+        """Answers spent per day and task, by day and then by task.
+
+        Args:
+            knowledge_base: only of this one.
+            since: only charges of this moment and later.
+        """
+        day = _day(self._engine.dialect.name).label("day")
+        recent = () if since is None else (charges.c.created_at >= since,)
+        query = (
+            sa.select(day, *_TASK, sa.func.count().label("answers"))
+            .select_from(charges.join(tasks).join(plans))
+            .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
+            .group_by(day, *_TASK)
+            .order_by(day, *_TASK)
+        )
+        with self._engine.execution_options(read_only=True).begin() as connection:
+            rows = connection.execute(query).all()
+        return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
+
+    def _page(self, query: sa.Select[Any], table: sa.Table, after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
+        """The newest rows, or those older than ``after``; equal times are ordered by id."""
+        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+        with self._engine.execution_options(read_only=True).begin() as connection:
+            if after is not None:
+                last = connection.execute(sa.select(table.c.created_at, table.c.id).where(table.c.id == after)).first()
+                if last is None:
+                    raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
+                older = table.c.created_at < last.created_at
+                same = sa.and_(table.c.created_at == last.created_at, table.c.id < last.id)
+                query = query.where(sa.or_(older, same))
+            return connection.execute(query).all()
+
+
+_TASK = (plans.c.knowledge_base, tasks.c.name, plans.c.version)
+_RELEASED = releases.c.charge_id == charges.c.id
+
+
+def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[bool]]:
+    conditions = [] if knowledge_base is None else [plans.c.knowledge_base == knowledge_base]
+    if task is not None:
+        named, _, version = task.partition("@")
+        owner, _, name = named.rpartition(".")
+        conditions += [plans.c.knowledge_base == owner, tasks.c.name == name]
+        if version:
+            conditions.append(sa.cast(plans.c.version, sa.Text) == version)
+    return conditions
+
+
+def _address(row: sa.Row[Any]) -> str:
+    return address(row.knowledge_base, row.name, row.version)
+
+
+def _day(dialect: str) -> sa.ColumnElement[str]:
+    """The UTC day of a charge, as ISO text."""
+    if dialect == "sqlite":
+        return sa.func.date(charges.c.created_at, type_=sa.Text)  # stored in UTC
+    return sa.func.to_char(sa.func.timezone("UTC", charges.c.created_at), "YYYY-MM-DD", type_=sa.Text)
