@@ -18,6 +18,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 
 import sqlalchemy as sa
 
+from accounting import audit
 from accounting.tables import budgets, charges, plans, tasks
 
 Number = Decimal | float | str
@@ -185,8 +186,11 @@ class BudgetBook:
         asked = _checked(epsilon, delta)
         if connection.execute(_budget(knowledge_base)).first() is not None:
             raise BudgetExistsError(f"knowledge base {knowledge_base!r} has its lifetime budget already")
-        row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": self._clock()}
+        now = self._clock()
+        row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
         connection.execute(sa.insert(budgets).values(row))
+        granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
+        audit.append(connection, now, "budget.opened", granted)
 
     def sign(
         self,
@@ -227,23 +231,26 @@ class BudgetBook:
             if asked[0] > free[0] or asked[1] > free[1]:
                 raise BudgetExceededError(knowledge_base, asked, promised, free)
             version = max((plan.version for plan in signed), default=0) + 1
-            plan_id = connection.execute(
-                sa.insert(plans)
-                .values(
-                    knowledge_base=knowledge_base,
-                    version=version,
-                    epsilon=asked[0],
-                    delta=asked[1],
-                    accountant=accountant,
-                    document=document,
-                    digest=hashlib.sha256(document.encode()).hexdigest(),
-                    signed_by=signed_by,
-                    signed_at=self._clock(),
-                )
-                .returning(plans.c.id)
-            ).scalar_one()
+            now = self._clock()
+            particulars = {
+                "knowledge_base": knowledge_base,
+                "version": version,
+                "accountant": accountant,
+                "document": document,
+                "signed_by": signed_by,
+            }
+            values = {
+                **particulars,
+                "epsilon": asked[0],
+                "delta": asked[1],
+                "digest": hashlib.sha256(document.encode()).hexdigest(),
+                "signed_at": now,
+            }
+            plan_id = connection.execute(sa.insert(plans).values(values).returning(plans.c.id)).scalar_one()
             rows = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in tasks]
             connection.execute(sa.insert(_tasks), rows)
+            granted = {"epsilon": str(asked[0]), "delta": str(asked[1]), "answers": dict(tasks)}
+            audit.append(connection, now, "plan.signed", particulars | granted)
             return _read_plan(connection, plans.c.id == plan_id)
 
     def plan(self, knowledge_base: str, version: int) -> SignedPlan:

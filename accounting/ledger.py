@@ -17,6 +17,7 @@ the database stand behind it: a CHECK on the counter, and a unique index over op
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from accounting import audit
 from accounting.budgets import (
     BudgetBook,
     BudgetExceededError,
@@ -43,6 +45,8 @@ from accounting.budgets import (
     address,
     utc_now,
 )
+from accounting.quotas import KeyQuota, QuotaExhaustedError, count_charge, quota_of, set_quota
+from accounting.refusals import Refusal, count_refusal, refusals_of
 from accounting.tables import charges, idempotency_keys, plans, releases, tasks
 
 __all__ = [
@@ -54,8 +58,11 @@ __all__ = [
     "Charged",
     "IdempotencyConflictError",
     "InFlight",
+    "KeyQuota",
     "Ledger",
     "LedgerError",
+    "QuotaExhaustedError",
+    "Refusal",
     "Release",
     "SignedPlan",
     "SignedTask",
@@ -158,6 +165,7 @@ class Ledger(BudgetBook):
 
         Raises:
             AnswersExhaustedError: no answer is left.
+            QuotaExhaustedError: the key's own share is used up.
             IdempotencyConflictError: the Idempotency-Key stands for another query.
             ValueError: the Idempotency-Key is longer than 300 characters.
         """
@@ -171,6 +179,18 @@ class Ledger(BudgetBook):
         if bound and (found := self._settles(*present)):
             return found
 
+        try:
+            return self._charge(task, query_digest, key_id, idempotency_key)
+        except AnswersExhaustedError:
+            self.refuse(task.address, key_id, "answers-exhausted")
+            raise
+        except QuotaExhaustedError:
+            self.refuse(task.address, key_id, "quota-exhausted")
+            raise
+
+    def _charge(
+        self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None
+    ) -> Charged | Release | InFlight:
         with self._engine.begin() as connection:
             connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task.id).with_for_update(key_share=True))
             if idempotency_key is not None:
@@ -182,7 +202,12 @@ class Ledger(BudgetBook):
             if twin is not None:
                 lost = sa.update(charges).where(charges.c.id == twin.charge_id)
                 connection.execute(lost.values(state="lost", settled_at=now))
-            return self._insert_charge(connection, task, query_digest, key_id, now)
+            charged = self._insert_charge(connection, task, query_digest, key_id, now)
+            if twin is not None:
+                audit.append(connection, now, "lost", {"charge": twin.charge_id, "task": task.address})
+            particulars = {"charge": charged.id, "task": task.address, "key": key_id}
+            audit.append(connection, now, "charge", particulars)
+            return charged
 
     def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
         """What answers a caller without a new charge. A release stands even while a later charge is open."""
@@ -199,6 +224,7 @@ class Ledger(BudgetBook):
         ).scalar_one_or_none()
         if left is None:
             raise AnswersExhaustedError(task)
+        count_charge(connection, key_id)
         charged = Charged(str(uuid.uuid4()), now + self._lease, left)
         connection.execute(
             sa.insert(charges).values(
@@ -251,37 +277,96 @@ class Ledger(BudgetBook):
             release_id = str(uuid.uuid4())
             values = {"id": release_id, "charge_id": charge_id, "answer": plain, "created_at": now}
             connection.execute(sa.insert(releases).values(**row._mapping, **values))
-            return _release(connection.execute(_RELEASES.where(releases.c.id == release_id)).one())
+            release = _release(connection.execute(_RELEASES.where(releases.c.id == release_id)).one())
+            particulars = {
+                "release": release_id,
+                "charge": charge_id,
+                "task": release.task,
+                "answer_sha256": hashlib.sha256(audit.canonical(plain).encode()).hexdigest(),
+            }
+            audit.append(connection, now, "release", particulars)
+            return release
 
-    def void(self, charge_id: str) -> None:
+    def void(self, charge_id: str, reason: str = "") -> None:
         """Give an answer back. Only for a failure that no private exemplar can have caused: the query's own zero-shot
         probe, which runs before the sample is drawn, failed.
+
+        Args:
+            charge_id: from :meth:`charge`.
+            reason: why, for the audit trail; public.
 
         Raises:
             ChargeStateError: it is released, voided or lost already: nothing is given back.
             UnknownChargeError: no such charge.
         """
         with self._engine.begin() as connection:
-            task_id = connection.execute(
-                sa.select(charges.c.task_id).where(charges.c.id == charge_id)
-            ).scalar_one_or_none()
+            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).first()
+            if charge is None:
+                raise _refusal(connection, charge_id, "voided")
             # Task before charge, the order in which `charge` locks them, so that the two cannot deadlock.
-            connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
+            connection.execute(
+                sa.select(tasks.c.id).where(tasks.c.id == charge.task_id).with_for_update(key_share=True)
+            )
+            now = self._clock()
             voided = connection.execute(
                 sa.update(charges)
                 .where(charges.c.id == charge_id, charges.c.state == "charged")
-                .values(state="voided", settled_at=self._clock())
+                .values(state="voided", settled_at=now)
             )
             if voided.rowcount != 1:
                 raise _refusal(connection, charge_id, "voided")
-            connection.execute(sa.update(tasks).where(tasks.c.id == task_id).values(charged=tasks.c.charged - 1))
+            connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))
+            count_charge(connection, charge.key_id, -1)
+            particulars = {"charge": charge_id, "task": _address(charge), "reason": reason}
+            audit.append(connection, now, "void", particulars)
 
     def expire_leases(self) -> int:
         """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
         now = self._clock()
         dead = sa.and_(charges.c.state == "charged", charges.c.lease_until <= now)
+        with self._reading() as connection:  # most often there is none, and nothing to lock
+            if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
+                return 0
         with self._engine.begin() as connection:
-            return connection.execute(sa.update(charges).where(dead).values(state="lost", settled_at=now)).rowcount
+            lost = sa.update(charges).where(dead).values(state="lost", settled_at=now).returning(charges.c.id)
+            ids = connection.execute(lost).scalars().all()
+            for charge in connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all():
+                audit.append(connection, now, "lost", {"charge": charge.id, "task": _address(charge)})
+            return len(ids)
+
+    def refuse(self, task_address: str, key_id: str, reason: str) -> None:
+        """Count a query that was refused without a charge, for a reason that is public (:mod:`accounting.refusals`).
+
+        Args:
+            task_address: with its version.
+            key_id: who asked.
+            reason: a word or two with hyphens, such as ``answers-exhausted``.
+        """
+        with self._engine.begin() as connection:
+            count_refusal(connection, self._clock(), task_address, key_id, reason)
+
+    def refusals(self, knowledge_base: str | None = None) -> list[Refusal]:
+        """Refusals by task, key and reason, of one knowledge base or of all."""
+        with self._reading() as connection:
+            return refusals_of(connection, knowledge_base)
+
+    def set_quota(self, connection: sa.Connection, key_id: str, answers: int | None) -> None:
+        """Limit how many answers a key may be charged in all, within the caller's transaction.
+
+        Args:
+            connection: in a transaction.
+            key_id: whose.
+            answers: 0 or more; None: no limit but the budgets'.
+
+        Raises:
+            ValueError: below 0.
+        """
+        set_quota(connection, key_id, answers)
+
+    def quota(self, key_id: str) -> KeyQuota:
+        """A key's limit and what it has been charged."""
+        with self._reading() as connection:
+            return quota_of(connection, key_id)
 
     def get_release(self, release_id: str) -> Release:
         """A stored release.
@@ -296,14 +381,20 @@ class Ledger(BudgetBook):
         return _release(row)
 
 
+_CHARGES = sa.select(charges, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
+    charges.join(tasks).join(plans)
+)
 _RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
     releases.join(tasks).join(plans)
 )
 
 
 def _release(row: sa.Row[Any]) -> Release:
-    task = address(row.knowledge_base, row.name, row.version)
-    return Release(row.id, row.charge_id, task, row.answer, row.created_at)
+    return Release(row.id, row.charge_id, _address(row), row.answer, row.created_at)
+
+
+def _address(row: sa.Row[Any]) -> str:
+    return address(row.knowledge_base, row.name, row.version)
 
 
 def _present(

@@ -148,6 +148,42 @@ idempotency_keys = sa.Table(
     comment="Which query each caller's Idempotency-Key stands for.",
 )
 
+quotas = sa.Table(
+    "quotas",
+    metadata,
+    sa.Column("key_id", sa.String(200), primary_key=True),
+    sa.Column("answers", sa.BigInteger, comment="how many answers the key may be charged; NULL: no limit of its own"),
+    sa.Column("charged", sa.BigInteger, nullable=False, comment="its charges that are not voided"),
+    sa.CheckConstraint("charged >= 0", name="charged_not_negative"),
+    comment="Each API key's share of the budgets; never more than they have.",
+)
+
+refusals = sa.Table(
+    "refusals",
+    metadata,
+    sa.Column("task", sa.String(500), primary_key=True, comment="the task's address with its version"),
+    sa.Column("key_id", sa.String(200), primary_key=True),
+    sa.Column("reason", sa.String(100), primary_key=True),
+    sa.Column("times", sa.BigInteger, nullable=False),
+    sa.Column("last_at", UtcDateTime, nullable=False),
+    sa.Column("audited_times", sa.BigInteger, nullable=False, comment="how many of them the audit trail tells of"),
+    sa.Column("audited_at", UtcDateTime, nullable=False),
+    comment="Queries refused without a charge, counted.",
+)
+
+audit_events = sa.Table(
+    "audit_events",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON, byte for byte as hashed"),
+    sa.Column("previous", sa.String(64), nullable=False, comment="the hash of the event before, in hexadecimal"),
+    sa.Column("hash", sa.String(64), nullable=False, comment="SHA-256 over this event and the hash before"),
+    sa.Index(None, "kind", "sequence"),
+    comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
+)
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -205,6 +241,8 @@ GUARDS = (
     Guard("charges_no_delete", "charges", "DELETE", "a charge cannot be deleted"),
     Guard("releases_no_update", "releases", "UPDATE", "a release cannot be changed"),
     Guard("releases_no_delete", "releases", "DELETE", "a release cannot be deleted"),
+    Guard("audit_events_no_update", "audit_events", "UPDATE", "the audit trail cannot be changed"),
+    Guard("audit_events_no_delete", "audit_events", "DELETE", "the audit trail cannot be shortened"),
 )
 
 

@@ -10,6 +10,7 @@ import structlog
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from accounting.audit import AuditTrail
 from accounting.ledger import Ledger
 from exemplar_store import Cipher, ExemplarStore, load_key
 from service.answering import Answering
@@ -17,6 +18,7 @@ from service.database import migrate, open_database
 from service.embedding import Embed
 from service.engines import Engine
 from service.keys import ApiKeys
+from service.rate_limits import RateLimits
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -24,13 +26,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Records:
-    """The database's three residents: knowledge bases, ledger, keys. Enough for the command line's admin work."""
+    """What lives in the database, opened: knowledge bases, ledger, keys. Enough for the command line's admin work."""
 
     settings: Settings
     database: sa.Engine
     store: ExemplarStore
     ledger: Ledger
     keys: ApiKeys
+    audit: AuditTrail
+    rates: RateLimits
     digest_key: bytes
 
     def create_knowledge_base(
@@ -80,6 +84,8 @@ def open_records(settings: Settings) -> Records:
         store=store,
         ledger=Ledger(database, lease_s=settings.lease_s),
         keys=ApiKeys(database),
+        audit=AuditTrail(database),
+        rates=RateLimits(database),
         digest_key=HKDF(SHA256(), 32, salt=None, info=b"dp-icl query digest").derive(master),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -23,13 +24,14 @@ def get_services(request: Request) -> Services:
 
 
 async def authenticate(
+    request: Request,
     services: Annotated[Services, Depends(get_services)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> ApiKey:
     """The key that calls, of either role.
 
     Raises:
-        Problem: 401 without a valid key.
+        Problem: 401 without a valid key; 429 when it sends more requests than it may.
     """
     challenge = {"WWW-Authenticate": "Bearer"}
     if credentials is None:
@@ -37,7 +39,32 @@ async def authenticate(
     key = await asyncio.to_thread(services.records.keys.authenticate, credentials.credentials)
     if key is None:
         raise Problem(401, "invalid-key", "this API key is unknown or was revoked", headers=challenge)
+    await _limit(request, services, key)
     return key
+
+
+async def _limit(request: Request, services: Services, key: ApiKey) -> None:
+    """Refuse a key that is too quick; tell every other what it has left (draft-ietf-httpapi-ratelimit-headers)."""
+    policies, states = [], []
+    if key.quota is not None:
+        policies.append(f'"answers";q={key.quota}')
+        states.append(f'"answers";r={max(0, key.quota - key.charged)}')
+    wait_s = None
+    if key.rate_per_minute is not None:
+        rate = await asyncio.to_thread(services.records.rates.take, f"key {key.id}", key.rate_per_minute)
+        policies.append(f'"requests";q={key.rate_per_minute};w=60')
+        states.append(f'"requests";r={rate.left};t={math.ceil(rate.full_in_s)}')
+        wait_s = rate.wait_s
+    if policies:
+        headers = (("ratelimit-policy", policies), ("ratelimit", states))
+        request.state.limits = [(name.encode(), ", ".join(items).encode()) for name, items in headers]
+    if wait_s is not None:
+        raise Problem(
+            429,
+            "rate-limited",
+            f"this key may send {key.rate_per_minute} requests a minute; wait as long as Retry-After says",
+            retry_after_s=wait_s,
+        )
 
 
 def _only(role: str, why: str) -> Callable[[ApiKey], Awaitable[ApiKey]]:

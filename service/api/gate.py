@@ -1,4 +1,4 @@
-"""The outermost layer of the API: names requests, bounds their bodies, and lets no exception out.
+"""The outermost layer of the API: names requests, tells limits, bounds bodies, and lets no exception out.
 
 A plain ASGI middleware. What it catches is answered with a problem document and logged by its kind alone: the servers
 around it would print a traceback, and with it perhaps private text.
@@ -38,7 +38,8 @@ class Gate:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name.encode())]
+                limits = scope.get("state", {}).get("limits", ())
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name.encode()), *limits]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=name):

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from service.api.dependencies import AdminKey, TheServices
 from service.keys import ApiKey
@@ -15,12 +15,31 @@ from service.keys import ApiKey
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
+Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
+RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
+
+
 class NewKey(BaseModel):
     """A key to make."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "ana", "role": "analyst"}]})
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60}]},
+    )
     name: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,100}$", strip_whitespace=True)]
     role: Literal["admin", "analyst"]
+    quota: Quota = None
+    rate_per_minute: RatePerMinute = None
+
+
+class KeyLimits(BaseModel):
+    """A key's limits, both of them; null is no limit."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"quota": 1000, "rate_per_minute": None}]}
+    )
+    quota: Quota
+    rate_per_minute: RatePerMinute
 
 
 class KeyView(BaseModel):
@@ -32,6 +51,9 @@ class KeyView(BaseModel):
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    quota: int | None
+    charged: int
+    rate_per_minute: int | None
 
 
 class CreatedKey(KeyView):
@@ -41,9 +63,16 @@ class CreatedKey(KeyView):
 
 
 @router.post("", status_code=201, summary="Make a key; its token is shown once")
-async def create_key(body: NewKey, services: TheServices, _admin: AdminKey) -> CreatedKey:
+async def create_key(body: NewKey, services: TheServices, admin: AdminKey) -> CreatedKey:
     """The token is stored only as a hash: note it now."""
-    key, token = await asyncio.to_thread(services.records.keys.create, body.name, body.role)
+    key, token = await asyncio.to_thread(
+        services.records.keys.create,
+        body.name,
+        body.role,
+        quota=body.quota,
+        rate_per_minute=body.rate_per_minute,
+        by=admin.id,
+    )
     return CreatedKey(**view(key).model_dump(), token=token)
 
 
@@ -53,10 +82,17 @@ async def list_keys(services: TheServices, _admin: AdminKey) -> list[KeyView]:
     return [view(key) for key in await asyncio.to_thread(services.records.keys.list)]
 
 
+@router.patch("/{key_id}", summary="Change a key's limits")
+async def limit_key(key_id: str, body: KeyLimits, services: TheServices, admin: AdminKey) -> KeyView:
+    """What the key was charged stays charged: a quota below that is used up."""
+    limits = {"quota": body.quota, "rate_per_minute": body.rate_per_minute}
+    return view(await asyncio.to_thread(services.records.keys.limit, key_id, **limits, by=admin.id))
+
+
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key")
-async def revoke_key(key_id: str, services: TheServices, _admin: AdminKey) -> Response:
+async def revoke_key(key_id: str, services: TheServices, admin: AdminKey) -> Response:
     """From now on the key is refused. What it spent stays spent."""
-    await asyncio.to_thread(services.records.keys.revoke, key_id)
+    await asyncio.to_thread(services.records.keys.revoke, key_id, admin.id)
     return Response(status_code=204)
 
 
@@ -69,4 +105,7 @@ def view(key: ApiKey) -> KeyView:
         created_at=key.created_at,
         last_used_at=key.last_used_at,
         revoked_at=key.revoked_at,
+        quota=key.quota,
+        charged=key.charged,
+        rate_per_minute=key.rate_per_minute,
     )

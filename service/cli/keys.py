@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Annotated
 
 import typer
@@ -17,10 +18,13 @@ app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 def create(
     name: Annotated[str, typer.Argument(help="Whose key it is.")],
     role: Annotated[Role, typer.Option(help="An analyst asks; an admin decides budgets and cannot ask.")] = "analyst",
+    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all.")] = None,
+    rate_per_minute: Annotated[int | None, typer.Option(help="Requests it may send per minute.")] = None,
     json: Json = False,
 ) -> None:
     """Make a key and print its token, this once: only a hash is kept."""
-    key, token = records().keys.create(name, role)
+    limits = {"quota": quota, "rate_per_minute": rate_per_minute}
+    key, token = records().keys.create(name, role, **limits, by=getpass.getuser())
     if json:
         print_json({**view(key).model_dump(mode="json"), "token": token})
     else:
@@ -34,12 +38,34 @@ def list_(json: Json = False) -> None:
     if json:
         print_json([view(key).model_dump(mode="json") for key in keys])
     else:
-        rows = [(key.id, key.name, key.role, key.last_used_at or "never", key.revoked_at or "") for key in keys]
-        print_table("API keys", ["id", "name", "role", "last used", "revoked"], rows)
+        rows = [
+            (
+                key.id,
+                key.name,
+                key.role,
+                f"{key.charged} of {'any' if key.quota is None else key.quota}" if key.role == "analyst" else "",
+                key.rate_per_minute or "any",
+                key.last_used_at or "never",
+                key.revoked_at or "",
+            )
+            for key in keys
+        ]
+        print_table("API keys", ["id", "name", "role", "answers", "per minute", "last used", "revoked"], rows)
+
+
+@app.command()
+def limit(
+    key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")],
+    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all; none unless given.")] = None,
+    rate_per_minute: Annotated[int | None, typer.Option(help="Requests per minute; none unless given.")] = None,
+) -> None:
+    """Set a key's limits anew. Without an option there is no such limit any more."""
+    key = records().keys.limit(key_id, quota=quota, rate_per_minute=rate_per_minute, by=getpass.getuser())
+    typer.echo(f"{key.name}: {key.charged} answers of {'any' if quota is None else quota}")
 
 
 @app.command()
 def revoke(key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]) -> None:
     """Refuse a key from now on. What it spent stays spent."""
-    records().keys.revoke(key_id)
+    records().keys.revoke(key_id, getpass.getuser())
     typer.echo(f"revoked {key_id}")

@@ -136,6 +136,7 @@ ADMIN_ONLY = [
     ("POST", "/v1/knowledge-bases/toys/plans", {"content": PLAN}),
     ("POST", "/v1/keys", {"json": {"name": "x", "role": "analyst"}}),
     ("GET", "/v1/keys", {}),
+    ("PATCH", "/v1/keys/x", {"json": {"quota": 1, "rate_per_minute": None}}),
     ("DELETE", "/v1/keys/x", {}),
 ]
 ANY_KEY = [
@@ -371,3 +372,29 @@ def test_the_plans_of_the_openapi_document_are_plans(api: Api) -> None:
     body = api(None, "GET", "/openapi.json").json()["paths"]["/v1/knowledge-bases/{knowledge_base}/plans"]["post"]
     examples = body["requestBody"]["content"]["application/json"]["examples"]
     assert {parse_plan(example["value"]).knowledge_base for example in examples.values()} == {"support"}
+
+
+def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api):
+    made = api("admin", "POST", "/v1/keys", json={"name": "few", "role": "analyst", "quota": 1, "rate_per_minute": 100})
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+
+    def ask(text: str):
+        return api(None, "POST", "/v1/tasks/toys.colour/answers", json={"query": text}, headers=headers)
+
+    first = ask("a toy")
+    assert first.status_code == 200, first.text
+    assert first.headers["ratelimit-policy"] == '"answers";q=1, "requests";q=100;w=60'
+    assert first.headers["ratelimit"] == '"answers";r=1, "requests";r=99;t=1'
+    assert ask("a toy").json()["id"] == first.json()["id"]
+    refused = ask("another toy")
+    problem(refused, 402, "quota-exhausted")
+    assert refused.headers["x-should-retry"] == "false"
+    assert refused.headers["ratelimit"].startswith('"answers";r=0')
+    key = made.json()["id"]
+    limits = {"quota": 2, "rate_per_minute": 100}
+    assert api("admin", "PATCH", f"/v1/keys/{key}", json=limits).json()["charged"] == 1
+    assert ask("another toy").status_code == 200
+    api("admin", "PATCH", f"/v1/keys/{key}", json={"quota": None, "rate_per_minute": 1})
+    slow = ask("another toy")
+    problem(slow, 429, "rate-limited")
+    assert 0 < int(slow.headers["retry-after"]) <= 60

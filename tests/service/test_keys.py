@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from accounting import tables
+from accounting.audit import AuditTrail
 from service.keys import PREFIX, ApiKeys, UnknownKeyError, api_keys, metadata
 
 
@@ -27,6 +29,7 @@ def clock() -> Clock:
 @pytest.fixture
 def keys(engine: sa.Engine, clock: Clock) -> ApiKeys:
     metadata.create_all(engine)
+    tables.metadata.create_all(engine)
     return ApiKeys(engine, clock=clock)
 
 
@@ -91,3 +94,31 @@ def test_what_makes_no_key_is_refused(keys: ApiKeys, name, role):
     with pytest.raises(ValueError, match=r"name|role"):
         keys.create(name, role)
     assert keys.list() == []
+
+
+def test_limits_are_set_changed_and_told_to_the_trail(keys: ApiKeys, engine: sa.Engine):
+    key, token = keys.create("ana", "analyst", quota=5, rate_per_minute=60, by="root")
+    assert (key.quota, key.charged, key.rate_per_minute) == (5, 0, 60)
+    assert keys.authenticate(token) == key
+    assert keys.get(key.id).quota == 5
+    changed = keys.limit(key.id, quota=None, rate_per_minute=None, by="root")
+    assert (changed.quota, changed.rate_per_minute) == (None, None)
+    keys.revoke(key.id, "root")
+    keys.revoke(key.id, "root")
+    events = AuditTrail(engine).events()
+    assert [event.kind for event in events] == ["key.created", "key.changed", "key.revoked"]
+    assert {event.particulars["by"] for event in events} == {"root"}
+    assert events[0].particulars["quota"] == 5
+    assert token not in "".join(event.line() for event in events)
+
+
+@pytest.mark.parametrize("limits", [{"quota": -1}, {"rate_per_minute": 0}])
+def test_limits_out_of_range_are_refused(keys: ApiKeys, limits: dict[str, int]):
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        keys.create("ana", "analyst", **limits)
+    assert keys.list() == []
+
+
+def test_limiting_an_unknown_key_is_refused(keys: ApiKeys):
+    with pytest.raises(UnknownKeyError):
+        keys.limit("nobody", quota=1, rate_per_minute=None)

@@ -35,6 +35,8 @@ GUARDS = (
     ("charges_no_delete", "charges", "DELETE", "", "a charge cannot be deleted"),
     ("releases_no_update", "releases", "UPDATE", "", "a release cannot be changed"),
     ("releases_no_delete", "releases", "DELETE", "", "a release cannot be deleted"),
+    ("audit_events_no_update", "audit_events", "UPDATE", "", "the audit trail cannot be changed"),
+    ("audit_events_no_delete", "audit_events", "DELETE", "", "the audit trail cannot be shortened"),
 )
 
 
@@ -172,6 +174,55 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_releases_task_id_query_digest"), "releases", ["task_id", "query_digest"], unique=False)
     op.create_table(
+        "quotas",
+        sa.Column("key_id", sa.String(length=200), nullable=False),
+        sa.Column(
+            "answers",
+            sa.BigInteger(),
+            nullable=True,
+            comment="how many answers the key may be charged; NULL: no limit of its own",
+        ),
+        sa.Column("charged", sa.BigInteger(), nullable=False, comment="its charges that are not voided"),
+        sa.CheckConstraint("charged >= 0", name=op.f("ck_quotas_charged_not_negative")),
+        sa.PrimaryKeyConstraint("key_id", name=op.f("pk_quotas")),
+        comment="Each API key's share of the budgets; never more than they have.",
+    )
+    op.create_table(
+        "refusals",
+        sa.Column("task", sa.String(length=500), nullable=False, comment="the task's address with its version"),
+        sa.Column("key_id", sa.String(length=200), nullable=False),
+        sa.Column("reason", sa.String(length=100), nullable=False),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sa.Column("last_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column(
+            "audited_times", sa.BigInteger(), nullable=False, comment="how many of them the audit trail tells of"
+        ),
+        sa.Column("audited_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("task", "key_id", "reason", name=op.f("pk_refusals")),
+        comment="Queries refused without a charge, counted.",
+    )
+    op.create_table(
+        "audit_events",
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("kind", sa.String(length=40), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False, comment="JSON, byte for byte as hashed"),
+        sa.Column(
+            "previous", sa.String(length=64), nullable=False, comment="the hash of the event before, in hexadecimal"
+        ),
+        sa.Column("hash", sa.String(length=64), nullable=False, comment="SHA-256 over this event and the hash before"),
+        sa.PrimaryKeyConstraint("sequence", name=op.f("pk_audit_events")),
+        comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
+    )
+    op.create_index(op.f("ix_audit_events_kind_sequence"), "audit_events", ["kind", "sequence"], unique=False)
+    op.create_table(
+        "rate_limits",
+        sa.Column("name", sa.String(length=300), nullable=False),
+        sa.Column("free_at", sa.Float(), nullable=False, comment="when all of its burst is free again, as Unix time"),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_rate_limits")),
+        comment="How fast each caller has been: one number by the generic cell rate algorithm.",
+    )
+    op.create_table(
         "api_keys",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
@@ -180,6 +231,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("last_used_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("rate_per_minute", sa.Integer(), nullable=True, comment="requests; NULL: no limit"),
         sa.CheckConstraint("role IN ('admin', 'analyst')", name=op.f("ck_api_keys_role_known")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
         sa.UniqueConstraint("token_sha256", name=op.f("uq_api_keys_token_sha256")),

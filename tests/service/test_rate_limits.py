@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from service.keys import metadata
+from service.rate_limits import RateLimits
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def rates(engine: sa.Engine, clock: Clock) -> RateLimits:
+    metadata.create_all(engine)
+    return RateLimits(engine, clock=clock)
+
+
+def test_a_burst_and_then_one_per_interval(rates: RateLimits, clock: Clock):
+    assert [rates.take("ana", 60, burst=3).left for _ in range(3)] == [2, 1, 0]
+    refused = rates.take("ana", 60, burst=3)
+    assert (refused.left, refused.full_in_s, refused.wait_s) == (0, 3, 1)
+    assert rates.take("ana", 60, burst=3) == refused  # a refused request costs nothing
+    clock.now += 1
+    assert rates.take("ana", 60, burst=3).wait_s is None
+    assert rates.take("ana", 60, burst=3).wait_s == 1
+    clock.now += 100
+    assert rates.take("ana", 60, burst=3).left == 2
+
+
+def test_callers_do_not_share(rates: RateLimits):
+    assert rates.take("ana", 1).wait_s is None
+    assert rates.take("ana", 1).wait_s == 60
+    assert rates.take("bo", 1).wait_s is None
+
+
+def test_racing_requests_get_no_more_than_the_burst(rates: RateLimits):
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: rates.take("ana", 60, burst=5), range(20)))
+    assert sum(rate.wait_s is None for rate in taken) == 5
