@@ -6,36 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.dashboard.sessions import LASTS, Sessions
 from service.services import Services
-
-OURS = {"Origin": "http://testserver"}
-
-
-class Browser:
-    """A browser as far as the dashboard sees one: cookies, and an Origin with every form."""
-
-    def __init__(self, services: Services):
-        self.client = TestClient(create_app(services), headers=OURS, follow_redirects=False)
-        self.services = services
-        self.key, self.token = services.records.keys.create("chief", "admin")
-
-    def get(self, path: str, **options):
-        return self.client.get(f"/admin{path}", **options)
-
-    def post(self, path: str, data: dict | None = None, **options):
-        data = {"csrf": self.csrf(), **(data or {})}
-        return self.client.post(f"/admin{path}", data=data, **options)
-
-    def csrf(self) -> str:
-        found = re.search(r'name="csrf" value="([^"]+)"', self.get("/").text)
-        return found[1] if found else ""
-
-    def sign_in(self, token: str | None = None, **data):
-        return self.client.post("/admin/sign-in", data={"key": token or self.token, **data})
+from tests.service.dashboard_browser import Browser
 
 
 @pytest.fixture
