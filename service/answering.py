@@ -28,24 +28,15 @@ from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service import aggregating
-from service.aggregating import Outputs
 from service.embedding import Embed
-from service.engines import (
-    Engine,
-    EngineBusyError,
-    EngineUnavailableError,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    ZeroShot,
-)
+from service.engines import Engine, EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
 from service.queries import InvalidQueryError, check_query, task_spec
+from service.stages import Stages
 
 log = structlog.get_logger()
 
 _POLL_S = 0.02
 _SETTLE_ATTEMPTS = 10
-_RECONSTRUCT_ATTEMPTS = 3
 
 
 class StillAnsweringError(RuntimeError):
@@ -106,7 +97,7 @@ class Answering:
         self.ledger = ledger
         self.store = store
         self.engine = engine
-        self.embed = embed
+        self.stages = Stages(engine, embed, timeout_s)
         self._digest_key = digest_key
         self._timeout_s = timeout_s
         self._grain_s = latency_grain_s
@@ -212,16 +203,7 @@ class Answering:
         task = plan.plan.tasks[signed.name]
         noise = plan.noise[signed.name]
         try:
-            async with asyncio.timeout(self._timeout_s):
-                zero_shot = await self.engine.zero_shot(spec, query)
-                aggregator = await aggregating.prepare(
-                    task,
-                    noise,
-                    query,
-                    zero_shot,
-                    embed=self.embed,
-                    reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
-                )
+            zero_shot, aggregator = await self.stages.probe(task, noise, spec, query)
         except (InvalidQueryError, UnanswerableQueryError) as error:
             await asyncio.to_thread(self.ledger.void, charge.id)
             raise InvalidQueryError(str(error)) from error
@@ -234,7 +216,7 @@ class Answering:
             raise EngineUnavailableError("the engine does not answer; nothing was charged") from error
 
         slots = await self._sample(signed, task, noise.sampling_probability, embeddings)
-        outputs = await self._ask(spec, query, slots, zero_shot)
+        outputs = await self.stages.ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         await self._pad(started)
@@ -260,43 +242,6 @@ class Answering:
             return await asyncio.wait_for(sampling, self._timeout_s)
         except Exception:
             return [()] * task.ensemble
-
-    async def _ask(
-        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Outputs:
-        """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
-        outputs = await self._ask_engine(spec, query, slots, zero_shot)
-        if outputs is not None:
-            return outputs
-        alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
-        return [one[0] if one is not None else None for one in alone]
-
-    async def _ask_engine(
-        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Outputs | None:
-        """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
-        try:
-            outputs = await asyncio.wait_for(self.engine.contributions(spec, query, slots, zero_shot), self._timeout_s)
-        except asyncio.CancelledError:
-            this = asyncio.current_task()
-            if this is not None and this.cancelling():  # not the engine's call is being cancelled, but this query
-                raise
-            return None
-        except Exception:
-            return None
-        return outputs if len(outputs) == len(slots) else None
-
-    async def _reconstruct(
-        self, spec: TaskSpec, query: Mapping[str, str], words: Sequence[str], ordered: bool, zero_shot: ZeroShot
-    ) -> Sentence:
-        """A sentence made of released words; several tries, since the words alone are the poorer answer."""
-        for attempt in range(_RECONSTRUCT_ATTEMPTS):
-            try:
-                call = self.engine.reconstruct(spec, query, words, ordered, zero_shot)
-                return await asyncio.wait_for(call, self._timeout_s)
-            except Exception:
-                await asyncio.sleep(2.0**attempt / 10)
-        return Sentence(" ".join(words), "the released words as they are")
 
     async def _settle(self, charge: Charged, signed: SignedTask, digest: bytes, answer: aggregating.Answer) -> Release:
         """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""

@@ -126,7 +126,7 @@ def test_after_the_probe_every_failure_is_an_abstention(
             monkeypatch.setattr(toy_engine, "contributions", fails)
         case "engine_hangs":
             monkeypatch.setattr(toy_engine, "contributions", hangs)
-            monkeypatch.setattr(services.answering, "_timeout_s", 0.2)
+            monkeypatch.setattr(services.answering, "stages", replace(services.answering.stages, timeout_s=0.2))
         case "store":
             monkeypatch.setattr(services.records.store, "sample_slots", cannot_sample)
     assert ask(services).release.answer["label"] in ("red", "blue")

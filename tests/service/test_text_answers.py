@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +123,7 @@ def test_candidates_that_cannot_be_embedded_void_the_charge(tmp_path: Path) -> N
         raise RuntimeError("no embedder")
 
     services = make_services(tmp_path, "embedding_mean", embed=bag_of_letters)
-    services.answering.embed = broken
+    services.answering.stages = replace(services.answering.stages, embed=broken)
     with pytest.raises(EngineUnavailableError):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -138,7 +139,7 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
         return bag_of_letters(texts)
 
     services = make_services(tmp_path, "embedding_mean")
-    services.answering.embed = choosy
+    services.answering.stages = replace(services.answering.stages, embed=choosy)
     assert ask(services).release.answer["text"] == "a red kite"
     # The candidates; perhaps both outputs together, then each by itself.
     assert embedded[0] == ["a red kite", "a blue boat"]
