@@ -1,15 +1,124 @@
-"""Every knowledge base and its budget, at a glance."""
+"""Every knowledge base and its budget, at a glance; the part that changes refreshes itself."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
 from starlette.responses import Response
 
+from accounting.history import Day, History
+from service.budget_report import KnowledgeBaseBudget, budget_report
+from service.dashboard import burn_down
+from service.dashboard.burn_down import Outlook
+from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
+from service.engine_record import last_engine
+from service.services import Records
 
 pages = Pages()
+
+_HISTORY = timedelta(days=400)
 
 
 @pages.get("/")
 async def overview(visit: Visit) -> Response:
-    """The page one starts from."""
-    return visit.page("overview.html", here="overview")
+    """The page one starts from; for htmx the part of it that changes."""
+    records = visit.services.records
+    now = datetime.now(UTC)
+    summaries = await asyncio.to_thread(summarise, records, now)
+    return visit.page(
+        "overview_live.html" if visit.is_htmx else "overview.html",
+        here="overview",
+        summaries=summaries,
+        steps=await asyncio.to_thread(first_steps, records, summaries),
+        engine=await asyncio.to_thread(last_engine, records.database),
+        rule=burn_down.RULE,
+        now=now,
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A knowledge base's budget and how long it lasts.
+
+    Attributes:
+        budget: lifetime, promised, free, and by plan.
+        used_epsilon: ε of the charges so far, over all plans; for information.
+        outlooks: of each task, the newest plan's first.
+        chart: burn-down; None while no plan is signed.
+    """
+
+    budget: KnowledgeBaseBudget
+    used_epsilon: float
+    outlooks: list[Outlook]
+    chart: Chart | None
+
+    @property
+    def name(self) -> str:
+        """The knowledge base's."""
+        return self.budget.knowledge_base
+
+
+def summarise(records: Records, now: datetime, only: str | None = None) -> list[Summary]:
+    """Every knowledge base, or only one.
+
+    Args:
+        records: where they are.
+        now: the present, in UTC.
+        only: name of the one.
+    """
+    days = History(records.database).charges_per_day(knowledge_base=only, since=now - _HISTORY)
+    return [
+        _summary(records, budget, days, now)
+        for budget in budget_report(records)
+        if only is None or budget.knowledge_base == only
+    ]
+
+
+def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
+    signed = {plan.version: plan.signed_at for plan in records.ledger.plans(budget.knowledge_base)}
+    outlooks = [
+        (burn_down.outlook(task.task, task.answers, task.left, days, now), signed[plan.version])
+        for plan in reversed(budget.plans)
+        for task in plan.tasks
+    ]
+    return Summary(
+        budget,
+        sum(plan.epsilon_spent for plan in budget.plans),
+        [one for one, _ in outlooks],
+        burn_down.chart(budget.knowledge_base, outlooks, days, now),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the things to do in the first hour."""
+
+    done: bool
+    title: str
+    path: str
+
+
+def first_steps(records: Records, summaries: list[Summary]) -> list[Step]:
+    """From nothing to a first answer: what is done, by the audit trail, and what comes next. Empty when all is."""
+    first = summaries[0].name if summaries else None
+
+    def happened(kind: str) -> bool:
+        return bool(records.audit.events(kinds=[kind], limit=1))
+
+    analysts = [key for key in records.keys.list() if key.role == "analyst"]
+    home = f"/knowledge-bases/{first}" if first else "/knowledge-bases/new"
+    steps = [
+        Step(first is not None, "Create a knowledge base with its lifetime budget", "/knowledge-bases/new"),
+        Step(happened("exemplars.ingested"), "Upload exemplars", f"{home}#upload" if first else home),
+        Step(
+            any(summary.budget.plans for summary in summaries),
+            "Sign a plan",
+            f"/plans?knowledge_base={first}" if first else "/plans",
+        ),
+        Step(bool(analysts), "Hand out an analyst’s key", "/keys"),
+        Step(happened("release"), "See the first answer arrive", home),
+    ]
+    return [] if all(step.done for step in steps) else steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,10 +12,14 @@ from starlette.routing import Route
 from service.dashboard.forms import FormError, read_form
 from service.dashboard.pages import COOKIE, Pages, Visit
 from service.dashboard.security import from_our_page
+from service.dashboard.wording import lasting
 
 pages = Pages()
 
 _MAX_BYTES = 4096
+# A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
+_PER_ADDRESS = {"per_minute": 10, "burst": 10}
+_OVERALL = {"per_minute": 120, "burst": 60}
 
 
 async def show(request: Request) -> Response:
@@ -28,6 +33,8 @@ async def sign_in(request: Request) -> Response:
     if isinstance(visit, Response):
         return visit
     going = visit.field("next")
+    if wait_s := await asyncio.to_thread(_too_soon, visit):
+        return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
     key = await asyncio.to_thread(visit.services.records.keys.authenticate, visit.field("key"))
     if key is None:
         return _show(visit, going, 401, "This key is unknown or was revoked.")
@@ -82,5 +89,19 @@ async def _sent(request: Request) -> Visit | Response:
         return visit.page("error.html", 413, title="Not taken", detail=str(error))
 
 
-def _show(visit: Visit, going: str, status: int = 200, problem: str | None = None) -> Response:
-    return visit.page("sign_in.html", status, going=going, problem=problem)
+def _too_soon(visit: Visit) -> float | None:
+    """Seconds to wait, after too many attempts from this address or from all."""
+    client = visit.request.client
+    rates = visit.services.records.rates
+    # The address as the service sees it: behind a proxy all share one. A header that names another can be forged.
+    mine = rates.take(f"sign-in {client.host if client else '?'}", **_PER_ADDRESS)
+    return mine.wait_s or rates.take("sign-in", **_OVERALL).wait_s
+
+
+def _show(
+    visit: Visit, going: str, status: int = 200, problem: str | None = None, retry_after_s: float | None = None
+) -> Response:
+    response = visit.page("sign_in.html", status, going=going, problem=problem)
+    if retry_after_s is not None:
+        response.headers["Retry-After"] = str(math.ceil(retry_after_s))
+    return response

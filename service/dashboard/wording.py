@@ -22,11 +22,14 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def figure(value: float | Decimal) -> str:
-    """Up to three significant digits, without trailing zeros: 0.25, 12, 3.14."""
+    """Up to three significant digits, without trailing zeros: 0.25, 12, 3.14, 2e-4."""
     value = float(value)
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"
+    if abs(value) >= 1e-3:
+        return f"{value:.3g}"
+    digits, _, exponent = f"{value:.2e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
 def exactly(value: float | Decimal) -> Markup:
@@ -37,7 +40,10 @@ def exactly(value: float | Decimal) -> Markup:
 
 def one_in(delta: float | Decimal) -> str:
     """A small probability in words: 1e-4 is ``1 in 10,000``."""
-    return "none" if not delta else f"1 in {round(1 / float(delta), 1 - math.ceil(-math.log10(float(delta)))):,.0f}"
+    if not delta:
+        return "none"
+    odds = 1 / float(delta)
+    return f"1 in {round(odds, 1 - math.floor(math.log10(odds))):,.0f}"
 
 
 def percent(share: float) -> str:

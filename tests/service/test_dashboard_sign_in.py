@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from service.dashboard import sign_in
 from service.dashboard.sessions import LASTS, Sessions
 from service.services import Services
 from tests.service.dashboard_browser import Browser
@@ -191,3 +192,20 @@ def test_the_look_is_chosen_without_script(stranger: Browser) -> None:
     assert 'data-theme="dark"' in stranger.get("/sign-in").text
     stranger.post("/theme", {"theme": '"><script>', "back": "//evil.example"})
     assert 'data-theme="auto"' in stranger.get("/sign-in").text
+
+
+def test_attempts_are_throttled_by_address_and_in_all(stranger: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(10):
+        assert stranger.sign_in("dpicl_guess").status_code == 401
+    refused = stranger.sign_in()
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["retry-after"]) <= 6
+    assert "Too many attempts. Try again in" in refused.text
+    assert stranger.get("/").status_code == 303
+    elsewhere = Browser(stranger.services)  # the database keeps count, so another replica refuses too
+    assert elsewhere.sign_in().status_code == 429
+    rates = stranger.services.records.rates
+    while rates.take("sign-in", 120, 60).wait_s is None:
+        pass
+    monkeypatch.setitem(sign_in._PER_ADDRESS, "burst", 1000)
+    assert elsewhere.sign_in().status_code == 429
