@@ -78,11 +78,11 @@ class NearestCandidate:
 
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
-        embeddings = await self._embed(outputs)
+        embeddings = await self.embeddings(outputs)
         chosen = await asyncio.to_thread(self.mechanism.release, embeddings, self.vectors)
         return {"text": self.texts[chosen], "method": "the public candidate that the slots' answers are nearest to"}
 
-    async def _embed(self, outputs: Outputs) -> list[np.ndarray | None]:
+    async def embeddings(self, outputs: Outputs) -> list[np.ndarray | None]:
         """Each text by itself if they cannot be embedded together: none may silence the others."""
         texts = list(dict.fromkeys(text for output in outputs if (text := _text(output))))
         try:
@@ -110,7 +110,7 @@ class RankedKeywords:
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
         words = await asyncio.to_thread(lambda: self.mechanism.release(map(_keywords, outputs), self.domain))
-        return await _sentence(words, True, self.reconstruct)
+        return await sentence(words, True, self.reconstruct)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class TestedKeywords:
         if not words:
             method = "the zero-shot answer, which saw no exemplar: no words stood out enough"
             return {"text": self.fallback, "keywords": [], "fallback": True, "method": method}
-        return {**await _sentence(words, False, self.reconstruct), "fallback": False}
+        return {**await sentence(words, False, self.reconstruct), "fallback": False}
 
 
 async def prepare(
@@ -201,9 +201,10 @@ def _label_distribution(zero_shot: ZeroShot, task: ClassifyTask) -> np.ndarray:
     return prior
 
 
-async def _sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct) -> dict[str, str | Sequence[str]]:
-    sentence = await reconstruct(words, ordered)
-    return {"text": sentence.text, "keywords": list(words), "method": sentence.method}
+async def sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct) -> dict[str, str | Sequence[str]]:
+    """An answer of released words, and a sentence made of them."""
+    made = await reconstruct(words, ordered)
+    return {"text": made.text, "keywords": list(words), "method": made.method}
 
 
 def _text(output: Output | None) -> str | None:

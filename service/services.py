@@ -20,6 +20,7 @@ from service.engines import Engine
 from service.keys import ApiKeys
 from service.rate_limits import RateLimits
 from service.settings import Settings
+from service.trying import Trials
 
 log = structlog.get_logger()
 
@@ -98,6 +99,7 @@ class Services:
     engine: Engine
     embed: Embed
     answering: Answering
+    trials: Trials
 
 
 def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
@@ -115,4 +117,5 @@ def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
         latency_grain_s=settings.latency_grain_ms / 1000,
         max_in_flight=settings.max_queries_in_flight,
     )
-    return Services(records, engine, embed, answering)
+    trials = Trials(answering.stages, latency_grain_s=settings.latency_grain_ms / 1000)
+    return Services(records, engine, embed, answering, trials)

@@ -10,7 +10,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from service.api import answers, budgets, health, keys, knowledge_bases, openai_surface, plans, problems
+from service.api import answers, budgets, health, keys, knowledge_bases, openai_surface, plans, previews, problems
 from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
@@ -48,7 +48,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     problems.install(app)
     app.add_middleware(Gate)
-    for router in (answers, openai_surface, budgets, knowledge_bases, plans, keys, health):
+    for router in (answers, previews, openai_surface, budgets, knowledge_bases, plans, keys, health):
         app.include_router(router.router)
     app.mount("/admin", dashboard(services))
     return app

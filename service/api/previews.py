@@ -1,0 +1,131 @@
+"""A task tried on public exemplars: free, and no private exemplar is read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.answering import signed_plan
+from service.api.answers import TaskAddress
+from service.api.dependencies import AnyKey, TheServices
+from service.engine_record import EngineView
+from service.trying import MAX_EXEMPLARS, MAX_REPEATS, Trial
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
+_EXAMPLE: dict[str, Any] = {
+    "query": "I was charged twice for my subscription in March.",
+    "exemplars": [
+        {"text": "My invoice shows the wrong company name.", "label": "Billing"},
+        {"text": "The app crashes when I open the settings.", "label": "Technical"},
+    ],
+}
+
+
+class PreviewRequest(BaseModel):
+    """What to try a task on."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+
+    query: str | dict[str, str]
+    exemplars: list[dict[str, Any]] = Field(
+        min_length=1,
+        max_length=MAX_EXEMPLARS,
+        description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine is "
+        "shown them. Each has the fields that the task's prompt shows; further ones are ignored.",
+    )
+    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How often noise is drawn, for `agreeing`.")
+
+
+class Said(BaseModel):
+    """An answer: a label, or a text with the words it is made of."""
+
+    label: str | None = Field(**_ABSENT)
+    text: str | None = Field(**_ABSENT)
+    keywords: list[str] | None = Field(**_ABSENT)
+    fallback: bool | None = Field(**_ABSENT)
+    method: str | None = Field(**_ABSENT)
+
+
+class StandIn(BaseModel):
+    """How far the exemplars supplied can stand in for a knowledge base."""
+
+    supplied: int
+    public_size: int = Field(description="Exemplars that the knowledge base declares.")
+    expected_per_answer: int = Field(description="Exemplars that an answer draws, on the average.")
+    caution: str
+
+
+class PreviewView(Said):
+    """An answer as the mechanism gave it, with the plan's noise, and what may be told since nothing here is private."""
+
+    preview: Literal[True] = True
+    task: str = Field(examples=["support.queue@1"])
+    noiseless: Said = Field(description="What the same slots say without noise.")
+    support: dict[str, float] = Field(
+        description="What speaks for it: votes by label, slots by word, or the slots' mean similarity by candidate."
+    )
+    repeats: int
+    agreeing: float = Field(description="Share of the repeats, each with noise of its own, that gave `noiseless`.")
+    falling_back: float | None = Field(**_ABSENT, description="Of keyword_ptr: share of the repeats that fell back.")
+    slots: int = Field(description="Slots drawn.")
+    answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
+    exemplars: StandIn
+    engine: EngineView
+
+
+@router.post(
+    "/tasks/{task}/preview",
+    summary="Try a task on public exemplars, free",
+    responses={
+        404: {"description": "No such task."},
+        422: {"description": "The query or an exemplar does not fit the task."},
+        429: {"description": "Busy, or too many requests by this key: come back after Retry-After seconds."},
+        503: {"description": "The engine does not answer."},
+    },
+)
+async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, _key: AnyKey) -> PreviewView:
+    """See what a task makes of a query, on exemplars that are public.
+
+    The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
+    send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
+    release is stored, no private exemplar is read. A key of either role may ask; it counts toward the key's rate limit.
+    """
+    records = services.records
+    signed = await asyncio.to_thread(records.ledger.task, task)
+    described = await asyncio.to_thread(records.store.get, signed.knowledge_base)
+    trial = await services.trials.try_task(
+        signed_plan(signed),
+        signed.name,
+        body.query,
+        body.exemplars,
+        embedded_field=described.embedded_field,
+        repeats=body.repeats,
+    )
+    return view(signed.address, trial)
+
+
+def view(task: str, trial: Trial) -> PreviewView:
+    """A trial as JSON shows it."""
+    return PreviewView(
+        **trial.answer,
+        task=task,
+        noiseless=Said(**trial.consensus.answer),
+        support=dict(trial.consensus.support),
+        repeats=trial.repeats,
+        agreeing=trial.agreeing / trial.repeats,
+        falling_back=None if trial.fallbacks is None else trial.fallbacks / trial.repeats,
+        slots=trial.slots,
+        answered=trial.answered,
+        exemplars=StandIn(
+            supplied=trial.supplied,
+            public_size=trial.public_size,
+            expected_per_answer=trial.expected,
+            caution=trial.caution,
+        ),
+        engine=EngineView.of(trial.engine),
+    )
