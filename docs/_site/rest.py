@@ -1,0 +1,80 @@
+"""The reference of the REST API, from its OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from _site.tables import fields, kind, table
+from service.api.app import create_app
+from service.embedding import Embed
+from service.engines import Engine
+from service.services import open_records, open_services
+from service.settings import Settings
+
+_HEAD = """# REST
+
+Every request but those for health brings `Authorization: Bearer KEY`. Errors are problem details (RFC 9457).
+The same as an [OpenAPI document](openapi.json).
+"""
+
+
+@cache
+def _api() -> dict[str, Any]:
+    """Of a service around an empty database. No engine is asked to describe routes, so there is none."""
+    with TemporaryDirectory() as folder:
+        records = open_records(Settings(database_url=f"sqlite:///{folder}/empty.sqlite", development=True))
+        api = create_app(open_services(records, cast("Engine", None), cast("Embed", None))).openapi()
+        records.database.dispose()
+    return api
+
+
+def document() -> str:
+    """The OpenAPI document."""
+    return json.dumps(_api(), indent=1, ensure_ascii=False)
+
+
+def page() -> str:
+    """Every operation, by tag, then the objects they speak of."""
+    tagged: dict[str, list[str]] = {}
+    for path, methods in _api()["paths"].items():
+        for method, operation in methods.items():
+            tagged.setdefault((operation.get("tags") or ["other"])[0], []).append(_operation(path, method, operation))
+    parts = [_HEAD]
+    for tag, operations in tagged.items():
+        parts += [f"## {tag.capitalize()}", *operations]
+    parts.append("## Objects")
+    for name, schema in _api()["components"]["schemas"].items():
+        body = fields(schema) if "properties" in schema else kind(schema)
+        parts.append(f"### {name}\n\n{schema.get('description', '')}\n\n{body}")
+    return "\n\n".join(parts)
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    parts = [f"### {operation['summary']}", f"`{method.upper()} {path}`", operation.get("description", "")]
+    if parameters := operation.get("parameters"):
+        rows = [[f"`{p['name']}`", p["in"], kind(p["schema"]), p.get("description", "")] for p in parameters]
+        parts.append(table(["parameter", "in", "type", "meaning"], rows))
+    if body := operation.get("requestBody"):
+        parts.append(
+            "Body: " + "; ".join(f"`{media}`, {kind(one.get('schema', {}))}" for media, one in body["content"].items())
+        )
+        parts += [_example(one) for one in body["content"].values()]
+    rows = [[status, _returned(one), one["description"]] for status, one in operation["responses"].items()]
+    parts.append(table(["status", "body", "meaning"], rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _returned(response: dict[str, Any]) -> str:
+    return "; ".join(kind(one.get("schema", {})) for one in response.get("content", {}).values())
+
+
+def _example(content: dict[str, Any]) -> str:
+    shown = [content["example"]] if "example" in content else []
+    shown += [example["value"] for example in content.get("examples", {}).values() if "value" in example]
+    if not shown:
+        return ""
+    text = shown[0] if isinstance(shown[0], str) else json.dumps(shown[0], indent=2, ensure_ascii=False)
+    return f"```\n{text}\n```"

@@ -1,0 +1,100 @@
+"""Tables of fields, from pydantic models and JSON Schemas."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+Schema = Mapping[str, Any]
+
+_LIMITS = {
+    "minimum": "≥ {}",
+    "maximum": "≤ {}",
+    "exclusiveMinimum": "> {}",
+    "exclusiveMaximum": "< {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {}",
+    "maxItems": "at most {}",
+    "minProperties": "at least {}",
+    "maxProperties": "at most {}",
+    "pattern": "matches `{}`",
+}
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *[[cell(c) for c in row] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """A text that stays within a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`")
+
+
+def fields(schema: Schema, descriptions: Mapping[str, str] | None = None) -> str:
+    """A table of an object schema's properties.
+
+    Args:
+        schema: of type object.
+        descriptions: what properties mean, where the schema does not say.
+    """
+    required = schema.get("required", [])
+    rows = []
+    for name, of in schema.get("properties", {}).items():
+        meaning = of.get("description") or (descriptions or {}).get(name, "")
+        rows.append([f"`{name}`", kind(of), "required" if name in required else default(of), meaning])
+    return table(["name", "type", "default", "meaning"], rows)
+
+
+def kind(schema: Schema) -> str:
+    """A schema's type and limits in a few words; other objects are links to their own headings."""
+    if ref := schema.get("$ref"):
+        name = ref.rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    for union in ("anyOf", "oneOf", "allOf"):
+        if union in schema:
+            return " or ".join(dict.fromkeys(kind(one) for one in schema[union] if one.get("type") != "null"))
+    what = schema.get("format") or schema.get("type", "anything")
+    if what == "array":
+        items = schema.get("items") or {}
+        what = f"list of {kind(items)}" if items else "list"
+    if what == "object":
+        values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+        what = next((f"mapping of names to {kind(one)}" for one in values if isinstance(one, dict)), what)
+    limits = [form.format(schema[key]) for key, form in _LIMITS.items() if key in schema]
+    return ", ".join([what, *limits])
+
+
+def default(schema: Schema) -> str:
+    """What a property is unless set."""
+    value = schema.get("default")
+    if value is None or value == "":
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The strings written beneath a model's fields and those of its bases, by field."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if base is BaseModel or not issubclass(base, BaseModel):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)  # noqa: S101
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                found.pop(field.target.id, None)
+                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                    found[field.target.id] = " ".join(str(text.value.value).split())
+    return found

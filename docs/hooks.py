@@ -1,0 +1,46 @@
+"""What MkDocs calls: reference pages written from the code itself, and pages for the source files that others link to.
+
+Nothing generated is stored, so nothing can go stale.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from _site import cli, formulas, plan, policy, rest, settings, sources
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    generated = {
+        "reference/rest.md": rest.page(),
+        "reference/openapi.json": rest.document(),
+        "reference/cli.md": cli.page(),
+        "reference/plan.md": plan.page(),
+        "reference/settings.md": settings.page(),
+        **sources.pages(ROOT, {file.src_uri: file.content_string for file in files.documentation_pages()}),
+    }
+    for uri, content in generated.items():
+        files.append(File.generated(config, uri, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links to source files lead to their pages on the site; typeset the proofs."""
+    markdown = sources.relinked(ROOT, page.file.src_uri, markdown)
+    return formulas.typeset(markdown) if page.file.src_uri.startswith("privacy") else markdown
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Let the browser load nothing from elsewhere."""
+    return policy.applied(output)
+
+
+def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:
+    """The same for the page that says that there is no such page."""
+    return policy.applied(output) if template_name.endswith(".html") else output
