@@ -12,7 +12,7 @@ from collections import Counter
 import sqlalchemy as sa
 
 from accounting.budgets import address, rest
-from accounting.tables import budgets, charges, plans, releases, tasks
+from accounting.tables import audit_events, budgets, charges, plans, releases, tasks
 
 
 def violations(connection: sa.Connection) -> list[str]:
@@ -20,13 +20,14 @@ def violations(connection: sa.Connection) -> list[str]:
 
     Checked: signed plans stay within each lifetime budget; each plan's document has its digest; each task's
     ``released ≤ charges not voided = counter ≤ answers``; releases and charges in state ``released`` are paired one to
-    one, with the same task and query.
+    one, with the same task and query; and the audit trail tells of as many budgets, plans, charges, voids and releases
+    as there are (:mod:`accounting.audit_replay` follows it event by event).
 
     Args:
         connection: its reads should see one snapshot: a SQLite transaction does, on PostgreSQL use REPEATABLE READ
             while others write.
     """
-    return [*_budgets(connection), *_tasks(connection), *_releases(connection)]
+    return [*_budgets(connection), *_tasks(connection), *_releases(connection), *_audit_trail(connection)]
 
 
 def _budgets(connection: sa.Connection) -> list[str]:
@@ -79,3 +80,24 @@ def _releases(connection: sa.Connection) -> list[str]:
     if stored != matched.scalar_one():
         wrong.append("a release has no charge of the same task and query")
     return wrong
+
+
+def _audit_trail(connection: sa.Connection) -> list[str]:
+    by_kind = sa.select(audit_events.c.kind, sa.func.count().label("times")).group_by(audit_events.c.kind)
+    told = {row.kind: row.times for row in connection.execute(by_kind)}
+
+    def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
+
+    recorded = {
+        "budget.opened": number(budgets),
+        "plan.signed": number(plans),
+        "charge": number(charges),
+        "void": number(charges, charges.c.state == "voided"),
+        "release": number(releases),
+    }
+    return [
+        f"the audit trail tells of {told.get(kind, 0)} events of kind {kind}, the ledger of {times}"
+        for kind, times in recorded.items()
+        if told.get(kind, 0) != times
+    ]

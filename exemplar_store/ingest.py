@@ -21,6 +21,13 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Progress = Callable[[int], None]
+Within = Callable[[sa.Connection], None]
+"""Something else to be done in the transaction of a change, so that both are committed or neither."""
+
+
+def nothing_else(_connection: sa.Connection) -> None:
+    """The default :data:`Within`."""
+
 
 MAX_EXEMPLARS_PER_UNIT = 1000
 """A public bound, on what one unit can add to the time that its queries take."""
@@ -52,6 +59,7 @@ def ingest(
     rows: Iterable[Row],
     embed: Embed | None,
     progress: Progress | None,
+    within: Within,
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
     if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
@@ -63,11 +71,11 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(engine, knowledge_base, keys, checked, 0, progress)
+            stored = _write(engine, knowledge_base, keys, checked, 0, progress, within)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(engine, knowledge_base, keys, embedded, dimension, None)
+                stored = _write(engine, knowledge_base, keys, embedded, dimension, None, within)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -162,6 +170,7 @@ def _write(
     spool: Spool,
     dimension: int,
     progress: Progress | None,
+    within: Within,
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row."""
     stored = _Stored()
@@ -198,6 +207,7 @@ def _write(
         _check_stored_sizes(connection, knowledge_base.id, sorted(grown))
         update = sa.update(knowledge_bases).where(this)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
+        within(connection)
     return stored
 
 

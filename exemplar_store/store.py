@@ -20,7 +20,7 @@ from exemplar_store.errors import (
     WrongKeyError,
 )
 from exemplar_store.exemplar import Slot
-from exemplar_store.ingest import Embed, IngestReport, Progress, ingest
+from exemplar_store.ingest import Embed, IngestReport, Progress, Within, ingest, nothing_else
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
 from exemplar_store.reading import fill, read_exemplars
 from exemplar_store.rows import Row
@@ -111,8 +111,13 @@ class ExemplarStore:
             self._keys(row)
         return [_describe(row) for row in found]
 
-    def allow_remote_engine(self, name: str, allowed: bool) -> KnowledgeBase:
+    def allow_remote_engine(self, name: str, allowed: bool, within: Within = nothing_else) -> KnowledgeBase:
         """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
+
+        Args:
+            name: the knowledge base.
+            allowed: whether they may.
+            within: what else is to be done in the same transaction, last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -122,6 +127,7 @@ class ExemplarStore:
             row, _ = self._open(connection, name, lock=True)
             this = knowledge_bases.c.id == row.id
             connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
+            within(connection)
             return _describe(self._open(connection, name)[0])
 
     def ingest(
@@ -130,6 +136,7 @@ class ExemplarStore:
         rows: Iterable[Row],
         embed: Embed | None = None,
         progress: Progress | None = None,
+        within: Within = nothing_else,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
@@ -143,6 +150,7 @@ class ExemplarStore:
             embed: texts to unit vectors, float array (n, d); called with up to 64 texts. None stores no embeddings.
                 One knowledge base has them for all its exemplars, of one length, or for none.
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far.
+            within: what else is to be done in the same transaction, last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -152,15 +160,20 @@ class ExemplarStore:
         """
         with self._read() as connection:
             row, keys = self._open(connection, name)
-        return ingest(self._engine, _describe(row), keys, rows, embed, progress)
+        return ingest(self._engine, _describe(row), keys, rows, embed, progress, within)
 
-    def forget(self, name: str, unit_id: str) -> int:
+    def forget(self, name: str, unit_id: str, within: Within = nothing_else) -> int:
         """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
 
         On SQLite the bytes are overwritten in the file and the write-ahead log is emptied (if a reader is in the
         way, that happens at its next full checkpoint). On PostgreSQL they go with the next VACUUM. Copies live on
         in backups, replicas, archived logs and storage snapshots, encrypted, until those are dropped. Answers
         released before stay released; they are what the privacy guarantee is about.
+
+        Args:
+            name: the knowledge base.
+            unit_id: whose exemplars.
+            within: what else is to be done in the same transaction, last.
 
         Returns:
             The number of exemplars deleted.
@@ -181,6 +194,7 @@ class ExemplarStore:
             of_unit = sa.and_(exemplars.c.kb_id == row.id, exemplars.c.position == position)
             deleted = connection.execute(sa.delete(exemplars).where(of_unit)).rowcount
             connection.execute(sa.delete(units).where(unit))
+            within(connection)
         if sqlite:
             self._empty_write_ahead_log()
         return deleted

@@ -134,12 +134,12 @@ class ApiKeys:
         """Change a key's limits. What it was charged stays charged: a quota below that is used up.
 
         Raises:
-            UnknownKeyError: no key has this id.
+            UnknownKeyError: no key has this id, or it was revoked.
             ValueError: a limit out of its range.
         """
         _check_limits(quota, rate_per_minute)
         with self._engine.begin() as connection:
-            chosen = api_keys.c.id == key_id
+            chosen = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
             if not connection.execute(
                 sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
             ).rowcount:

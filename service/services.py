@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 import structlog
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from accounting import audit
 from accounting.audit import AuditTrail
 from accounting.ledger import Ledger
-from exemplar_store import Cipher, ExemplarStore, load_key
+from exemplar_store import Cipher, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store.ingest import Progress, Within
 from service.answering import Answering
 from service.database import migrate, open_database
 from service.embedding import Embed
@@ -60,6 +63,24 @@ class Records:
                 remote_engine=remote_engine,
             )
             self.ledger.open_budget(connection, name, epsilon, delta)
+
+    def ingest(
+        self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None
+    ) -> IngestReport:
+        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
+        return self.store.ingest(name, rows, embed, progress, self._audited("exemplars.ingested", name, by))
+
+    def forget(self, name: str, unit_id: str, *, by: str) -> int:
+        """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""
+        return self.store.forget(name, unit_id, self._audited("unit.forgotten", name, by))
+
+    def allow_remote_engine(self, name: str, allowed: bool, *, by: str) -> KnowledgeBase:
+        """Say whether a remote engine may see exemplars, in the audit trail too."""
+        return self.store.allow_remote_engine(name, allowed, self._audited("remote_engine.changed", name, by, allowed))
+
+    def _audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> Within:
+        particulars = {"knowledge_base": name, "by": by} | ({} if allowed is None else {"allowed": allowed})
+        return lambda connection: audit.append(connection, datetime.now(UTC), kind, particulars)
 
 
 def open_records(settings: Settings) -> Records:

@@ -1,7 +1,7 @@
 """The command line, ``dpicl``.
 
-Admin commands (``kb``, ``plan``, ``keys``, ``serve``) work on the database that ``DPICL_DATABASE_URL`` names.
-``ask`` and ``batch`` are an analyst's and speak HTTP.
+Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``serve``) work on the database that ``DPICL_DATABASE_URL``
+names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accounting.accountants import AccountantsDisagreeError
 from accounting.ledger import LedgerError
 from accounting.plan import PlanError
 from exemplar_store import ExemplarStoreError
-from service.cli import ask, budget, evaluate, keys, knowledge_bases, plans, serve
+from service.cli import ask, audit, budget, evaluate, keys, knowledge_bases, plans, serve
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,6 +36,7 @@ app.command("ask")(ask.ask)
 app.command("batch")(ask.batch)
 app.command("budget")(budget.budget)
 app.add_typer(keys.app, name="keys")
+app.add_typer(audit.app, name="audit")
 app.command("eval")(evaluate.evaluate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -93,7 +94,7 @@ def remote_engine(
     opened.store.get(name)
     if allow and not yes and not typer.confirm(f"Send exemplars of {name} out of the deployment, in clear text?"):
         raise typer.Exit(1)
-    opened.store.allow_remote_engine(name, allow)
+    opened.allow_remote_engine(name, allow, by=getpass.getuser())
     typer.echo(f"Exemplars of {name} {'may' if allow else 'may not'} be shown to a remote engine")
 
 
@@ -124,8 +125,12 @@ def ingest(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with file.open("rb") as stream, Progress(*columns, disable=json) as bar:
         task = bar.add_task(f"Embedding {file.name}", total=total)
-        report = opened.store.ingest(
-            name, reader(stream, layout), embedder.embed, lambda done: bar.update(task, completed=done)
+        report = opened.ingest(
+            name,
+            reader(stream, layout),
+            embedder.embed,
+            by=getpass.getuser(),
+            progress=lambda done: bar.update(task, completed=done),
         )
     _show(report, json)
 
@@ -139,7 +144,7 @@ def forget(
     """Delete a unit: all its exemplars. Answers released before stay; the privacy guarantee covers them."""
     if not yes and not typer.confirm(f"Delete every exemplar of unit {unit!r} from {name}?"):
         raise typer.Exit(1)
-    typer.echo(f"Deleted {records().store.forget(name, unit)} exemplars")
+    typer.echo(f"Deleted {records().forget(name, unit, by=getpass.getuser())} exemplars")
 
 
 def _show(report: IngestReport, json: bool) -> None:

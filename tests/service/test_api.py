@@ -8,8 +8,10 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from accounting.audit_replay import verify
 from accounting.plan import parse_plan
 from service.api.app import create_app
+from service.api.problems import TYPE_BASE
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -38,7 +40,7 @@ def problem(response, status: int, slug: str) -> dict:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
-    assert document["type"].endswith("/" + slug)
+    assert document["type"] == TYPE_BASE + slug
     assert document["status"] == status
     assert document["error"]["message"] == document["detail"]
     return document
@@ -138,6 +140,9 @@ ADMIN_ONLY = [
     ("GET", "/v1/keys", {}),
     ("PATCH", "/v1/keys/x", {"json": {"quota": 1, "rate_per_minute": None}}),
     ("DELETE", "/v1/keys/x", {}),
+    ("GET", "/v1/releases", {}),
+    ("GET", "/v1/audit", {}),
+    ("GET", "/v1/audit/export", {}),
 ]
 ANY_KEY = [
     ("GET", "/v1/knowledge-bases", {}),
@@ -220,11 +225,11 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     described = preview.json()["preview"]
     assert described["tasks"]["colour"]["llm_calls"] == 11
     assert described["epsilon_by_accountant"]["pld"][1] <= 1.5
-    assert api("analyst", "GET", plans).json() == []
+    assert api("analyst", "GET", plans).json()["data"] == []
     signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
     assert signed.status_code == 201, signed.text
     assert signed.json()["signed"]["tasks"] == ["animals.colour@1"]
-    assert api("analyst", "GET", plans).json()[0]["digest"] == signed.json()["signed"]["digest"]
+    assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
     document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
     assert "0.5" in document["detail"]
 
@@ -302,7 +307,7 @@ def test_forget(api: Api) -> None:
 def test_bad_plans_name_their_key_and_sign_nothing(api: Api, document: str, detail: str) -> None:
     refused = problem(api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=document), 422, "invalid-plan")
     assert any(detail in p for p in refused["problems"])
-    assert len(api("admin", "GET", "/v1/knowledge-bases/toys/plans").json()) == 1
+    assert len(api("admin", "GET", "/v1/knowledge-bases/toys/plans").json()["data"]) == 1
 
 
 def test_an_unexpected_failure_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -398,3 +403,40 @@ def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api):
     slow = ask("another toy")
     problem(slow, 429, "rate-limited")
     assert 0 < int(slow.headers["retry-after"]) <= 60
+
+
+def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api):
+    asked = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
+    address, kinds = "/v1/audit?limit=2", []
+    while address:
+        page = api("admin", "GET", address).json()
+        kinds += [event["kind"] for event in page["data"]]
+        address = page["next"]
+    assert kinds[-2:] == ["charge", "release"]
+    exported = api("admin", "GET", "/v1/audit/export")
+    assert exported.headers["content-type"].startswith("application/x-ndjson")
+    report = verify(exported.text.splitlines())
+    assert report.problems == []
+    assert report.events == len(kinds)
+    (release,) = api("admin", "GET", "/v1/audit?kind=release&kind=void&knowledge_base=toys").json()["data"]
+    assert release["body"]["release"] == asked["id"]
+    assert asked["label"] not in release["body"].values()
+    problem(api("admin", "GET", "/v1/audit?after=x"), 422, "unknown-cursor")
+
+
+def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
+    row = json.dumps({"unit_id": "canary-unit", "text": "canary-text", "label": "red"})
+    headers = {"Content-Type": "application/x-ndjson"}
+    uploaded = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=row, headers=headers)
+    assert uploaded.status_code == 200, uploaded.text
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/canary-unit").status_code == 200
+    assert api("admin", "PATCH", "/v1/knowledge-bases/toys", json={"remote_engine": True}).status_code == 200
+    done = api("admin", "GET", "/v1/audit?knowledge_base=toys&limit=200")
+    (me,) = [key.id for key in api.services.records.keys.list() if key.role == "admin"]
+    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-3:]
+    assert told == [
+        ("exemplars.ingested", {"knowledge_base": "toys", "by": me}),
+        ("unit.forgotten", {"knowledge_base": "toys", "by": me}),
+        ("remote_engine.changed", {"knowledge_base": "toys", "by": me, "allowed": True}),
+    ]
+    assert "canary" not in done.text

@@ -205,3 +205,26 @@ def test_unknown_keys_of_a_serve_config_are_refused(dpicl: Shell, tmp_path: Path
     file = tmp_path / "serve.yaml"
     file.write_text(config)
     assert message in dpicl.fails("serve", "--config", file)
+
+
+def test_the_audit_trail_is_exported_and_replayed_without_the_database(dpicl, tmp_path, plan_file, monkeypatch):
+    create(dpicl)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    dpicl.ok("keys", "create", "ana", "--quota", "5")
+    export = tmp_path / "audit.ndjson"
+    dpicl.ok("audit", "export", export)
+    assert dpicl.ok("audit", "export") == export.read_text()
+    head = json.loads(dpicl.ok("audit", "verify", "--json"))["head"]
+
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/elsewhere/none.sqlite")
+    shown = dpicl.ok("audit", "verify", export, "--head", head)
+    assert "3 events, nothing wrong" in shown
+    assert "toys@1" in shown
+    assert not (tmp_path / "elsewhere").exists()
+
+    lines = export.read_text().splitlines(keepends=True)
+    export.write_text("".join(lines[:1] + lines[2:]))
+    status, out, _ = dpicl("audit", "verify", export)
+    assert status == 1
+    assert "WRONG: event 3 (key.created) follows event 1" in out
+    assert "WRONG" in dpicl("audit", "verify", export, "--head", "0" * 64)[1]

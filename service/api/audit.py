@@ -1,0 +1,81 @@
+"""The audit trail, for admins: read page by page, or exported whole to be replayed elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from accounting.audit import Event
+from service.api.dependencies import AdminKey, TheServices
+from service.api.paging import Page, Paging
+from service.api.problems import Problem
+
+NDJSON = "application/x-ndjson"
+
+router = APIRouter(prefix="/v1/audit", tags=["audit"])
+
+
+class EventView(BaseModel):
+    """An event of the trail."""
+
+    sequence: int
+    at: datetime
+    kind: str = Field(examples=["charge"])
+    body: dict[str, Any]
+    previous: str = Field(description="Hash of the event before.")
+    hash: str
+
+
+@router.get("", summary="Read the audit trail, oldest first")
+async def events(
+    services: TheServices,
+    _admin: AdminKey,
+    window: Paging,
+    kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
+    knowledge_base: Annotated[str | None, Query(max_length=64, description="Only what names it.")] = None,
+) -> Page[EventView]:
+    """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
+    if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
+        raise Problem(422, "unknown-cursor", f"after: {window.after!r} is no event's sequence number")
+    found = await asyncio.to_thread(
+        services.records.audit.events,
+        after=int(window.after or 0),
+        limit=window.limit + 1,
+        kinds=kind,
+        knowledge_base=knowledge_base,
+    )
+    return window.page([view(event) for event in found], lambda event: str(event.sequence))
+
+
+@router.get(
+    "/export",
+    summary="Export the audit trail",
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "One event a line; the last line says where the trail ended.", "content": {NDJSON: {}}}
+    },
+)
+async def export(services: TheServices, _admin: AdminKey) -> StreamingResponse:
+    """Replay it anywhere with `dpicl audit verify FILE`."""
+    return StreamingResponse(
+        services.records.audit.export(),
+        media_type=NDJSON,
+        headers={"Content-Disposition": 'attachment; filename="dpicl-audit.ndjson"'},
+    )
+
+
+def view(event: Event) -> EventView:
+    """An event as it is shown."""
+    return EventView(
+        sequence=event.sequence,
+        at=event.at,
+        kind=event.kind,
+        body=event.particulars,
+        previous=event.previous,
+        hash=event.hash,
+    )

@@ -1,0 +1,84 @@
+"""``dpicl audit``: the audit trail, exported and replayed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from accounting.audit_replay import Report, verify
+from service.cli.output import Json, print_json, print_table, records
+
+app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")
+
+
+@app.command()
+def export(
+    file: Annotated[Path | None, typer.Argument(help="Where to write it; standard output unless given.")] = None,
+) -> None:
+    """Write every event as a line of JSON, and a last line that says where the trail ended."""
+    lines = records().audit.export()
+    if file is None:
+        sys.stdout.writelines(lines)
+        return
+    with file.open("w", encoding="utf-8") as stream:
+        stream.writelines(lines)
+
+
+@app.command("verify")
+def verify_(
+    file: Annotated[
+        Path | None, typer.Argument(help="An export; the service's own database unless given.", exists=True)
+    ] = None,
+    head: Annotated[
+        list[str] | None, typer.Option(help="A hash noted from an earlier replay; this trail must contain it.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Replay the trail: is it whole, was every budget, plan and quota kept, do other accountants agree with each plan?
+
+    An export needs nothing else: no database, no key. Exits with 1 if anything is wrong. Note the hash that is printed,
+    somewhere else: with --head, a later replay then finds out whether the trail was rewritten or cut since.
+    """
+    console = Console(stderr=True, quiet=json)
+    with console.status("Replaying") as status:
+
+        def replay(lines: Iterable[str]) -> Report:
+            return verify(lines, heads=head or [], progress=lambda plan: status.update(f"Computing plan {plan} again"))
+
+        if file is None:
+            report = replay(records().audit.export())
+        else:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                report = replay(lines)
+    _show(report, json)
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def _show(report: Report, json: bool) -> None:
+    epsilons = {
+        plan: {name: [bounds.lower, bounds.upper] for name, bounds in found.items()}
+        for plan, found in report.plans.items()
+    }
+    if json:
+        print_json({**vars(report), "plans": epsilons})
+        return
+    if report.charged:
+        answers = [(task, charged, report.released.get(task, 0)) for task, charged in sorted(report.charged.items())]
+        print_table("Answers", ["task", "charged", "released"], answers)
+    if epsilons:
+        rows = [
+            (plan, name, f"{lower:.4g} to {upper:.4g}")
+            for plan, found in epsilons.items()
+            for name, (lower, upper) in found.items()
+        ]
+        print_table("ε of each plan, computed again", ["plan", "accountant", "ε"], rows)
+    for problem in report.problems:
+        typer.echo(f"WRONG: {problem}")
+    if not report.problems:
+        typer.echo(f"{report.events} events, nothing wrong. The newest event's hash, to be noted: {report.head}")
