@@ -9,12 +9,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from accounting.history import UnknownCursorError
 from accounting.ledger import UnknownPlanError, UnknownReleaseError, UnknownTaskError
 from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
 from service.keys import UnknownKeyError
 
-_GONE = (UnknownKnowledgeBaseError, UnknownPlanError, UnknownTaskError, UnknownReleaseError, UnknownKeyError)
+_GONE = (
+    UnknownCursorError,
+    UnknownKnowledgeBaseError,
+    UnknownPlanError,
+    UnknownTaskError,
+    UnknownReleaseError,
+    UnknownKeyError,
+)
 
 
 def _not_there(request: Request, error: Exception) -> Response:

@@ -109,10 +109,10 @@ def first_steps(records: Records, summaries: list[Summary]) -> list[Step]:
         return bool(records.audit.events(kinds=[kind], limit=1))
 
     analysts = [key for key in records.keys.list() if key.role == "analyst"]
-    home = f"/knowledge-bases/{first}" if first else "/knowledge-bases/new"
+    home = f"/knowledge-bases/{first}" if first else "/new-knowledge-base"
     steps = [
-        Step(first is not None, "Create a knowledge base with its lifetime budget", "/knowledge-bases/new"),
-        Step(happened("exemplars.ingested"), "Upload exemplars", f"{home}#upload" if first else home),
+        Step(first is not None, "Create a knowledge base with its lifetime budget", "/new-knowledge-base"),
+        Step(happened("exemplars.ingested"), "Upload exemplars", f"{home}#exemplars" if first else home),
         Step(
             any(summary.budget.plans for summary in summaries),
             "Sign a plan",

@@ -24,5 +24,11 @@ document.addEventListener("click", async (event) => {
 // Irrevocable things are asked twice.
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.confirm;
-  if (question && !confirm(question)) event.preventDefault();
+  if (question && !confirm(question)) return event.preventDefault();
+  // What takes a while says so, and is not sent twice.
+  const button = event.submitter;
+  if (event.target.dataset.busy && button) {
+    button.textContent = event.target.dataset.busy;
+    button.disabled = true;
+  }
 });

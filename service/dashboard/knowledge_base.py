@@ -1,0 +1,175 @@
+"""One knowledge base: its budget, plans, spending, releases, and what was done to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from accounting.history import Day, History
+from accounting.ledger import Release, SignedPlan
+from accounting.plan import CalibratedPlan
+from exemplar_store import KnowledgeBase
+from service.dashboard import burn_down
+from service.dashboard.charts import STYLES, Chart, bar_chart, counting
+from service.dashboard.overview import Summary, summarise
+from service.dashboard.pages import Pages, Visit
+from service.dashboard.wording import number
+from service.preview import PlanPreview, preview
+from service.services import Records
+
+pages = Pages()
+
+_RELEASES = 20
+_DAYS = 30
+_CHANGES = 20
+_KINDS = {
+    "exemplars.ingested": "Exemplars were uploaded",
+    "unit.forgotten": "A unit was forgotten",
+    "remote_engine.changed": "The rule on remote engines was changed",
+}
+
+
+@pages.get("/knowledge-bases/{name}")
+async def knowledge_base(visit: Visit) -> Response:
+    """The page; what is refused by a form on it is shown by the form."""
+    return await show(visit)
+
+
+@pages.post("/knowledge-bases/{name}/remote-engine")
+async def change_remote_engine(visit: Visit) -> Response:
+    """Allow or forbid an engine outside the deployment."""
+    name = visit.request.path_params["name"]
+    allowed = visit.field("allowed") == "yes"
+    records = visit.services.records
+    await asyncio.to_thread(records.allow_remote_engine, name, allowed, by=visit.session.key_id)
+    done = (
+        "From the next query on, exemplars may be shown to"
+        if allowed
+        else "From the next query on, no exemplar goes to"
+    )
+    return visit.redirect(f"/knowledge-bases/{name}", done=f"{done} an engine outside this deployment.")
+
+
+async def show(visit: Visit, status: int = 200, upload_problem: str | None = None) -> Response:
+    """Render the page.
+
+    Args:
+        visit: whose path names the knowledge base.
+        status: of the answer.
+        upload_problem: why an upload was refused.
+    """
+    view = await asyncio.to_thread(
+        _view, visit.services.records, visit.request.path_params["name"], visit.request.query_params.get("after")
+    )
+    return visit.page("knowledge_base.html", status, here="overview", view=view, upload_problem=upload_problem)
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """A signed plan and what it gives."""
+
+    signed: SignedPlan
+    preview: PlanPreview
+    document: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something an admin did to the knowledge base."""
+
+    at: datetime
+    what: str
+    by: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What the page shows. All of it public."""
+
+    described: KnowledgeBase
+    summary: Summary
+    plans: list[PlanView]
+    spending: Chart | None
+    refusals: list[Any]
+    releases: list[Release]
+    older: str | None
+    first_page: bool
+    changes: list[Change]
+    key_names: Mapping[str, str]
+    rule: str = burn_down.RULE
+
+
+def _view(records: Records, name: str, after: str | None) -> View:
+    described = records.store.get(name)
+    now = datetime.now(UTC)
+    (summary,) = summarise(records, now, only=name)
+    history = History(records.database)
+    releases = history.releases(knowledge_base=name, after=after, limit=_RELEASES + 1)
+    names = {key.id: key.name for key in records.keys.list()}
+    return View(
+        described=described,
+        summary=summary,
+        plans=[_plan(signed) for signed in reversed(records.ledger.plans(name))],
+        spending=_spending(name, history, now.date()),
+        refusals=records.ledger.refusals(name),
+        releases=releases[:_RELEASES],
+        older=releases[_RELEASES - 1].id if len(releases) > _RELEASES else None,
+        first_page=after is None,
+        changes=_changes(records, name, names),
+        key_names=names,
+    )
+
+
+def _plan(signed: SignedPlan) -> PlanView:
+    calibrated = CalibratedPlan.model_validate_json(signed.document)
+    return PlanView(signed, preview(calibrated), calibrated.plan.model_dump_json(indent=2, exclude_defaults=True))
+
+
+def _changes(records: Records, name: str, key_names: Mapping[str, str]) -> list[Change]:
+    changes = []
+    for event in records.audit.events(kinds=list(_KINDS), knowledge_base=name, limit=_CHANGES, newest_first=True):
+        told = event.particulars
+        what = _KINDS[event.kind]
+        if "allowed" in told:
+            what = f"Engines outside the deployment were {'allowed' if told['allowed'] else 'forbidden'}"
+        by = str(told.get("by") or "the command line")
+        changes.append(Change(event.at, what, key_names.get(by, by)))
+    return changes
+
+
+def _spending(name: str, history: History, today: date) -> Chart | None:
+    """Answers charged on each of the last days, by task."""
+    first = today - timedelta(days=_DAYS - 1)
+    since = datetime(first.year, first.month, first.day, tzinfo=UTC)
+    spent = history.charges_per_day(knowledge_base=name, since=since)
+    if not spent:
+        return None
+    days = [first + timedelta(days=i) for i in range(_DAYS)]
+    series = _by_task(spent, days)
+    highest = max(sum(heights[i] for _, heights in series) for i in range(_DAYS))
+    total = sum(day.answers for day in spent)
+    return bar_chart(
+        f"Answers charged in the last {_DAYS} days",
+        f"{total:,} answers were charged in the last {_DAYS} days, at most {highest:,} on a day.",
+        "day (UTC)",
+        [f"{day.day} {day:%b}" for day in days],
+        [(task.removeprefix(f"{name}."), heights) for task, heights in series],
+        counting("answers", max(highest, 4), words=number),
+    )
+
+
+def _by_task(spent: list[Day], days: list[date]) -> list[tuple[str, list[int]]]:
+    """Counts by task, the busiest first; those beyond what can be told apart are added up."""
+    counts: dict[str, list[int]] = {}
+    for day in spent:
+        counts.setdefault(day.task, [0] * len(days))[days.index(day.day)] += day.answers
+    ordered = sorted(counts.items(), key=lambda pair: -sum(pair[1]))
+    if len(ordered) <= STYLES:
+        return ordered
+    rest = [sum(column) for column in zip(*(heights for _, heights in ordered[STYLES - 1 :]), strict=True)]
+    return [*ordered[: STYLES - 1], ("all others", rest)]

@@ -1,0 +1,139 @@
+"""Creating a knowledge base, and filling it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from io import BytesIO
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from exemplar_store import (
+    MAX_EXEMPLARS_PER_UNIT,
+    BadRowError,
+    InvalidKnowledgeBaseError,
+    KnowledgeBaseExistsError,
+    Layout,
+    UnitTooLargeError,
+    read_csv,
+    read_json_lines,
+)
+from service.api.knowledge_bases import NewKnowledgeBase
+from service.dashboard.forms import MAX_FORM_BYTES
+from service.dashboard.knowledge_base import show
+from service.dashboard.pages import Pages, Visit
+from service.dashboard.wording import figure
+
+pages = Pages()
+
+_READERS = {"csv": read_csv, "jsonl": read_json_lines, "ndjson": read_json_lines}
+_LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
+_BLANK = {
+    "name": "",
+    "epsilon": "",
+    "delta": "",
+    "public_size": "",
+    "fields": "text, label",
+    "embedded_field": "text",
+    "remote_engine": "",
+}
+
+
+@pages.get("/new-knowledge-base")
+async def blank(visit: Visit) -> Response:
+    """The form."""
+    return _form(visit, _BLANK, {})
+
+
+@pages.post("/new-knowledge-base")
+async def create(visit: Visit) -> Response:
+    """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
+    given = {name: visit.field(name) for name in _BLANK}
+    values, problems = _read(given)
+    if not problems:
+        try:
+            wanted = NewKnowledgeBase(**values)
+            await asyncio.to_thread(visit.services.records.create_knowledge_base, **wanted.model_dump())
+        except ValidationError as error:
+            problems = {str(one["loc"][0]): _in_words(one) for one in error.errors()}
+        except KnowledgeBaseExistsError as error:
+            problems = {"name": str(error)}
+        except InvalidKnowledgeBaseError as error:
+            problems = {_at_fault(str(error)): str(error)}
+    if problems:
+        return _form(visit, given, problems, 422)
+    name = values["name"]
+    return visit.redirect(
+        f"/knowledge-bases/{name}",
+        done=f"“{name}” is there, with its budget for life. Next: upload its exemplars.",
+    )
+
+
+@pages.post(
+    "/knowledge-bases/{name}/exemplars",
+    max_bytes=lambda services: services.records.settings.max_upload_bytes + MAX_FORM_BYTES,
+)
+async def upload(visit: Visit) -> Response:
+    """Store a file of exemplars, all of it or nothing."""
+    name = visit.request.path_params["name"]
+    records = visit.services.records
+    described = await asyncio.to_thread(records.store.get, name)
+    file = visit.file("file")
+    if file is None:
+        return await show(visit, 422, "Choose a file first.")
+    suffix = (file.filename or "").rpartition(".")[2].lower()
+    if (reader := _READERS.get(suffix)) is None:
+        return await show(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson, which says how to read it.")
+    layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
+    rows = reader(BytesIO(await file.read()), layout)
+    try:
+        await asyncio.to_thread(records.ingest, name, rows, visit.services.embed, by=visit.session.key_id)
+    except BadRowError as error:
+        return await show(visit, 422, f"Nothing was stored: {error}.")
+    except UnitTooLargeError:  # whose own words count units
+        problem = (
+            f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, the most it may."
+        )
+        return await show(visit, 422, problem)
+    return visit.redirect(
+        f"/knowledge-bases/{name}",
+        done="Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing.",
+    )
+
+
+def _read(given: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The form's texts as values, and what cannot be read."""
+    values: dict[str, Any] = {
+        "name": given["name"],
+        "fields": [field for field in re.split(r"[,\s]+", given["fields"]) if field],
+        "embedded_field": given["embedded_field"],
+        "remote_engine": given["remote_engine"] == "yes",
+    }
+    problems = {}
+    for name, kind, example in (("epsilon", float, "8"), ("delta", float, "1e-5"), ("public_size", int, "20000")):
+        try:
+            values[name] = kind(given[name].replace(",", "") if kind is int else given[name])
+        except ValueError:
+            problems[name] = f"Write a number, such as {example}."
+    return values, problems
+
+
+def _in_words(error: Any) -> str:
+    if error["loc"][0] == "name":
+        return "Use small letters, digits, - and _, beginning with a letter or digit; at most 64."
+    for limit, value in error.get("ctx", {}).items():
+        if limit in _LIMITS:
+            return f"This must be {_LIMITS[limit]} {figure(value)}."
+    return f"{error['msg']}."
+
+
+def _at_fault(message: str) -> str:
+    """The field an error names first."""
+    first = message.split()[0].rstrip(":")
+    return first if first in _BLANK else "fields"
+
+
+def _form(visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200) -> Response:
+    return visit.page("new_knowledge_base.html", status, here="overview", given=given, problems=problems)
