@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -35,12 +36,14 @@ class Consensus:
 
     Attributes:
         answer: as in a release.
-        support: what speaks for it and for the others, the most first. Votes by label, without the prior; slots by
-            word; or by candidate the mean cosine between it and the slots' answers. At most 20, but every label.
+        support: what speaks for it and for the others, the most first; at most 20, but every label.
+        measure: of what: "votes" by label, without the prior; "slots" by word; or "mean similarity" (cosine) of a
+            candidate to the slots' answers.
     """
 
     answer: Answer
     support: Mapping[str, float]
+    measure: Literal["votes", "slots", "mean similarity"]
 
 
 async def consensus(aggregator: Aggregator, outputs: Outputs) -> Consensus:
@@ -55,27 +58,30 @@ async def consensus(aggregator: Aggregator, outputs: Outputs) -> Consensus:
         case LabelVote(mechanism=vote, labels=labels, prior=prior):
             vectors = [output for output in outputs if isinstance(output, np.ndarray)]
             votes = from_fixed_point(sum_votes(vectors, len(labels), vote.vote))
-            return Consensus({"label": labels[vote.select(votes, prior)]}, _most(zip(labels, votes, strict=True), None))
+            return Consensus(
+                {"label": labels[vote.select(votes, prior)]}, _most(zip(labels, votes, strict=True), None), "votes"
+            )
         case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
             embeddings = [one for one in await aggregator.embeddings(outputs) if one is not None]
             total = from_fixed_point(mean.sum(embeddings, mean.centre(vectors)))
             cosines = vectors @ np.mean(embeddings, axis=0) if embeddings else np.zeros(len(candidates))
             text = candidates[mean.select(total, vectors)]
-            return Consensus({"text": text, "method": "without noise"}, _most(zip(candidates, cosines, strict=True)))
+            support = _most(zip(candidates, cosines, strict=True))
+            return Consensus({"text": text, "method": "without noise"}, support, "mean similarity")
         case RankedKeywords(mechanism=ranked, domain=domain, reconstruct=reconstruct):
             counts = count_words(keywords(text) & set(domain) for text in texts)
             top = top_words(counts, ranked.k)
             words = [*top, *[word for word in domain if word not in top][: ranked.k - len(top)]]
-            return Consensus(await sentence(words, True, reconstruct), _most(counts.items()))
+            return Consensus(await sentence(words, True, reconstruct), _most(counts.items()), "slots")
         case TestedKeywords(mechanism=tested, fallback=fallback, reconstruct=reconstruct):
             counts = count_words(map(keywords, texts))
             if not counts:
                 none = {"text": fallback, "keywords": [], "method": "the zero-shot answer: the slots named no words"}
-                return Consensus(none, {})
+                return Consensus(none, {}, "slots")
             ordered = sorted(counts.values(), reverse=True) + [0] * (tested.k_max + 1)
             k = max(range(tested.k_min, tested.k_max + 1), key=lambda k: gap(ordered, k))
             words = sorted(top_words(counts, k))
-            return Consensus(await sentence(words, False, reconstruct), _most(counts.items()))
+            return Consensus(await sentence(words, False, reconstruct), _most(counts.items()), "slots")
     raise TypeError(f"{type(aggregator).__name__} is no mechanism known here")
 
 

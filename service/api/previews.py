@@ -67,7 +67,10 @@ class PreviewView(Said):
     task: str = Field(examples=["support.queue@1"])
     noiseless: Said = Field(description="What the same slots say without noise.")
     support: dict[str, float] = Field(
-        description="What speaks for it: votes by label, slots by word, or the slots' mean similarity by candidate."
+        description="What speaks for it and for the others, the most first, by `measure`."
+    )
+    measure: Literal["votes", "slots", "mean similarity"] = Field(
+        description="Votes by label; slots by word; or by candidate its mean similarity to the slots' answers."
     )
     repeats: int
     agreeing: float = Field(description="Share of the repeats, each with noise of its own, that gave `noiseless`.")
@@ -116,6 +119,7 @@ def view(task: str, trial: Trial) -> PreviewView:
         task=task,
         noiseless=Said(**trial.consensus.answer),
         support=dict(trial.consensus.support),
+        measure=trial.consensus.measure,
         repeats=trial.repeats,
         agreeing=trial.agreeing / trial.repeats,
         falling_back=None if trial.fallbacks is None else trial.fallbacks / trial.repeats,

@@ -52,7 +52,7 @@ def ask(
 ) -> None:
     """Ask one question. A question that was answered before is answered again for free."""
     with connect(url, key) as client:
-        answer = _post(client, task, _fields(query))
+        answer = _post(client, task, read_fields(query))
     if json:
         print_json(answer)
         return
@@ -78,7 +78,7 @@ def batch(
     task does not use (such as an id) are kept beside the answer, and so are keywords.
     """
     done = _whole_lines(out)
-    rows = list(_lines(file))
+    rows = list(read_lines(file))
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(url, key) as client, out.open("a") as sink:
@@ -140,7 +140,8 @@ def _checked(response: httpx.Response) -> dict[str, Any]:
     return body
 
 
-def _fields(query: str) -> str | dict[str, str]:
+def read_fields(query: str) -> str | dict[str, str]:
+    """A query as typed: a text, or an object of fields in JSON."""
     if query.lstrip().startswith("{"):
         try:
             value = json_module.loads(query)
@@ -151,7 +152,12 @@ def _fields(query: str) -> str | dict[str, str]:
     return query
 
 
-def _lines(file: Path) -> Iterator[Any]:
+def read_lines(file: Path) -> Iterator[Any]:
+    """The values of a JSON Lines file.
+
+    Raises:
+        ValueError: a line is not JSON.
+    """
     with file.open() as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

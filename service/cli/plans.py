@@ -11,13 +11,15 @@ import typer
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
+from service.cli.trying import try_
 from service.engine_record import last_engine
 from service.planning import prepare
 from service.planning import sign as sign_plan
 from service.preview import PlanPreview, plot, preview
 from service.services import Records
 
-app = typer.Typer(no_args_is_help=True, help="Preview and sign plans: grants of budget to tasks.")
+app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
+app.command("try")(try_)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also draw it, into this PNG file.", dir_okay=False)]

@@ -24,10 +24,10 @@ from accounting.tasks import (
     KeywordJointEmMechanism,
     KeywordPtrMechanism,
 )
-from aggregation.keyword_ptr import gap, top_words
-from aggregation.keywords import count_words, keywords
+from aggregation.keywords import keywords
 from aggregation.noise import add_gaussian_noise, from_fixed_point
 from service.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare
+from service.consensus import consensus
 from service.embedding import Embed
 from service.engines import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked
@@ -153,7 +153,11 @@ class Texts:
                 ready = await prepare(task, noise, one.query, one.zero_shot, embed=self.embed, reconstruct=sentence)
             except InvalidQueryError:
                 continue
-            answers.append(await self._answers(ready, one, draws, sentence))
+            if draws:
+                answers.append(await self._answers(ready, one, draws, sentence))
+            else:
+                exact = await consensus(ready, one.outputs)
+                answers.append(Answers(one.answer, [str(exact.answer["text"])]))
         return answers
 
     async def _answers(
@@ -163,22 +167,16 @@ class Texts:
         match ready:
             case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
                 total = mean.sum(list(self.embed(texts)) if texts else [], mean.centre(vectors))
-                sums = [add_gaussian_noise(total, mean.sigma) for _ in range(draws)] or [total]
+                sums = [add_gaussian_noise(total, mean.sigma) for _ in range(draws)]
                 chosen = [mean.select(from_fixed_point(noisy), vectors) for noisy in sums]
                 return Answers(one.answer, [candidates[i] for i in chosen])
             case RankedKeywords(mechanism=ranked, domain=domain):
                 sets = [keywords(text) for text in texts]
-                known = set(domain)
-                top = top_words(count_words(words & known for words in sets), ranked.k)
-                padding = [word for word in domain if word not in top][: ranked.k - len(top)]
-                sequences = [ranked.release(sets, domain) for _ in range(draws)] or [(*top, *padding)]
+                sequences = [ranked.release(sets, domain) for _ in range(draws)]
                 return Answers(one.answer, [(await sentence(words, True)).text for words in sequences])
             case TestedKeywords(mechanism=tested, fallback=fallback):
                 sets = [keywords(text) for text in texts]
-                counts = count_words(sets)
-                ordered = sorted(counts.values(), reverse=True) + [0] * (tested.k_max + 1)
-                best = max(range(tested.k_min, tested.k_max + 1), key=lambda k: gap(ordered, k))
-                released = [tested.release(sets) for _ in range(draws)] or [tuple(sorted(top_words(counts, best)))]
+                released = [tested.release(sets) for _ in range(draws)]
                 said = [(await sentence(words, False)).text if words else fallback for words in released]
                 return Answers(one.answer, said, sum(not words for words in released))
         raise TypeError(f"{type(ready).__name__} releases no text")

@@ -1,0 +1,143 @@
+"""``dpicl plan try``: a plan's task on public exemplars, before it is signed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from service.answering import BusyError
+from service.cli.ask import read_fields, read_lines
+from service.cli.output import Json, console, print_json, print_table, records
+from service.engine_record import EngineView
+from service.engines import EngineUnavailableError
+from service.engines.configs import EngineConfig, NearestExemplarConfig, open_engine
+from service.evaluation.dataset import embedded_field as field_of
+from service.planning import prepare
+from service.stages import Stages
+from service.trying import Trial, Trials, check_exemplars
+
+_TIMEOUT_S = 600.0
+"""Longer than a service's: nobody else waits, and a language model may have to warm up."""
+
+
+def try_(
+    file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
+    exemplars: Annotated[
+        Path, typer.Option(help="Public exemplars, JSON Lines with the fields the task's prompt shows.", exists=True)
+    ],
+    query: Annotated[str, typer.Option(help="The text to answer; or an object of fields, as JSON.")],
+    task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
+    repeats: Annotated[int, typer.Option(help="How often noise is drawn, 1 to 100.")] = 20,
+    public_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
+    ] = None,
+    embedded_field: Annotated[
+        str | None,
+        typer.Option(help="With --public-size: the field exemplars are compared by. [default: the query's first]"),
+    ] = None,
+    engine_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Ray Serve config, as `dpicl serve` takes; its engine answers. [default: nearest_exemplar]",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Try a plan, signed or not, on exemplars that are public: spends nothing and reads no private exemplar.
+
+    The engine, the prompts, the mechanism and its noise are the real ones; the exemplars fill as many slots, as full,
+    as a knowledge base of the public size would. Since nothing here is private it also shows what the slots say without
+    noise, and how often the noise leaves that standing.
+    """
+    plan = load_plan(file.read_text())
+    name = task or next(iter(plan.tasks))
+    if name not in plan.tasks:
+        raise ValueError(f"{file} has no task {name!r}; it has {', '.join(plan.tasks)}")
+    lines = list(read_lines(exemplars))
+    if any(not isinstance(one, dict) for one in lines):
+        raise ValueError(f"{exemplars}: each line must be a JSON object with an exemplar's fields")
+    check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
+    if public_size is None:
+        opened = records()
+        field = opened.store.get(plan.knowledge_base).embedded_field
+        calibrated = prepare(opened, plan)
+    else:
+        field = field_of(plan, name, embedded_field)
+        calibrated = calibrate_plan(plan, public_size)
+    try:
+        trial = asyncio.run(_try(calibrated, name, read_fields(query), lines, field, repeats, _engine(engine_config)))
+    except (EngineUnavailableError, BusyError) as error:
+        raise ValueError(f"{error}: look at --engine-config") from error
+    if json:
+        print_json({**asdict(trial), "engine": EngineView.of(trial.engine).model_dump(), "caution": trial.caution})
+    else:
+        _print(trial, calibrated)
+
+
+async def _try(
+    calibrated: CalibratedPlan,
+    name: str,
+    query: str | dict[str, str],
+    exemplars: list[dict[str, Any]],
+    field: str,
+    repeats: int,
+    config: EngineConfig,
+) -> Trial:
+    from service.embedding import Embedder
+
+    embedder = Embedder()
+    engine = open_engine(config, embedder)
+    try:
+        trials = Trials(Stages(engine, embedder.embed, _TIMEOUT_S))
+        return await trials.try_task(calibrated, name, query, exemplars, embedded_field=field, repeats=repeats)
+    finally:
+        engine.close()
+
+
+def _engine(config: Path | None) -> EngineConfig:
+    """The engine of the config's application."""
+    if config is None:
+        return NearestExemplarConfig()
+    from service.application import ApplicationArgs
+    from service.serve_config import load_serve_config
+
+    (application,) = load_serve_config(config).applications
+    return ApplicationArgs.model_validate(application.args).engine
+
+
+def _print(trial: Trial, calibrated: CalibratedPlan) -> None:
+    budget = calibrated.plan.budget
+    console.print(
+        f"{calibrated.plan.knowledge_base}.{trial.task} on {trial.supplied} public exemplars; nothing was charged",
+        style="bold",
+        markup=False,
+        highlight=False,
+    )
+    rows = [
+        ("without noise", _said(trial.consensus.answer)),
+        (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _said(trial.answer)),
+        ("draws of noise that gave the first", f"{trial.agreeing} of {trial.repeats}"),
+    ]
+    if trial.fallbacks is not None:
+        rows.append(("draws that fell back on the zero-shot answer", f"{trial.fallbacks} of {trial.repeats}"))
+    rows.append(("slots that answered (others were empty or abstained)", f"{trial.answered} of {trial.slots}"))
+    print_table("", ["", "answer"], rows)
+    said = trial.consensus
+    print_table(
+        "What the slots say", ["", said.measure], [(name, f"{value:.3g}") for name, value in said.support.items()]
+    )
+    console.print(f"Mind: {trial.caution}.", markup=False, highlight=False)
+    console.print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
+
+
+def _said(answer: Any) -> str:
+    said: str = answer["label"] if "label" in answer else answer["text"]
+    return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said
