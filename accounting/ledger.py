@@ -36,6 +36,7 @@ from accounting.budgets import (
     BudgetStatus,
     Clock,
     LedgerError,
+    PlansChangedError,
     SignedPlan,
     SignedTask,
     TaskStatus,
@@ -61,6 +62,7 @@ __all__ = [
     "KeyQuota",
     "Ledger",
     "LedgerError",
+    "PlansChangedError",
     "QuotaExhaustedError",
     "Refusal",
     "Release",
@@ -367,6 +369,11 @@ class Ledger(BudgetBook):
         """A key's limit and what it has been charged."""
         with self._reading() as connection:
             return quota_of(connection, key_id)
+
+    def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
+        """The query's stored release under a task, or None; nothing is charged."""
+        with self._reading() as connection:
+            return _present(connection, task, query_digest)[0]
 
     def get_release(self, release_id: str) -> Release:
         """A stored release.

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -80,6 +80,7 @@ class Answering:
         timeout_s: slots not answered by then abstain.
         latency_grain_s: charged answers take a multiple of this.
         max_in_flight: queries answered at once; more are refused before they are charged.
+        on_charge: is told the task of each charge and how many answers that left.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Answering:
         timeout_s: float = 60.0,
         latency_grain_s: float = 0.0,
         max_in_flight: int = 32,
+        on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
     ):
         self.ledger = ledger
         self.store = store
@@ -102,6 +104,7 @@ class Answering:
         self._timeout_s = timeout_s
         self._grain_s = latency_grain_s
         self._max_in_flight = max_in_flight
+        self._on_charge = on_charge
         self._in_flight = 0
         self._running: set[asyncio.Task[Answer | InFlight]] = set()
 
@@ -149,6 +152,7 @@ class Answering:
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.engine.describe()
         if engine.remote and not knowledge_base.remote_engine:
+            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, "remote-engine-forbidden")
             raise RemoteEngineForbiddenError(
                 f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
                 "exemplars to leave: an admin can allow it for this knowledge base"
@@ -168,6 +172,7 @@ class Answering:
                     left = await asyncio.to_thread(self.ledger.answers_left, signed)
                     return Answer(outcome, signed.address, charged=False, answers_left=left)
                 case Charged():
+                    self._on_charge(signed, outcome.answers_left)
                     release = await self._spend(outcome, signed, plan, spec, fields, digest, engine.reads_embeddings)
                     return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
                 case InFlight():
@@ -205,13 +210,13 @@ class Answering:
         try:
             zero_shot, aggregator = await self.stages.probe(task, noise, spec, query)
         except (InvalidQueryError, UnanswerableQueryError) as error:
-            await asyncio.to_thread(self.ledger.void, charge.id)
+            await asyncio.to_thread(self.ledger.void, charge.id, "unanswerable-query")
             raise InvalidQueryError(str(error)) from error
         except EngineBusyError as error:
-            await asyncio.to_thread(self.ledger.void, charge.id)
+            await asyncio.to_thread(self.ledger.void, charge.id, "engine-busy")
             raise BusyError("the engine has more work than it takes on; come back in a second") from error
         except (Exception, asyncio.CancelledError) as error:
-            await asyncio.to_thread(self.ledger.void, charge.id)
+            await asyncio.to_thread(self.ledger.void, charge.id, "engine-unavailable")
             log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
             raise EngineUnavailableError("the engine does not answer; nothing was charged") from error
 
@@ -254,8 +259,8 @@ class Answering:
                 if not attempt:
                     raise
                 # An attempt before this one was committed though its confirmation was lost: the release is there.
-                stored = await asyncio.to_thread(self.ledger.charge, signed, digest, key_id="")
-                if isinstance(stored, Release):
+                stored = await asyncio.to_thread(self.ledger.stored_release, signed, digest)
+                if stored is not None:
                     return stored
                 raise
         return await asyncio.to_thread(self.ledger.release, charge.id, answer)

@@ -16,6 +16,7 @@ from accounting.audit import AuditTrail
 from accounting.ledger import Ledger
 from exemplar_store import Cipher, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.ingest import Progress, Within
+from service.alerts import Alerts
 from service.answering import Answering
 from service.database import migrate, open_database
 from service.embedding import Embed
@@ -121,6 +122,7 @@ class Services:
     embed: Embed
     answering: Answering
     trials: Trials
+    alerts: Alerts
 
 
 def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
@@ -128,6 +130,7 @@ def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
     settings = records.settings
     if settings.latency_grain_ms == 0:
         log.warning("latency_not_padded", advice="answers' latency depends on private data: set DPICL_LATENCY_GRAIN_MS")
+    alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     answering = Answering(
         records.ledger,
         records.store,
@@ -137,6 +140,7 @@ def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
         timeout_s=settings.query_timeout_s,
         latency_grain_s=settings.latency_grain_ms / 1000,
         max_in_flight=settings.max_queries_in_flight,
+        on_charge=alerts.charged,
     )
     trials = Trials(answering.stages, latency_grain_s=settings.latency_grain_ms / 1000)
-    return Services(records, engine, embed, answering, trials)
+    return Services(records, engine, embed, answering, trials, alerts)
