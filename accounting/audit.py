@@ -101,6 +101,15 @@ def append(connection: sa.Connection, at: datetime, kind: str, body: Mapping[str
     connection.execute(sa.insert(audit_events).values(**vars(new)))
 
 
+_ACTORS = ("key", "by", "signed_by")
+
+
+def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
+    """Whether a body has this field. Bodies are canonical and quote every quote, so it can be found in their text."""
+    written = f"{canonical(name)}:{canonical(value)}"
+    return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
+
+
 _NEWEST_FIRST = sa.select(audit_events).order_by(audit_events.c.sequence.desc())
 
 
@@ -128,6 +137,9 @@ class AuditTrail:
         limit: int = 100,
         kinds: Collection[str] | None = None,
         knowledge_base: str | None = None,
+        by: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         newest_first: bool = False,
     ) -> list[Event]:
         """Some events.
@@ -138,6 +150,10 @@ class AuditTrail:
             limit: at most so many.
             kinds: only these.
             knowledge_base: only those that name it or one of its tasks.
+            by: only those of a key or a person with one of these ids or names: the key itself, who asked, did it or
+                signed.
+            since: only those at this time or later.
+            until: only those before this time.
             newest_first: their order, and which end the limit keeps.
         """
         query = _NEWEST_FIRST if newest_first else sa.select(audit_events).order_by(audit_events.c.sequence)
@@ -147,10 +163,15 @@ class AuditTrail:
         if kinds is not None:
             query = query.where(audit_events.c.kind.in_(kinds))
         if knowledge_base is not None:
-            # Bodies are canonical, so what they name can be found in their text; names hold no quotes.
-            named = audit_events.c.body.contains(f'"knowledge_base":{json.dumps(knowledge_base)}', autoescape=True)
-            tasks = audit_events.c.body.contains(f'"task":{json.dumps(knowledge_base)[:-1]}.', autoescape=True)
-            query = query.where(named | tasks)
+            query = query.where(
+                _says("knowledge_base", knowledge_base) | _says("task", f"{knowledge_base}.", begins=True)
+            )
+        if by is not None:
+            query = query.where(sa.or_(sa.false(), *(_says(as_, one) for one in by for as_ in _ACTORS)))
+        if since is not None:
+            query = query.where(audit_events.c.at >= since)
+        if until is not None:
+            query = query.where(audit_events.c.at < until)
         with self._engine.execution_options(read_only=True).begin() as connection:
             return [Event(**row._mapping) for row in connection.execute(query.limit(limit))]
 

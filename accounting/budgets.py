@@ -48,6 +48,10 @@ class UnknownTaskError(LedgerError):
     """No signed plan has the task addressed."""
 
 
+class PlansChangedError(LedgerError):
+    """Another plan was signed since the signer looked."""
+
+
 class BudgetExceededError(LedgerError):
     """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ)."""
 
@@ -202,6 +206,7 @@ class BudgetBook:
         document: str,
         tasks: Sequence[tuple[str, int]],
         signed_by: str,
+        after_version: int | None = None,
     ) -> SignedPlan:
         """Promise part of the lifetime budget to a plan: durable, irrevocable, and the whole of it or nothing.
 
@@ -213,8 +218,11 @@ class BudgetBook:
             document: the calibrated plan as text; stored byte for byte.
             tasks: (name, answers) of each task; answers is what the noise was calibrated for.
             signed_by: who signs.
+            after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
+                sent twice signs once.
 
         Raises:
+            PlansChangedError: it is not.
             BudgetExceededError: the sum over all signed plans would leave the lifetime budget.
             UnknownBudgetError: no such knowledge base.
             ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
@@ -227,10 +235,15 @@ class BudgetBook:
             if lifetime is None:
                 raise UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
             signed = connection.execute(_plans_of(knowledge_base)).all()
+            version = max((plan.version for plan in signed), default=0) + 1
+            if after_version is not None and after_version != version - 1:
+                raise PlansChangedError(
+                    f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
+                    "sign again"
+                )
             promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
             if asked[0] > free[0] or asked[1] > free[1]:
                 raise BudgetExceededError(knowledge_base, asked, promised, free)
-            version = max((plan.version for plan in signed), default=0) + 1
             now = self._clock()
             particulars = {
                 "knowledge_base": knowledge_base,

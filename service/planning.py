@@ -20,10 +20,19 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
     return calibrate_plan(plan, records.store.get(plan.knowledge_base).public_size)
 
 
-def sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedPlan:
+def sign(
+    records: Records, calibrated: CalibratedPlan, signed_by: str, *, after_version: int | None = None
+) -> SignedPlan:
     """Promise the plan's (ε, δ) for ever.
 
+    Args:
+        records: where it is written.
+        calibrated: from :func:`prepare`.
+        signed_by: name of whoever signs.
+        after_version: as of :meth:`accounting.ledger.Ledger.sign`.
+
     Raises:
+        accounting.ledger.PlansChangedError: it is not.
         accounting.ledger.BudgetExceededError: the lifetime budget has not enough left.
     """
     plan = calibrated.plan
@@ -35,6 +44,7 @@ def sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> Signed
         document=calibrated.model_dump_json(),
         tasks=[(name, task.answers) for name, task in plan.tasks.items()],
         signed_by=signed_by,
+        after_version=after_version,
     )
 
 

@@ -281,6 +281,22 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert AuditTrail(engine).events(knowledge_base='kb"') == []
 
 
+def test_the_trail_is_read_by_who_and_when(ledger, engine, clock, calibrated):
+    busy_day(ledger, engine, clock, calibrated)
+    trail = AuditTrail(engine)
+    by_bo = trail.events(by=["bo"])
+    assert [event.kind for event in by_bo] == ["key.created", "charge", "refusal", "key.changed", "key.revoked"]
+    assert trail.events(by=["root"])[0].kind == "plan.signed"
+    assert trail.events(by=["b", "o", 'bo"']) == trail.events(by=[]) == []
+    minute = NOW + timedelta(seconds=60)
+    late = trail.events(since=minute)
+    assert late
+    assert all(event.at >= minute for event in late)
+    early = trail.events(until=minute)
+    assert len(early) + len(late) == trail.head().sequence
+    assert trail.events(since=minute, until=minute) == []
+
+
 def test_events_are_never_changed_or_deleted(ledger, engine, calibrated):
     sign(ledger, engine, calibrated)
     for statement in ("UPDATE audit_events SET kind = 'x'", "DELETE FROM audit_events"):

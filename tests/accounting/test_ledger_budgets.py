@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -13,6 +14,7 @@ from accounting.ledger import (
     BudgetExceededError,
     BudgetExistsError,
     Ledger,
+    PlansChangedError,
     SignedPlan,
     UnknownBudgetError,
     UnknownPlanError,
@@ -30,7 +32,9 @@ def ledger(engine: sa.Engine) -> Ledger:
     return ledger
 
 
-def sign(ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int]) -> SignedPlan:
+def sign(
+    ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int], **options
+) -> SignedPlan:
     return ledger.sign(
         "kb",
         epsilon=epsilon,
@@ -39,6 +43,7 @@ def sign(ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, 
         document='{"noise": 1.5}',
         tasks=tasks or [("topic", 5)],
         signed_by="ana",
+        **options,
     )
 
 
@@ -64,6 +69,17 @@ def test_no_rounding_lets_the_last_digit_in(ledger: Ledger):
         sign(ledger, "0.1", 0)
     sign(ledger, "0.0" + "9" * 61, 0)
     assert ledger.budgets()[0].free_epsilon == 0
+
+
+def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
+    assert sign(ledger, after_version=0).version == 1
+    with pytest.raises(PlansChangedError, match="plan 1 of 'kb' was signed in the meantime"):
+        sign(ledger, after_version=0)
+    assert sign(ledger, after_version=1).version == 2
+    with ThreadPoolExecutor(4) as pool:
+        signed = [pool.submit(sign, ledger, 0.01, after_version=2) for _ in range(4)]
+        assert sum(one.exception() is None for one in signed) == 1
+    assert len(ledger.plans("kb")) == 3
 
 
 def test_delta_is_a_budget_of_its_own(ledger: Ledger):
