@@ -193,7 +193,7 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
-        return create_app(self._services)
+        return create_app(self._services, proxy_answers_name=True)
 
 
 def build(args: dict[str, Any]) -> Application:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from accounting.ledger import Release
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.answering import signed_plan
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
+from service.api.releases import ReleaseView, view
 from service.engine_record import EngineView
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -21,15 +20,13 @@ router = APIRouter(prefix="/v1", tags=["answers"])
 TaskAddress = Annotated[
     str, Path(examples=["support.queue"], description="`knowledge_base.task`, or `knowledge_base.task@version`.")
 ]
-_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
-"""Of a member that an answer has or has not."""
 _EXAMPLE: dict[str, Any] = {"query": "I was charged twice for my subscription in March."}
 
 
 class Question(BaseModel):
     """What to answer: a text, or an object with the fields of the task's query template."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
     query: str | dict[str, str]
 
 
@@ -43,25 +40,6 @@ class Cost(BaseModel):
 
     charged: int
     answers_left: int
-
-
-class ReleaseView(BaseModel):
-    """An answer that left."""
-
-    id: str = Field(examples=["8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"])
-    task: str = Field(examples=["support.queue@1"])
-    label: str | None = Field(**_ABSENT, examples=["Billing"], description="Of a task that classifies.")
-    text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
-    keywords: list[str] | None = Field(
-        **_ABSENT,
-        description="The words the text is made of, where the mechanism releases words: the most frequent first "
-        "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
-    )
-    fallback: bool | None = Field(
-        **_ABSENT, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
-    )
-    method: str | None = Field(**_ABSENT, description="How the text came about.")
-    created_at: datetime
 
 
 class AnswerView(ReleaseView):
@@ -136,7 +114,7 @@ class TaskView(BaseModel):
     answers_left: int
 
 
-@router.get("/tasks/{task}", summary="Describe a task")
+@router.get("/tasks/{task}", summary="Describe a task", responses={404: ASKING_RESPONSES[404]})
 async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> TaskView:
     """What it gives, the fields a query brings, and the answers left."""
     signed = await asyncio.to_thread(services.records.ledger.task, task)
@@ -155,18 +133,3 @@ def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int
         answers=task.answers,
         answers_left=answers_left,
     )
-
-
-@router.get(
-    "/releases/{release_id}",
-    summary="Read a release again",
-    responses={404: {"description": "No such release."}},
-)
-async def get_release(release_id: str, services: TheServices, _key: AnyKey) -> ReleaseView:
-    """Releases are public: reading one again costs nothing."""
-    return view(await asyncio.to_thread(services.records.ledger.get_release, release_id))
-
-
-def view(release: Release) -> ReleaseView:
-    """A release as it may be shown."""
-    return ReleaseView(id=release.id, task=release.task, created_at=release.created_at, **release.answer)

@@ -10,7 +10,21 @@ from importlib.metadata import version
 import sqlalchemy as sa
 from fastapi import FastAPI
 
-from service.api import answers, budgets, health, keys, knowledge_bases, openai_surface, plans, previews, problems
+from service.api import (
+    answers,
+    audit,
+    budgets,
+    document,
+    health,
+    keys,
+    knowledge_bases,
+    metrics,
+    openai_surface,
+    plans,
+    previews,
+    problems,
+    releases,
+)
 from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
@@ -27,8 +41,8 @@ Errors are problem details (RFC 9457); a 402 says which budget is exhausted.
 """
 
 
-def create_app(services: Services) -> FastAPI:
-    """Build the application around opened services."""
+def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastAPI:
+    """Build the application around opened services; ``proxy_answers_name``: see :class:`service.api.gate.Gate`."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -36,6 +50,7 @@ def create_app(services: Services) -> FastAPI:
         yield
         noting.cancel()
         await services.answering.drain()
+        await services.alerts.drain()
 
     app = FastAPI(
         title="dp-icl",
@@ -47,9 +62,22 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     problems.install(app)
-    app.add_middleware(Gate)
-    for router in (answers, previews, openai_surface, budgets, knowledge_bases, plans, keys, health):
+    app.add_middleware(Gate, proxy_answers_name=proxy_answers_name)
+    for router in (
+        answers,
+        previews,
+        openai_surface,
+        releases,
+        budgets,
+        knowledge_bases,
+        plans,
+        keys,
+        audit,
+        metrics,
+        health,
+    ):
         app.include_router(router.router)
+    document.install(app)
     app.mount("/admin", dashboard(services))
     return app
 

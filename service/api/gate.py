@@ -6,6 +6,7 @@ around it would print a traceback, and with it perhaps private text.
 
 from __future__ import annotations
 
+import re
 import uuid
 
 import structlog
@@ -20,18 +21,29 @@ _BULK = ("/exemplars", "/plans")
 """Endpoints that read their body themselves, up to limits of their own, after authentication."""
 
 
-class Gate:
-    """Wraps the application."""
+_NAME = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
-    def __init__(self, app: ASGIApp):
+
+class Gate:
+    """Wraps the application.
+
+    Args:
+        app: what is wrapped.
+        proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
+            a second header would be one too many.
+    """
+
+    def __init__(self, app: ASGIApp, *, proxy_answers_name: bool = False):
         self._app = app
+        self._proxy_answers_name = proxy_answers_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = uuid.uuid4().hex
+        name = _name(scope)
+        named = [] if self._proxy_answers_name else [(b"x-request-id", name.encode())]
         started = False
 
         async def named_send(message: Message) -> None:
@@ -39,12 +51,12 @@ class Gate:
             if message["type"] == "http.response.start":
                 started = True
                 limits = scope.get("state", {}).get("limits", ())
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name.encode()), *limits]
+                message["headers"] = [*message.get("headers", ()), *named, *limits]
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=name):
             try:
-                if "\0" in scope["path"]:
+                if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                     raise Problem(400, "bad-address", "the address contains a NUL character")
                 if not scope["path"].endswith(_BULK):
                     receive = await _bounded(receive)
@@ -58,6 +70,12 @@ class Gate:
 
 
 _FAILED = "the service failed; if this was a question, asking it again is free should it have been answered"
+
+
+def _name(scope: Scope) -> str:
+    """The name a caller or a proxy gave the request, if it can do no harm in a log; else one of our own."""
+    given = next((value for header, value in scope["headers"] if header == b"x-request-id"), b"")
+    return given.decode() if _NAME.fullmatch(given) else uuid.uuid4().hex
 
 
 def _route(scope: Scope) -> str:

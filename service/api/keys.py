@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from service.api.dependencies import AdminKey, TheServices
+from service.api.paging import Page, Paging
 from service.keys import ApiKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
+KeyId = Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])]
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "No such key, or it was revoked."}}
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
 RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
 
@@ -24,6 +27,7 @@ class NewKey(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
         json_schema_extra={"examples": [{"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60}]},
     )
     name: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,100}$", strip_whitespace=True)]
@@ -36,7 +40,9 @@ class KeyLimits(BaseModel):
     """A key's limits, both of them; null is no limit."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"quota": 1000, "rate_per_minute": None}]}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"quota": 1000, "rate_per_minute": None}]},
     )
     quota: Quota
     rate_per_minute: RatePerMinute
@@ -77,20 +83,20 @@ async def create_key(body: NewKey, services: TheServices, admin: AdminKey) -> Cr
 
 
 @router.get("", summary="List the keys")
-async def list_keys(services: TheServices, _admin: AdminKey) -> list[KeyView]:
-    """All keys, the revoked ones too."""
-    return [view(key) for key in await asyncio.to_thread(services.records.keys.list)]
+async def list_keys(services: TheServices, _admin: AdminKey, window: Paging) -> Page[KeyView]:
+    """All keys, the revoked ones too, oldest first."""
+    return window.cut([view(key) for key in await asyncio.to_thread(services.records.keys.list)], lambda key: key.id)
 
 
-@router.patch("/{key_id}", summary="Change a key's limits")
-async def limit_key(key_id: str, body: KeyLimits, services: TheServices, admin: AdminKey) -> KeyView:
+@router.patch("/{key_id}", summary="Change a key's limits", responses=_UNKNOWN)
+async def limit_key(key_id: KeyId, body: KeyLimits, services: TheServices, admin: AdminKey) -> KeyView:
     """What the key was charged stays charged: a quota below that is used up."""
     limits = {"quota": body.quota, "rate_per_minute": body.rate_per_minute}
     return view(await asyncio.to_thread(services.records.keys.limit, key_id, **limits, by=admin.id))
 
 
-@router.delete("/{key_id}", status_code=204, summary="Revoke a key")
-async def revoke_key(key_id: str, services: TheServices, admin: AdminKey) -> Response:
+@router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=_UNKNOWN)
+async def revoke_key(key_id: KeyId, services: TheServices, admin: AdminKey) -> Response:
     """From now on the key is refused. What it spent stays spent."""
     await asyncio.to_thread(services.records.keys.revoke, key_id, admin.id)
     return Response(status_code=204)

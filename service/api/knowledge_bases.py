@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.plan import SMALLEST_DELTA
 from exemplar_store import KnowledgeBase, Layout, read_csv, read_json_lines
 from service.api.dependencies import AdminKey, AnyKey, TheServices
+from service.api.paging import Page, Paging
 from service.api.problems import Problem
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
+
+KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
+UnitId = Annotated[str, Path(examples=["customer-17"])]
+NO_KNOWLEDGE_BASE: dict[str, Any] = {"description": "No such knowledge base."}
 
 _READERS = {
     "application/x-ndjson": read_json_lines,
@@ -47,13 +52,15 @@ class NewKnowledgeBase(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
         json_schema_extra={"examples": [{"name": "support", "epsilon": 8, "delta": 1e-4, "public_size": 600}]},
     )
-    name: str = Field(description="Small letters, digits, - and _.")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="Small letters, digits, - and _.")
     epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")
     delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ; well below one over the number of units.")
     public_size: int = Field(
         ge=1,
+        le=1_000_000_000,
         description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
         "probabilities rest on it; it is never computed from the exemplars.",
     )
@@ -65,7 +72,7 @@ class NewKnowledgeBase(BaseModel):
 class KnowledgeBaseChange(BaseModel):
     """What can be changed of a knowledge base."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"remote_engine": True}]})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"remote_engine": True}]})
     remote_engine: bool = Field(description=_REMOTE_ENGINE)
 
 
@@ -95,7 +102,10 @@ class Forgotten(BaseModel):
     exemplars: int
 
 
-@router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget")
+_TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "There is one of this name."}}
+
+
+@router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_TAKEN)
 async def create(body: NewKnowledgeBase, services: TheServices, _admin: AdminKey) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) cannot be changed later: it is what the people in the data are promised."""
     await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump())
@@ -103,32 +113,48 @@ async def create(body: NewKnowledgeBase, services: TheServices, _admin: AdminKey
 
 
 @router.get("", summary="List the knowledge bases")
-async def list_knowledge_bases(services: TheServices, _key: AnyKey) -> list[KnowledgeBaseView]:
-    """What is public of each."""
-    return [view(one) for one in await asyncio.to_thread(services.records.store.list)]
+async def list_knowledge_bases(services: TheServices, _key: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
+    """What is public of each, by name."""
+    found = await asyncio.to_thread(services.records.store.list)
+    return window.cut([view(one) for one in found], lambda one: one.name)
 
 
-@router.get("/{knowledge_base}", summary="Describe a knowledge base")
-async def get(knowledge_base: str, services: TheServices, _key: AnyKey) -> KnowledgeBaseView:
+@router.get("/{knowledge_base}", summary="Describe a knowledge base", responses={404: NO_KNOWLEDGE_BASE})
+async def get(knowledge_base: KnowledgeBaseName, services: TheServices, _key: AnyKey) -> KnowledgeBaseView:
     """What is public of it."""
     return view(await asyncio.to_thread(services.records.store.get, knowledge_base))
 
 
-@router.patch("/{knowledge_base}", summary="Allow or forbid an engine outside the deployment")
+@router.patch(
+    "/{knowledge_base}", summary="Allow or forbid an engine outside the deployment", responses={404: NO_KNOWLEDGE_BASE}
+)
 async def change(
-    knowledge_base: str, body: KnowledgeBaseChange, services: TheServices, _admin: AdminKey
+    knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, services: TheServices, admin: AdminKey
 ) -> KnowledgeBaseView:
     """Holds from the next query on; what a remote language model was shown before cannot be taken back."""
-    store = services.records.store
-    return view(await asyncio.to_thread(store.allow_remote_engine, knowledge_base, body.remote_engine))
+    allow = services.records.allow_remote_engine
+    return view(await asyncio.to_thread(allow, knowledge_base, body.remote_engine, by=admin.id))
 
 
-@router.post("/{knowledge_base}/exemplars", summary="Upload exemplars (JSON Lines or CSV)", openapi_extra=_UPLOAD)
+_REFUSED_UPLOADS: dict[int | str, dict[str, Any]] = {
+    404: NO_KNOWLEDGE_BASE,
+    413: {"description": "The upload is too large: send several."},
+    415: {"description": "Neither JSON Lines nor CSV."},
+    422: {"description": "A row cannot be stored; the detail names it."},
+}
+
+
+@router.post(
+    "/{knowledge_base}/exemplars",
+    summary="Upload exemplars (JSON Lines or CSV)",
+    openapi_extra=_UPLOAD,
+    responses=_REFUSED_UPLOADS,
+)
 async def upload(
-    knowledge_base: str,
+    knowledge_base: KnowledgeBaseName,
     request: Request,
     services: TheServices,
-    _admin: AdminKey,
+    admin: AdminKey,
     unit_id: Annotated[str, Query(description="Name of the column with the privacy unit's id.")] = "unit_id",
 ) -> Ingested:
     """All rows or none: a bad row is named, and nothing is stored. Sending an upload again does no harm.
@@ -143,7 +169,7 @@ async def upload(
     described = await asyncio.to_thread(services.records.store.get, knowledge_base)
     body = await _body(request, services.records.settings.max_upload_bytes)
     rows = reader(io.BytesIO(body), Layout(described.fields, unit_id))
-    report = await asyncio.to_thread(services.records.store.ingest, knowledge_base, rows, services.embed)
+    report = await asyncio.to_thread(services.records.ingest, knowledge_base, rows, services.embed, by=admin.id)
     return Ingested(
         exemplars=report.exemplars,
         units=report.units,
@@ -152,10 +178,19 @@ async def upload(
     )
 
 
-@router.delete("/{knowledge_base}/units/{unit:path}", summary="Forget a unit")
-async def forget(knowledge_base: str, unit: str, services: TheServices, _admin: AdminKey) -> Forgotten:
+@router.delete(
+    "/{knowledge_base}/units/{unit:path}",
+    summary="Forget a unit",
+    responses={404: {"description": "No such knowledge base, or no such unit in it."}},
+)
+async def forget(
+    knowledge_base: KnowledgeBaseName,
+    unit: Annotated[str, Path(examples=["customer-17"])],
+    services: TheServices,
+    admin: AdminKey,
+) -> Forgotten:
     """Delete all exemplars of a unit. Answers released before stay: the privacy guarantee covers them."""
-    return Forgotten(exemplars=await asyncio.to_thread(services.records.store.forget, knowledge_base, unit))
+    return Forgotten(exemplars=await asyncio.to_thread(services.records.forget, knowledge_base, unit, by=admin.id))
 
 
 def view(knowledge_base: KnowledgeBase) -> KnowledgeBaseView:

@@ -59,7 +59,13 @@ _NO_SCORES = "votes and probabilities are private, only the answer leaves"
 _AS_RELEASED = "the answer is released as it is; shape it on your side"
 
 
-class Ignored(BaseModel):
+class Strict(BaseModel):
+    """A part of a body: no silent conversions."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Ignored(Strict):
     """Parameters that are accepted and change nothing: the task's signed plan says how an answer comes about."""
 
     temperature: float | None = None
@@ -84,21 +90,21 @@ class Ignored(BaseModel):
     metadata: dict[str, str] | None = None
 
 
-class Part(BaseModel):
+class Part(Strict):
     """A piece of a message."""
 
     type: str = Field(examples=["text"])
     text: str | None = None
 
 
-class Message(BaseModel):
+class Message(Strict):
     """A message: a text, or parts that are all text. Members besides these are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """How to stream."""
 
     include_usage: bool | None = None
@@ -109,7 +115,6 @@ class ChatRequest(Ignored):
 
     model_config = ConfigDict(
         extra="forbid",
-        strict=True,
         json_schema_extra={
             "examples": [
                 {
@@ -120,7 +125,9 @@ class ChatRequest(Ignored):
         },
     )
 
-    model: str = Field(description="A task: `knowledge_base.task`, or `knowledge_base.task@version`.")
+    model: str = Field(
+        pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
+    )
     messages: list[Message] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -180,7 +187,9 @@ class ChatCompletion(BaseModel):
     dp_icl: AnswerView
 
 
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"example": "data: {...}\n\ndata: [DONE]\n\n"}}}
+}
 
 
 @router.post(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
+import yaml
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from accounting.ledger import SignedPlan
-from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from accounting.plan import CalibratedPlan, PlanError, load_plan
 from service.api.dependencies import AdminKey, AnyKey, TheServices
+from service.api.document import PLAN
+from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
+from service.api.paging import Page, Paging
 from service.engine_record import EngineView, last_engine
 from service.planning import prepare, sign
 from service.preview import PlanPreview, preview
@@ -19,7 +23,7 @@ from service.preview import PlanPreview, preview
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 
 _MAX_PLAN_BYTES = 1024 * 1024
-_CLASSIFY = {
+CLASSIFY = {
     "knowledge_base": "support",
     "budget": {"epsilon": 2, "delta": 1e-4},
     "tasks": {
@@ -34,7 +38,7 @@ _CLASSIFY = {
         }
     },
 }
-_GENERATE = {
+GENERATE = {
     "knowledge_base": "support",
     "budget": {"epsilon": 2, "delta": 1e-4},
     "tasks": {
@@ -54,10 +58,10 @@ _BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/yaml": {"schema": {"type": "string"}},
+            "application/yaml": {"schema": {"type": "string"}, "example": yaml.safe_dump(CLASSIFY, sort_keys=False)},
             "application/json": {
-                "schema": Plan.model_json_schema(),
-                "examples": {"labels": {"value": _CLASSIFY}, "free text": {"value": _GENERATE}},
+                "schema": PLAN,
+                "examples": {"labels": {"value": CLASSIFY}, "free text": {"value": GENERATE}},
             },
         },
     }
@@ -83,9 +87,17 @@ class PlanResult(BaseModel):
     signed: SignedPlanView | None
 
 
-@router.post("", status_code=201, summary="Preview or sign a plan", openapi_extra=_BODY)
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A dry run's preview.", "model": PlanResult},
+    402: {"description": "The knowledge base's lifetime budget does not hold this plan."},
+    404: NO_KNOWLEDGE_BASE,
+    422: {"description": "The plan cannot be signed: each problem names its key."},
+}
+
+
+@router.post("", status_code=201, summary="Preview or sign a plan", openapi_extra=_BODY, responses=_RESPONSES)
 async def post_plan(
-    knowledge_base: str,
+    knowledge_base: KnowledgeBaseName,
     request: Request,
     response: Response,
     services: TheServices,
@@ -105,11 +117,15 @@ async def post_plan(
     return PlanResult(engine=engine, preview=preview(calibrated), signed=view(signed))
 
 
-@router.get("", summary="List the signed plans")
-async def list_plans(knowledge_base: str, services: TheServices, _key: AnyKey) -> list[SignedPlanView]:
+@router.get("", summary="List the signed plans", responses={404: NO_KNOWLEDGE_BASE})
+async def list_plans(
+    knowledge_base: KnowledgeBaseName, services: TheServices, _key: AnyKey, window: Paging
+) -> Page[SignedPlanView]:
     """Every plan signed for the knowledge base, oldest first."""
     await asyncio.to_thread(services.records.store.get, knowledge_base)
-    return [view(plan) for plan in await asyncio.to_thread(services.records.ledger.plans, knowledge_base)]
+    signed = await asyncio.to_thread(services.records.ledger.plans, knowledge_base)
+    page = window.cut(signed, lambda plan: str(plan.version))
+    return Page(data=[view(plan) for plan in page.data], has_more=page.has_more, next=page.next)
 
 
 def view(signed: SignedPlan) -> SignedPlanView:

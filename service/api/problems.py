@@ -13,9 +13,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from accounting.accountants import AccountantsDisagreeError
+from accounting.history import UnknownCursorError
 from accounting.ledger import (
     AnswersExhaustedError,
     BudgetExceededError,
@@ -40,7 +43,29 @@ from service.keys import UnknownKeyError
 from service.queries import InvalidQueryError
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = "https://dp-icl.dev/problems/"
+TYPE_BASE = "https://dp-icl.dev/problems#"
+"""Where docs/problems.md is published: a problem's slug is the heading it is explained under."""
+
+
+class OpenAIError(BaseModel):
+    """The same as OpenAI's clients expect it."""
+
+    message: str
+    type: str = Field(examples=["insufficient_quota"])
+    code: str = Field(examples=["answers_exhausted"])
+
+
+class ProblemDocument(BaseModel):
+    """An error: problem details (RFC 9457) that also carry an OpenAI `error` object."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=[TYPE_BASE + "answers-exhausted"], description="Explains this kind of problem.")
+    title: str = Field(examples=["Answers exhausted"])
+    status: int = Field(examples=[402])
+    detail: str = Field(description="What is wrong, and what to do.")
+    problems: list[str] = Field(default=[], description="One by one, where several things are wrong.")
+    error: OpenAIError
 
 
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
@@ -106,9 +131,12 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     InvalidQueryError: (422, "invalid-query"),
     BadRowError: (422, "bad-row"),
     UnitTooLargeError: (422, "unit-too-large"),
+    UnknownCursorError: (422, "unknown-cursor"),
     PlanError: (422, "invalid-plan"),
     AccountantsDisagreeError: (422, "accountants-disagree"),
 }
+_SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
+"""Of the framework's own refusals."""
 
 
 def install(app: FastAPI) -> None:
@@ -148,9 +176,16 @@ def install(app: FastAPI) -> None:
         return Problem(422, "invalid-request", "; ".join(problems), extra={"problems": problems}).response()
 
     @app.exception_handler(HTTPException)
-    def http(_request: Request, error: HTTPException) -> JSONResponse:
-        slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-        return Problem(error.status_code, slug, str(error.detail), headers=error.headers).response()
+    def http(request: Request, error: HTTPException) -> JSONResponse:
+        slug = _SLUG_OF_STATUS.get(error.status_code, "http-error")
+        headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+        return Problem(error.status_code, slug, str(error.detail), headers=headers).response()
+
+
+def _allowed(request: Request) -> str:
+    """The methods of all routes at this address: the framework names those of the first one."""
+    here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in here for method in getattr(route, "methods", None) or ()}))
 
 
 def _invalid(error: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -151,6 +152,7 @@ ANY_KEY = [
     ("GET", "/v1/budgets", {}),
     ("GET", "/v1/tasks/toys.colour", {}),
     ("GET", "/v1/releases/none", {}),
+    ("POST", "/v1/tasks/toys.colour/preview", {"json": {}}),
     ("GET", "/v1/models", {}),
     ("GET", "/v1/models/toys.colour", {}),
 ]
@@ -192,6 +194,56 @@ def test_every_endpoint_is_in_the_matrix(api: Api) -> None:
     assert all(path.translate(template) for _, path in known)
 
 
+def test_lists_come_in_pages(api: Api) -> None:
+    """The same three members and two parameters, whatever is listed."""
+    for i in range(4):
+        api("admin", "POST", "/v1/keys", json={"name": f"key {i}", "role": "analyst"})
+        kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 9}
+        api("admin", "POST", "/v1/knowledge-bases", json=kb)
+        api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"})
+    for path, name in [("/v1/keys", "id"), ("/v1/knowledge-bases", "name"), ("/v1/releases?task=toys.colour", "id")]:
+        whole = api("admin", "GET", path).json()
+        assert (whole["has_more"], whole["next"]) == (False, None)
+        assert len(whole["data"]) >= 4
+        seen, following = [], path + ("&" if "?" in path else "?") + "limit=3"
+        while following:
+            page = api("admin", "GET", following).json()
+            assert 0 < len(page["data"]) <= 3
+            assert page["has_more"] is (page["next"] is not None)
+            seen, following = seen + page["data"], page["next"]
+        without_use = [{k: v for k, v in entry.items() if k != "last_used_at"} for entry in seen]
+        assert without_use == [{k: v for k, v in entry.items() if k != "last_used_at"} for entry in whole["data"]]
+        assert len({entry[name] for entry in seen}) == len(seen)
+        separator = "&" if "?" in path else "?"
+        problem(api("admin", "GET", f"{path}{separator}after=nothing"), 422, "unknown-cursor")
+        for bad in ("limit=0", "limit=201", "limit=x", "after="):
+            problem(api("admin", "GET", f"{path}{separator}{bad}"), 422, "invalid-request")
+
+
+def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -> None:
+    asked = [
+        api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"}).json() for i in range(2)
+    ]
+    shown = api("admin", "GET", "/v1/releases").json()["data"]
+    assert shown == [{k: one[k] for k in ("id", "task", "label", "created_at")} for one in asked[::-1]]
+    for filtered, number in [
+        ("task=toys.colour@1", 2), ("task=toys.colour@2", 0), ("knowledge_base=toys", 2), ("knowledge_base=other", 0)
+    ]:  # fmt: skip
+        assert len(api("admin", "GET", f"/v1/releases?{filtered}").json()["data"]) == number
+    problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
+
+
+def test_a_method_that_is_not_there_is_told_those_that_are(api: Api) -> None:
+    assert api("admin", "PUT", "/v1/keys").headers["allow"] == "GET, POST"
+    assert api("admin", "PUT", "/v1/knowledge-bases/toys").headers["allow"] == "GET, PATCH"
+
+
+def test_a_body_that_is_not_text_is_unreadable(api: Api) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=b'{"query": "\xff"}', headers=headers)
+    problem(response, 400, "unreadable-body")
+
+
 def test_a_revoked_key_is_refused(api: Api) -> None:
     created = api("admin", "POST", "/v1/keys", json={"name": "temp", "role": "analyst"})
     assert created.status_code == 201
@@ -201,6 +253,8 @@ def test_a_revoked_key_is_refused(api: Api) -> None:
     assert api("admin", "DELETE", f"/v1/keys/{created.json()['id']}").status_code == 204
     problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
     problem(api("admin", "DELETE", "/v1/keys/nobody"), 404, "unknown-key")
+    limits = {"quota": 1, "rate_per_minute": None}
+    problem(api("admin", "PATCH", f"/v1/keys/{created.json()['id']}", json=limits), 404, "unknown-key")
 
 
 def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
@@ -330,9 +384,22 @@ def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
     problem(response, 413, "body-too-large")
 
 
-@pytest.mark.parametrize("path", ["/v1/tasks/toys%00.colour", "/v1/releases/%00", "/v1/knowledge-bases/a%00"])
+@pytest.mark.parametrize(
+    "path", ["/v1/tasks/toys%00.colour", "/v1/releases/%00", "/v1/knowledge-bases/a%00", "/v1/keys?after=%00"]
+)
 def test_nul_in_an_address_is_refused(api: Api, path: str) -> None:
     problem(api("analyst", "GET", path), 400, "bad-address")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken_over"),
+    [("9f8e-Ab", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a\\nlevel=error", False), ("", False)],
+)
+def test_every_response_names_its_request_once(api: Api, given: str, taken_over: bool) -> None:
+    for path in ("/healthz", "/v1/budgets", "/nowhere", "/healthz?a=%00"):
+        response = api(None, "GET", path, headers={"x-request-id": given})
+        (name,) = response.headers.get_list("x-request-id")
+        assert name == given if taken_over else re.fullmatch("[0-9a-f]{32}", name)
 
 
 def test_an_empty_idempotency_key_is_refused(api: Api) -> None:

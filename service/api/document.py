@@ -1,0 +1,72 @@
+"""The OpenAPI document, finished: what FastAPI cannot know of responses is said once, for every operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from accounting.plan import Plan
+from service.api.problems import MEDIA_TYPE, ProblemDocument
+
+_REFERENCE = "#/components/schemas/{model}"
+PLAN = {"$ref": _REFERENCE.format(model="Plan")}
+"""The schema of a plan, for bodies that are read as they come."""
+
+_REQUEST_ID = {
+    "description": "This request's name in the service's log.",
+    "schema": {"type": "string", "pattern": "^[0-9A-Za-z-]{1,64}$"},
+}
+_ANY = {"400": "The address contains a NUL character, or the body is not text.", "500": "The service failed."}
+_WITH_KEY = {
+    "401": "No valid key.",
+    "403": "A key of the other role.",
+    "429": "Too many requests: come back after Retry-After seconds.",
+}
+_WITH_INPUT = {"422": "Something in the request is not as it must be; the detail names it."}
+_WITH_BODY = {"413": "The body is too large."}
+
+
+def install(app: FastAPI) -> None:
+    """Make ``app.openapi`` return the finished document."""
+    unfinished = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            _finish(unfinished())
+        return app.openapi_schema or {}
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _finish(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for fastapis_own in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(fastapis_own, None)
+    for model in (ProblemDocument, Plan):
+        schema = model.model_json_schema(ref_template=_REFERENCE)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _finish_operation(operation)
+
+
+def _finish_operation(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    if responses.get("422", {}).get("description") == "Validation Error":  # FastAPI's own, of another shape
+        del responses["422"]
+    possible = dict(_ANY)
+    if "security" in operation:
+        possible |= _WITH_KEY
+    if "parameters" in operation or "requestBody" in operation:
+        possible |= _WITH_INPUT
+    if "requestBody" in operation:
+        possible |= _WITH_BODY
+    for status, description in possible.items():
+        responses.setdefault(status, {"description": description})
+    for status, response in responses.items():
+        response["headers"] = {"x-request-id": _REQUEST_ID}
+        if status >= "400":
+            response["content"] = {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model=ProblemDocument.__name__)}}}
+    operation["responses"] = dict(sorted(responses.items()))

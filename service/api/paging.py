@@ -1,0 +1,71 @@
+"""Lists, page by page: the same three members everywhere, and the same two parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from accounting.history import UnknownCursorError
+
+T = TypeVar("T")
+
+
+class Page(BaseModel, Generic[T]):
+    """A page of a list. Follow `next` until it is null."""
+
+    data: list[T]
+    has_more: bool
+    next: str | None = Field(examples=[None], description="Address of the next page, if there is one.")
+
+
+class Window:
+    """Which page is wanted: a dependency of every endpoint that lists.
+
+    Attributes:
+        after: the last entry of the page before, None for the first page.
+        limit: how many entries a page has at most.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        after: Annotated[
+            str | None, Query(pattern=r"^[!-~]{1,200}$", description="Go on behind this entry; `next` carries it.")
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50,
+    ):
+        self.after = after
+        self.limit = limit
+        self._url = request.url
+
+    def page(self, found: Sequence[T], name: Callable[[T], str]) -> Page[T]:
+        """The page, from its entries and one more if there is one.
+
+        Args:
+            found: what was read behind ``after``: up to ``limit + 1`` entries.
+            name: what ``after`` calls an entry.
+        """
+        data = list(found[: self.limit])
+        has_more = len(found) > self.limit
+        further = self._url.include_query_params(after=name(data[-1])) if has_more else None
+        return Page(data=data, has_more=has_more, next=further and f"{further.path}?{further.query}")
+
+    def cut(self, everything: Sequence[T], name: Callable[[T], str]) -> Page[T]:
+        """The page, from a list that was read whole.
+
+        Raises:
+            UnknownCursorError: no entry is called ``after``.
+        """
+        start = 0
+        if self.after is not None:
+            names = [name(entry) for entry in everything]
+            if self.after not in names:
+                raise UnknownCursorError(f"nothing is called {self.after!r} to go on from; begin without `after`")
+            start = names.index(self.after) + 1
+        return self.page(everything[start : start + self.limit + 1], name)
+
+
+Paging = Annotated[Window, Depends()]

@@ -1,0 +1,84 @@
+"""What left the service: public, and free to read."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from accounting.history import History
+from accounting.ledger import Release
+from service.api.dependencies import AdminKey, AnyKey, TheServices
+from service.api.paging import Page, Paging
+
+router = APIRouter(prefix="/v1/releases", tags=["releases"])
+
+_ID = "8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"
+_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
+"""Of a member that an answer has or has not."""
+
+
+class ReleaseView(BaseModel):
+    """An answer that left."""
+
+    id: str = Field(examples=[_ID])
+    task: str = Field(examples=["support.queue@1"])
+    label: str | None = Field(**_ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
+    keywords: list[str] | None = Field(
+        **_ABSENT,
+        description="The words the text is made of, where the mechanism releases words: the most frequent first "
+        "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
+    )
+    fallback: bool | None = Field(
+        **_ABSENT, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
+    )
+    method: str | None = Field(**_ABSENT, description="How the text came about.")
+    created_at: datetime
+
+
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+
+
+@router.get("", summary="List the releases")
+async def list_releases(
+    services: TheServices,
+    _admin: AdminKey,
+    window: Paging,
+    task: Annotated[
+        str | None,
+        Query(
+            pattern=rf"^{_NAME}\.{_NAME}(@[1-9][0-9]{{0,8}})?$",
+            examples=["support.queue"],
+            description="Only of this task: in every plan, or with `@version` in one.",
+        ),
+    ] = None,
+    knowledge_base: Annotated[
+        str | None, Query(pattern=f"^{_NAME}$", examples=["support"], description="Only of this knowledge base.")
+    ] = None,
+) -> Page[ReleaseView]:
+    """What left, the newest first. Queries are not kept, so none is shown."""
+    found = await asyncio.to_thread(
+        History(services.records.database).releases,
+        task=task,
+        knowledge_base=knowledge_base,
+        after=window.after,
+        limit=window.limit + 1,
+    )
+    return window.page([view(release) for release in found], lambda release: release.id)
+
+
+@router.get("/{release_id}", summary="Read a release again", responses={404: {"description": "No such release."}})
+async def get_release(
+    release_id: Annotated[str, Path(examples=[_ID])], services: TheServices, _key: AnyKey
+) -> ReleaseView:
+    """Releases are public: reading one again costs nothing."""
+    return view(await asyncio.to_thread(services.records.ledger.get_release, release_id))
+
+
+def view(release: Release) -> ReleaseView:
+    """A release as it may be shown."""
+    return ReleaseView(id=release.id, task=release.task, created_at=release.created_at, **release.answer)
