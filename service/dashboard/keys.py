@@ -1,0 +1,166 @@
+"""API keys: made, limited and revoked. A token is shown once, in the answer to the form that made it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import get_args
+
+from starlette.responses import Response
+
+from service.dashboard.pages import Pages, Visit
+from service.keys import ApiKey, Role
+from service.services import Services
+
+pages = Pages()
+
+_BLANK = {"name": "", "role": "analyst", "quota": "", "rate_per_minute": ""}
+_LIMITS = ("quota", "rate_per_minute")
+
+
+@pages.get("/keys")
+async def keys(visit: Visit) -> Response:
+    """Every key, and the form for another."""
+    return await _list(visit, _BLANK, {})
+
+
+@pages.post("/keys")
+async def create(visit: Visit) -> Response:
+    """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
+    given = {name: visit.field(name) for name in _BLANK}
+    limits, problems = _read_limits(given)
+    if not given["name"]:
+        problems["name"] = "Say whose key it is, so that you know it again when it has to go."
+    if given["role"] not in get_args(Role):
+        problems["role"] = "Choose one of the two."
+    if given["role"] == "admin" and limits.get("quota") is not None:
+        problems["quota"] = "An admin key cannot ask questions, so it needs no quota. Leave this empty."
+    if not problems:
+        role: Role = "admin" if given["role"] == "admin" else "analyst"
+        try:
+            key, token = await asyncio.to_thread(
+                visit.services.records.keys.create, given["name"], role, **limits, by=visit.session.key_id
+            )
+        except ValueError as error:
+            problems = dict([_named(str(error))])
+        else:
+            example = await asyncio.to_thread(_example, visit.services)
+            return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
+    return await _list(visit, given, problems, 422)
+
+
+@pages.get("/keys/{id}")
+async def key(visit: Visit) -> Response:
+    """One key: its limits, and its end."""
+    return await _one(visit)
+
+
+@pages.post("/keys/{id}/limits")
+async def limit(visit: Visit) -> Response:
+    """Change what a key may do from now on."""
+    key = await asyncio.to_thread(visit.services.records.keys.get, visit.request.path_params["id"])
+    given = {name: visit.field(name) for name in _LIMITS}
+    limits, problems = _read_limits(given)
+    if not problems:
+        try:
+            await asyncio.to_thread(visit.services.records.keys.limit, key.id, **limits, by=visit.session.key_id)
+        except ValueError as error:
+            problems = dict([_named(str(error))])
+        else:
+            return visit.redirect("/keys", done=f"The limits of “{key.name}” hold from now on.")
+    return await _one(visit, problems, 422, given)
+
+
+@pages.post("/keys/{id}/revoke")
+async def revoke(visit: Visit) -> Response:
+    """Refuse a key for ever, once it is clear that this is meant."""
+    standing = await _standing(visit)
+    key = standing.key
+    if key.revoked_at is not None:
+        return visit.redirect("/keys", done=f"“{key.name}” was revoked before; nothing changed.")
+    if visit.field("sure") != "yes":
+        return await _one(visit, {"sure": "Tick the box if you mean it. Nothing was done."}, 422)
+    if standing.locks_out and visit.field("name") != key.name:
+        problem = f"Write the key’s name, {key.name}, exactly. Nothing was done."
+        return await _one(visit, {"revoke_name": problem}, 422)
+    await asyncio.to_thread(visit.services.records.keys.revoke, key.id, visit.session.key_id)
+    if standing.own:
+        response = visit.redirect("/sign-in", done=f"“{key.name}” is revoked, and you are signed out.")
+        visit.forget(response)
+        return response
+    return visit.redirect("/keys", done=f"“{key.name}” is revoked: from now on every request with it is refused.")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What hangs on a key.
+
+    Attributes:
+        key: itself.
+        own: whether the visitor is signed in with it.
+        last_admin: whether no other admin key is left.
+    """
+
+    key: ApiKey
+    own: bool
+    last_admin: bool
+
+    @property
+    def locks_out(self) -> bool:
+        """Whether revoking it shuts somebody out of the dashboard."""
+        return self.own or self.last_admin
+
+
+async def _standing(visit: Visit) -> Standing:
+    records = visit.services.records
+    key = await asyncio.to_thread(records.keys.get, visit.request.path_params["id"])
+    listed = await asyncio.to_thread(records.keys.list)
+    admins = [one.id for one in listed if one.role == "admin" and one.revoked_at is None]
+    return Standing(key, key.id == visit.session.key_id, admins == [key.id])
+
+
+async def _one(
+    visit: Visit, problems: dict[str, str] | None = None, status: int = 200, given: dict[str, str] | None = None
+) -> Response:
+    standing = await _standing(visit)
+    key = standing.key
+    shown = given or {name: "" if (value := getattr(key, name)) is None else str(value) for name in _LIMITS}
+    return visit.page("key.html", status, here="keys", standing=standing, key=key, given=shown, problems=problems or {})
+
+
+async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200) -> Response:
+    listed = await asyncio.to_thread(visit.services.records.keys.list)
+    return visit.page(
+        "keys.html",
+        status,
+        here="keys",
+        keys=[key for key in reversed(listed) if key.revoked_at is None],
+        revoked=[key for key in reversed(listed) if key.revoked_at is not None],
+        given=given,
+        problems=problems,
+    )
+
+
+def _read_limits(given: dict[str, str]) -> tuple[dict[str, int | None], dict[str, str]]:
+    """Limits from text, and what cannot be read; an empty one is none."""
+    limits: dict[str, int | None] = {}
+    problems = {}
+    for name, example in (("quota", "500"), ("rate_per_minute", "60")):
+        text = given[name].replace(",", "")
+        if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+            problems[name] = f"Write a whole number, such as {example}, or nothing for no limit."
+        else:
+            limits[name] = int(text) if text else None
+    return limits, problems
+
+
+def _named(message: str) -> tuple[str, str]:
+    """An error that begins with the field it is about, and the rest of it."""
+    name, _, rest = message.partition(": ")
+    return (name, f"{rest[:1].upper()}{rest[1:]}.") if name in _BLANK else ("name", message)
+
+
+def _example(services: Services) -> str | None:
+    """A task to try the new key on: one of the newest plan of any knowledge base."""
+    tasks = [task for status in services.records.ledger.budgets() for task in status.tasks if task.left]
+    return tasks[-1].address.partition("@")[0] if tasks else None
