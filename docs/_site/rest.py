@@ -19,6 +19,7 @@ _HEAD = """# REST
 Every request but those for health brings `Authorization: Bearer KEY`. Errors are problem details (RFC 9457).
 The same as an [OpenAPI document](openapi.json).
 """
+_TAGS = {"openai": "OpenAI"}
 
 
 @cache
@@ -44,7 +45,7 @@ def page() -> str:
             tagged.setdefault((operation.get("tags") or ["other"])[0], []).append(_operation(path, method, operation))
     parts = [_HEAD]
     for tag, operations in tagged.items():
-        parts += [f"## {tag.capitalize()}", *operations]
+        parts += [f"## {_TAGS.get(tag, tag.capitalize())}", *operations]
     parts.append("## Objects")
     for name, schema in _api()["components"]["schemas"].items():
         body = fields(schema) if "properties" in schema else kind(schema)
@@ -74,6 +75,8 @@ def _returned(response: dict[str, Any]) -> str:
 def _example(content: dict[str, Any]) -> str:
     shown = [content["example"]] if "example" in content else []
     shown += [example["value"] for example in content.get("examples", {}).values() if "value" in example]
+    name = content.get("schema", {}).get("$ref", "").rsplit("/", 1)[-1]
+    shown += _api()["components"]["schemas"].get(name, {}).get("examples", [])
     if not shown:
         return ""
     text = shown[0] if isinstance(shown[0], str) else json.dumps(shown[0], indent=2, ensure_ascii=False)
