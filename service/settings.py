@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     """An address to POST JSON to when a task has given 75, 90 and 100 % of its answers. It may hold a secret."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
+    metrics_open: bool = False
+    """Show `/metrics` to whoever asks, not only to holders of a key."""
 
     @model_validator(mode="after")
     def _lease_outlives_a_query(self) -> Settings:

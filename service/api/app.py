@@ -18,6 +18,7 @@ from service.api import (
     health,
     keys,
     knowledge_bases,
+    metrics,
     openai_surface,
     plans,
     previews,
@@ -72,6 +73,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
         plans,
         keys,
         audit,
+        metrics,
         health,
     ):
         app.include_router(router.router)

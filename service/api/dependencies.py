@@ -14,7 +14,7 @@ from service.api.problems import Problem
 from service.keys import ApiKey
 from service.services import Services
 
-_bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
+bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
 
 
 def get_services(request: Request) -> Services:
@@ -26,7 +26,7 @@ def get_services(request: Request) -> Services:
 async def authenticate(
     request: Request,
     services: Annotated[Services, Depends(get_services)],
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> ApiKey:
     """The key that calls, of either role.
 

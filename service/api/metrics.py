@@ -1,0 +1,64 @@
+"""Metrics, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPAuthorizationCredentials
+
+from service.api.dependencies import TheServices, authenticate, bearer
+from service.engines import EngineUnavailableError
+from service.metrics import exposition
+from service.services import Services
+
+router = APIRouter(tags=["health"])
+
+_ENGINE_TIMEOUT_S = 3.0
+"""Below Prometheus' own ten seconds."""
+_KEPT_S = 5.0
+
+
+async def _may_read(
+    request: Request,
+    services: TheServices,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> None:
+    """A key of any role, unless the operator opened the metrics to all."""
+    if not services.records.settings.metrics_open:
+        await authenticate(request, services, credentials)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Metrics.", "content": {"application/openmetrics-text": {}}}},
+    dependencies=[Depends(_may_read)],
+)
+async def metrics(request: Request, services: TheServices) -> Response:
+    """Budgets, charges, refusals, keys and whether the engine answers, in Prometheus' text format or OpenMetrics.
+
+    Public quantities only. Needs a key of either role unless the service runs with `DPICL_METRICS_OPEN=true`.
+    """
+    up = await _engine_up(request, services)
+    accept = request.headers.get("accept", "")
+    text, media_type = await asyncio.to_thread(exposition, services.records, engine_up=up, accept=accept)
+    return Response(text, headers={"content-type": media_type})
+
+
+async def _engine_up(request: Request, services: Services) -> bool:
+    """Whether the engine answers, asked again after five seconds."""
+    state = request.app.state
+    until, up = getattr(state, "engine_seen", (0.0, False))
+    if time.monotonic() >= until:
+        try:
+            await asyncio.wait_for(services.engine.health(), _ENGINE_TIMEOUT_S)
+            up = True
+        except (EngineUnavailableError, TimeoutError):
+            up = False
+        state.engine_seen = (time.monotonic() + _KEPT_S, up)
+    return bool(up)
