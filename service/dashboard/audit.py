@@ -1,0 +1,116 @@
+"""The audit trail: read in sentences, replayed, and exported."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from accounting.audit_replay import verify
+from service.dashboard.audit_words import KINDS, tell
+from service.dashboard.computing import Computations, ready
+from service.dashboard.pages import Pages, Visit
+from service.services import Records
+
+pages = Pages()
+
+_PER_PAGE = 50
+_WAIT_S = 20.0
+_POLL_S = 1.0
+_MOST_HEADS = 100
+_replays = Computations("audit-replay", kept=20)
+
+
+@pages.get("/audit")
+async def audit(visit: Visit) -> Response:
+    """Events, the newest first, and what can be done with all of them."""
+    asked = visit.request.query_params
+    filters = {name: asked.get(name, "") for name in ("kind", "knowledge_base", "key", "day")}
+    try:
+        day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC) if filters["day"] else None
+    except ValueError:
+        return await _page(visit, filters, None, None, "Write the day as 2027-03-14.", 422)
+    before = asked.get("before", "")
+    return await _page(visit, filters, day, int(before) if before.isascii() and before.isdigit() else None)
+
+
+@pages.get("/audit/export")
+async def export(visit: Visit) -> Response:
+    """The whole trail, a line of JSON each: `dpicl audit verify` replays it anywhere."""
+    named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
+    return StreamingResponse(
+        visit.services.records.audit.export(),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": named},
+    )
+
+
+@pages.post("/audit/verify")
+async def replay(visit: Visit) -> Response:
+    """Replay the trail as it is now; while that takes long, say so, and be asked again for the same replay."""
+    heads = visit.field("heads").split()
+    if len(heads) > _MOST_HEADS or any(len(head) != 64 or set(head) - set("0123456789abcdef") for head in heads):
+        problem = f"A hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them."
+        return _replayed(visit, 422, problem=problem)
+    recompute = visit.field("recompute") == "yes"
+    job = visit.field("job") or secrets.token_urlsafe(16)
+    trail = visit.services.records.audit
+    (future,) = _replays.ask(
+        job, {(visit.session.key_id, job): lambda: verify(trail.export(), heads=heads, recompute=recompute)}
+    )
+    if not await ready([future], _POLL_S if visit.is_htmx else _WAIT_S):
+        return _replayed(visit, 200, job=job, recompute=recompute)
+    _replays.ask(job, {})
+    return _replayed(visit, 200, report=future.result(), recompute=recompute)
+
+
+def _replayed(visit: Visit, status: int, **context: Any) -> Response:
+    template = "audit_replay.html" if visit.is_htmx and status == 200 else "audit_verify.html"
+    shown = {"job": None, "report": None, "problem": None, "recompute": True} | context
+    return visit.page(template, status, here="audit", heads=visit.field("heads"), **shown)
+
+
+async def _page(
+    visit: Visit,
+    filters: dict[str, str],
+    day: datetime | None,
+    before: int | None,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    context = await asyncio.to_thread(_read, visit.services.records, filters, day, before)
+    chosen = {name: value for name, value in filters.items() if value}
+    return visit.page(
+        "audit.html", status, here="audit", filters=filters, chosen=chosen, problem=problem, kinds=KINDS, **context
+    )
+
+
+def _read(records: Records, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
+    keys = records.keys.list()
+    actors = None
+    if filters["key"]:
+        chosen = [key for key in keys if key.id == filters["key"]]
+        # A signed plan names who signed it, everything else the key.
+        actors = [key.id for key in chosen] + [key.name for key in chosen if key.role == "admin"]
+    names = {key.id: key.name for key in keys}
+    events = records.audit.events(
+        before=before,
+        limit=_PER_PAGE + 1,
+        kinds=[filters["kind"]] if filters["kind"] else None,
+        knowledge_base=filters["knowledge_base"] or None,
+        by=actors,
+        since=day,
+        until=day + timedelta(days=1) if day else None,
+        newest_first=True,
+    )
+    return {
+        "events": [tell(event, names) for event in events[:_PER_PAGE]],
+        "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
+        "first_page": before is None,
+        "head": records.audit.head(),
+        "key_choices": [(key.id, key.name + (", revoked" if key.revoked_at else "")) for key in keys],
+        "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
+    }
