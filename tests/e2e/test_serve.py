@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -41,6 +43,26 @@ def test_answers_repeat_and_run_out(running: Running) -> None:
     assert refused.status_code == 402
     assert refused.headers["x-should-retry"] == "false"
     assert refused.json()["type"].endswith("answers-exhausted")
+
+
+def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "analyst.md").read_text()
+    (program,) = re.findall(r"^```python\n(from openai import .*?)^```", page, re.MULTILINE | re.DOTALL)
+    shown: dict[str, Any] = {}
+    exec(program.replace("http://127.0.0.1:8080", running.url).replace("dpicl_...", running.key), shown)  # noqa: S102
+    label, cost = capsys.readouterr().out.splitlines()
+    assert label in load_plan((SUPPORT / "plan.yaml").read_text()).tasks["queue"].labels
+    assert "answers_left" in cost
+
+    client = shown["client"]
+    assert "support.queue" in {model.id for model in client.models.list()}
+    question = [{"role": "user", "content": "The courier left my parcel in the rain."}]
+    stream = client.chat.completions.with_raw_response.create(model="support.queue", messages=question, stream=True)
+    said = [chunk.choices[0].delta.content or "" for chunk in stream.parse()]
+    assert "".join(said) == label
+    for response in (stream.http_response, running.ask("One more question")):
+        assert len(response.headers.get_list("x-request-id")) == 1
+        assert response.headers["x-should-retry"] == "false"
 
 
 def test_free_text_is_answered_by_every_mechanism(running: Running) -> None:

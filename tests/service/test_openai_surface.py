@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import openai
@@ -14,6 +16,7 @@ from fastapi.testclient import TestClient
 from accounting.plan import load_plan
 from service.answering import BusyError
 from service.api.app import create_app
+from service.api.openai_surface import Ignored
 from service.planning import prepare, sign
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
@@ -308,3 +311,9 @@ def test_keys_are_checked(asked: Asked) -> None:
 
 def _auth(asked: Asked) -> dict[str, str]:
     return {"Authorization": f"Bearer {asked.tokens['analyst']}"}
+
+
+def test_the_page_names_every_parameter_that_is_ignored() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "analyst.md").read_text()
+    ignored = page.partition("**Parameters.** Ignored")[2].partition("Refused")[0]
+    assert set(re.findall(r"`(\w+)`", ignored)) == set(Ignored.model_fields)
