@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ from service.engines import Engine
 from service.keys import ApiKeys
 from service.rate_limits import RateLimits
 from service.settings import Settings
+from service.synthetic import KEY
+from service.synthetic.marked import MarkedEngine
+from service.synthetic.sealed import SealedStore
 from service.trying import Trials
 
 log = structlog.get_logger()
@@ -41,6 +45,8 @@ class Records:
     audit: AuditTrail
     rates: RateLimits
     digest_key: bytes
+    synthetic: bool
+    """Whether the data are made up (:mod:`service.synthetic`)."""
 
     def create_knowledge_base(
         self,
@@ -99,7 +105,8 @@ def open_records(settings: Settings) -> Records:
         log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
     database = open_database(settings.database_url)
     migrate(database)
-    store = ExemplarStore(database, Cipher(master))
+    synthetic = hmac.compare_digest(master, KEY)
+    store = (SealedStore if synthetic else ExemplarStore)(database, Cipher(master))
     store.list()  # refuses a database written under another key, now rather than at the first query
     return Records(
         settings=settings,
@@ -110,6 +117,7 @@ def open_records(settings: Settings) -> Records:
         audit=AuditTrail(database),
         rates=RateLimits(database),
         digest_key=HKDF(SHA256(), 32, salt=None, info=b"dp-icl query digest").derive(master),
+        synthetic=synthetic,
     )
 
 
@@ -128,6 +136,8 @@ class Services:
 def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
     """Put an engine and an embedder beside the records."""
     settings = records.settings
+    if records.synthetic:
+        engine = MarkedEngine(engine)
     if settings.latency_grain_ms == 0:
         log.warning("latency_not_padded", advice="answers' latency depends on private data: set DPICL_LATENCY_GRAIN_MS")
     alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)

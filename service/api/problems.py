@@ -41,6 +41,7 @@ from service.answering import BusyError, RemoteEngineForbiddenError, StillAnswer
 from service.engines import EngineUnavailableError
 from service.keys import UnknownKeyError
 from service.queries import InvalidQueryError
+from service.synthetic.sealed import SyntheticUploadError
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "https://dp-icl.dev/problems#"
@@ -123,6 +124,7 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     UnknownTaskError: (404, "unknown-task"),
     UnknownReleaseError: (404, "unknown-release"),
     UnknownKnowledgeBaseError: (404, "unknown-knowledge-base"),
+    SyntheticUploadError: (403, "made-up-data"),
     UnknownUnitError: (404, "unknown-unit"),
     UnknownKeyError: (404, "unknown-key"),
     KnowledgeBaseExistsError: (409, "knowledge-base-exists"),

@@ -63,6 +63,7 @@ def ask(
     if "method" in answer:
         console.print(answer["method"], style="dim", markup=False, highlight=False)
     console.print(f"{cost}; {answer['cost']['answers_left']} left of {answer['task']}", style="dim", highlight=False)
+    console.print(answer["engine"]["notice"], style="dim", markup=False, highlight=False)
 
 
 def batch(

@@ -6,13 +6,18 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import sqlalchemy as sa
 import typer
 
 from service.cli.output import records
+from service.cli.synthetic import made_up_data, say_how_to_ask
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ServeDeploySchema
 
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
 
@@ -27,11 +32,17 @@ def serve(
         str | None,
         typer.Option(help="Answer by vLLM with this model, a Hugging Face id or a folder, not by the config's engine."),
     ] = None,
+    synthetic: Annotated[
+        bool,
+        typer.Option("--synthetic", help="Run on made-up tickets in a temporary database, with keys to paste."),
+    ] = False,
 ) -> None:
     """Run the service until Ctrl-C.
 
     Needs an encryption key in DPICL_ENCRYPTION_KEY (make one with `openssl rand -base64 32`), or DPICL_DEVELOPMENT=true
-    for trying it out on made-up data. The database is DPICL_DATABASE_URL, a SQLite file in var/ unless set.
+    for trying it out on made-up data. The database is DPICL_DATABASE_URL, a SQLite file in var/ unless set. With
+    --synthetic it needs neither, and touches neither: it fills a temporary database with support tickets that nobody
+    wrote, signs plans for them, and removes it all at the end.
     """
     # Ray asks for these before it is imported, which happens here: the other commands do without it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -39,12 +50,10 @@ def serve(
     # Its metrics time every call, without a key and before padding; its object store would spill exemplars to disk.
     os.environ.setdefault("RAY_enable_metrics_collection", "0")
     os.environ.setdefault("RAY_automatic_object_spilling_enabled", "0")
-    import ray
-    from ray import serve as ray_serve
-    from ray.serve._private.api import serve_start
-
     from service.serve_config import load_serve_config
+    from service.tracing import check_tracing
 
+    check_tracing()
     schema = load_serve_config(config)
     if host:
         schema.http_options.host = host
@@ -53,6 +62,21 @@ def serve(
     if model:
         for application in schema.applications:
             application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
+    if not synthetic:
+        _run(schema)
+        return
+    if "RAY_ADDRESS" in os.environ:
+        raise ValueError("--synthetic keeps its database on this machine and starts Ray here: unset RAY_ADDRESS")
+    with made_up_data() as data:
+        _run(schema, lambda: say_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
+
+
+def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: None) -> None:
+    """Serve on the database that the environment names, until a signal."""
+    import ray
+    from ray import serve as ray_serve
+    from ray.serve._private.api import serve_start
+
     opened = records()  # says what is wrong with key or database before Ray starts
     opened.database.dispose()
     _pin_sqlite_path(opened.settings.database_url)
@@ -69,6 +93,7 @@ def serve(
         client.deploy_apps(schema, _blocking=False)
         if _wait_until_running([app.name for app in schema.applications], stop):
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
+            when_running()
             stop.wait()
         typer.echo("Stopping")
     finally:

@@ -1,0 +1,68 @@
+"""``dpicl serve --synthetic``: made-up data to serve, and what to paste to ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from service.logs import configure_logs
+from service.synthetic import KEY_BASE64, NOTICE
+from service.synthetic.setup import Synthetic, synthetic_database
+
+_HOW_TO_ASK = """
+{notice}
+It is gone when you stop this. To ask, in another terminal:
+
+  export DPICL_URL={url} DPICL_API_KEY={analyst}
+  dpicl ask support.queue "I was charged twice in March."
+
+  curl "$DPICL_URL/v1/tasks/support.queue/answers" --header "Authorization: Bearer $DPICL_API_KEY" \\
+    --header "Content-Type: application/json" --data '{{"query": "My parcel was left in the rain."}}'
+
+  python - <<'END'
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="{analyst}")
+  messages = [{{"role": "user", "content": "The pump makes no sound."}}]
+  print(client.chat.completions.create(model="support.queue", messages=messages).choices[0].message.content)
+  END
+
+The budget, and what is left of it:  dpicl budget --url $DPICL_URL
+The dashboard:                       {url}/admin/
+  where you sign in with this key:   {admin}
+Other admin commands (dpicl plan preview, dpicl keys list, ...) need the database and its published key:
+
+  export DPICL_DATABASE_URL={database} DPICL_ENCRYPTION_KEY='{key}'
+"""
+
+
+@contextmanager
+def made_up_data() -> Iterator[Synthetic]:
+    """A temporary database of made-up tickets, which the environment names until the block ends."""
+    from service.embedding import Embedder
+
+    configure_logs()
+    typer.echo(NOTICE)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with ExitStack() as stack:
+        with Progress(*columns) as bar:
+            task = bar.add_task("Making up tickets, and plans for them", total=None)
+            told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
+            data = stack.enter_context(synthetic_database(Embedder().embed, told))
+        yield data
+
+
+def say_how_to_ask(data: Synthetic, url: str) -> None:
+    """Print what a newcomer pastes."""
+    typer.echo(
+        _HOW_TO_ASK.format(
+            notice=NOTICE,
+            url=url,
+            analyst=data.analyst_token,
+            admin=data.admin_token,
+            database=data.database_url,
+            key=KEY_BASE64,
+        )
+    )

@@ -1,0 +1,46 @@
+"""An engine whose description says that the data are made up, which every answer, preview and budget then repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from exemplar_store import Slot
+from service.engines import Engine, EngineInfo, Output, Sentence, TaskSpec, ZeroShot
+from service.synthetic import NOTICE
+
+
+@dataclass(frozen=True)
+class MarkedEngine:
+    """An engine, behind its own protocol."""
+
+    engine: Engine
+
+    async def describe(self) -> EngineInfo:
+        """See :meth:`service.engines.Engine.describe`."""
+        told = await self.engine.describe()
+        return replace(told, notice=f"{NOTICE} {told.notice}")
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """See :meth:`service.engines.Engine.zero_shot`."""
+        return await self.engine.zero_shot(task, query)
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """See :meth:`service.engines.Engine.contributions`."""
+        return await self.engine.contributions(task, query, slots, zero_shot)
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :meth:`service.engines.Engine.reconstruct`."""
+        return await self.engine.reconstruct(task, query, keywords, ordered, zero_shot)
+
+    async def health(self) -> None:
+        """See :meth:`service.engines.Engine.health`."""
+        await self.engine.health()
+
+    def close(self) -> None:
+        """See :meth:`service.engines.Engine.close`."""
+        self.engine.close()

@@ -1,0 +1,75 @@
+"""A synthetic database: the knowledge base ``support`` with its tickets, its plans signed, and a key for each role."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from accounting.plan import load_plan
+from exemplar_store import Cipher, ExemplarStore, Row
+from service.embedding import Embed
+from service.planning import prepare, sign
+from service.services import Records, open_records
+from service.settings import Settings
+from service.synthetic import KEY, KEY_BASE64
+from service.synthetic.tickets import FIELDS, TICKETS, tickets
+
+KNOWLEDGE_BASE = "support"
+EPSILON, DELTA = 20.0, 4e-4
+"""For life; the two plans take 12 and 2e-4 of it, so that another can be signed."""
+_PLANS = ("plan.yaml", "replies.yaml")
+_SETTINGS = ("DPICL_DATABASE_URL", "DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_DEVELOPMENT")
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """What a newcomer is given."""
+
+    database_url: str
+    admin_token: str
+    analyst_token: str
+
+
+@contextmanager
+def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None = None) -> Iterator[Synthetic]:
+    """A temporary database of made-up data, which this process's environment names until the block ends.
+
+    Args:
+        embed: for the tickets; takes some ten seconds.
+        progress: told how many tickets of how many are embedded.
+    """
+    before = {name: os.environ.pop(name, None) for name in _SETTINGS}
+    with TemporaryDirectory(prefix="dpicl-synthetic-") as folder:
+        url = f"sqlite:///{folder}/synthetic.sqlite"
+        try:
+            os.environ.update(DPICL_DATABASE_URL=url, DPICL_ENCRYPTION_KEY=KEY_BASE64)
+            opened = open_records(Settings())
+            _fill(opened, embed, progress)
+            keys = {role: opened.keys.create(f"synthetic {role}", role)[1] for role in ("admin", "analyst")}
+            opened.database.dispose()
+            yield Synthetic(url, keys["admin"], keys["analyst"])
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None) -> None:
+    records.create_knowledge_base(
+        KNOWLEDGE_BASE, epsilon=EPSILON, delta=DELTA, public_size=TICKETS, fields=FIELDS, embedded_field=FIELDS[0]
+    )
+    # Not by the records' own store, which is sealed.
+    rows = (
+        Row(number, ticket["unit_id"], {field: ticket[field] for field in FIELDS})
+        for number, ticket in enumerate(tickets(), 1)
+    )
+    told = (lambda done: progress(done, TICKETS)) if progress else None
+    ExemplarStore(records.database, Cipher(KEY)).ingest(KNOWLEDGE_BASE, rows, embed, told)
+    for name in _PLANS:
+        plan = load_plan((Path(__file__).parent / name).read_text(encoding="utf-8"))
+        sign(records, prepare(records, plan), "dpicl serve --synthetic")

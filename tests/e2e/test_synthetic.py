@@ -1,0 +1,73 @@
+"""``dpicl serve --synthetic``: from one command to an answer, by pasting what it printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.e2e.serving import DPICL
+
+
+def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DPICL_")}
+    environment["PATH"] = f"{Path(DPICL).parent}:{environment['PATH']}"
+    log = tmp_path / "serve.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [DPICL, "serve", "--synthetic", "--port", str(port)],
+            cwd=tmp_path,  # where there is no checkout
+            env=environment,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + 300
+        while "DPICL_ENCRYPTION_KEY='" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.5)
+        printed = log.read_text()
+        commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
+        commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands + "\ndpicl budget --url $DPICL_URL"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = " ".join(done.stdout.split())
+        assert said.count("MADE-UP DATA") >= 3  # dpicl ask, curl, dpicl budget
+        assert "97" in said  # of 100 answers, after three questions
+        admin = printed.split("this key:")[1].split()[0]
+        dashboard = httpx.get(f"http://127.0.0.1:{port}/admin/", follow_redirects=True, timeout=30)
+        assert dashboard.status_code == 200
+        own = httpx.post(
+            f"http://127.0.0.1:{port}/v1/knowledge-bases/support/exemplars",
+            content='{"unit_id": "me", "text": "x", "queue": "Keys", "desk": "Office", "reply": "y"}',
+            headers={"Authorization": f"Bearer {admin}", "Content-Type": "application/x-ndjson"},
+            timeout=60,
+        )
+        assert own.status_code == 403
+        assert own.json()["type"].endswith("made-up-data")
+        database = Path(re.search(r"DPICL_DATABASE_URL=sqlite:///(\S+)", printed).group(1))
+        assert database.is_file()
+    finally:
+        process.send_signal(signal.SIGINT)
+        status = process.wait(90)
+    assert status == 0, log.read_text()
+    assert not database.parent.exists()
+    assert not (tmp_path / "var").exists()
