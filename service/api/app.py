@@ -30,6 +30,7 @@ from service.dashboard.app import dashboard
 from service.engine_record import note_engine
 from service.engines import EngineUnavailableError
 from service.services import Services
+from service.tracing import Traced, open_tracing
 
 _ASK_ENGINE_EVERY_S = 1.0
 
@@ -44,6 +45,8 @@ Errors are problem details (RFC 9457); a 402 says which budget is exhausted.
 def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastAPI:
     """Build the application around opened services; ``proxy_answers_name``: see :class:`service.api.gate.Gate`."""
 
+    tracing = open_tracing()
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         noting = asyncio.create_task(_note_engine(services))
@@ -51,6 +54,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
         noting.cancel()
         await services.answering.drain()
         await services.alerts.drain()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="dp-icl",
@@ -63,6 +68,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
     app.state.services = services
     problems.install(app)
     app.add_middleware(Gate, proxy_answers_name=proxy_answers_name)
+    if tracing is not None:
+        app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
     for router in (
         answers,
         previews,

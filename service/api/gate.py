@@ -12,6 +12,7 @@ import uuid
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.patterns import route_pattern
 from service.api.problems import Problem
 
 log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         name = _name(scope)
+        scope.setdefault("state", {})["request_id"] = name
         named = [] if self._proxy_answers_name else [(b"x-request-id", name.encode())]
         started = False
 
@@ -64,7 +66,7 @@ class Gate:
             except Problem as problem:
                 await problem.response()(scope, receive, named_send)
             except Exception as error:
-                log.error("unexpected", route=_route(scope), error=type(error).__name__)
+                log.error("unexpected", route=route_pattern(scope), error=type(error).__name__)
                 if not started:
                     await Problem(500, "internal-error", _FAILED).response()(scope, receive, named_send)
 
@@ -76,11 +78,6 @@ def _name(scope: Scope) -> str:
     """The name a caller or a proxy gave the request, if it can do no harm in a log; else one of our own."""
     given = next((value for header, value in scope["headers"] if header == b"x-request-id"), b"")
     return given.decode() if _NAME.fullmatch(given) else uuid.uuid4().hex
-
-
-def _route(scope: Scope) -> str:
-    """The address's pattern: the address itself may name a unit."""
-    return str(getattr(scope.get("route"), "path", "?"))
 
 
 async def _bounded(receive: Receive) -> Receive:

@@ -146,6 +146,7 @@ ADMIN_ONLY = [
     ("GET", "/v1/audit/export", {}),
 ]
 ANY_KEY = [
+    ("GET", "/metrics", {}),
     ("GET", "/v1/knowledge-bases", {}),
     ("GET", "/v1/knowledge-bases/toys", {}),
     ("GET", "/v1/knowledge-bases/toys/plans", {}),

@@ -1,0 +1,11 @@
+"""Which pattern of an address a request matched: what may be told of it, since the address itself may name a unit."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+
+def route_pattern(scope: Scope) -> str | None:
+    """Such as ``/v1/keys/{key_id}``, once the request was routed; None if no route matched."""
+    path = getattr(scope.get("route"), "path", None)
+    return None if path is None else f"{scope.get('root_path', '')}{path}"
