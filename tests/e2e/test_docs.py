@@ -43,7 +43,7 @@ def test_the_tutorial_and_the_clients_run_as_written(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
