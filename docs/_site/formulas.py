@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_TERM = re.compile(r"`[^`]*`|\]\([^)]*\)|\^(?:\{([^}]+)\}|([A-Za-zα-ω]))|_\{([^}]+)\}|(?<=\b[A-Za-z])_([A-Za-zα-ω]+)")
+_TERM = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|\^(?:\{([^}]+)\}|([A-Za-zα-ω]))|_\{([^}]+)\}|(?:(?<=[A-Z])|(?<=\b[a-z]))_([A-Za-zα-ω]+)"
+)
 
 
 def typeset(markdown: str) -> str:
