@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from accounting.plan import load_plan
 from service.answering import BusyError
 from service.api.app import create_app
-from service.api.openai_surface import Ignored
+from service.api.openai_requests import Ignored
 from service.planning import prepare, sign
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
@@ -229,7 +229,7 @@ def test_several_fields_come_as_an_object(asked: Asked) -> None:
     body = {"query": fields}
     same = asked.http.post("/v1/tasks/boxes.colour/answers", json=body, headers=_auth(asked)).json()
     assert same["id"] == completion.id
-    for text in ("a large toy", '["a toy"]', '{"text": "a toy", "size": 3}'):
+    for text in ("a large toy", '["a toy"]', '{"text": "a toy", "size": 3}', "[" * 50_000):
         with pytest.raises(openai.UnprocessableEntityError, match=r"needs the fields size, text: .*JSON object"):
             asked.ask(text, model="boxes.colour")
     with pytest.raises(openai.UnprocessableEntityError, match="lacks size"):
