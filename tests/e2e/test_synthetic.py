@@ -14,6 +14,11 @@ import httpx
 
 from tests.e2e.serving import DPICL
 
+EXEMPLARS = [
+    {"text": text, "queue": "Wheels", "reply": "Wheels drives before noon."}
+    for text in ("My parcel is late.", "The courier left the box in the rain.", "Where is my order?")
+]
+
 
 def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
     with socket.socket() as probe:
@@ -37,6 +42,7 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.5)
         printed = log.read_text()
+        url = f"http://127.0.0.1:{port}"
         commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
         commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
         done = subprocess.run(
@@ -53,16 +59,24 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
         assert said.count("MADE-UP DATA") >= 3  # dpicl ask, curl, dpicl budget
         assert "97" in said  # of 100 answers, after three questions
         admin = printed.split("this key:")[1].split()[0]
-        dashboard = httpx.get(f"http://127.0.0.1:{port}/admin/", follow_redirects=True, timeout=30)
+        dashboard = httpx.get(f"{url}/admin/", follow_redirects=True, timeout=30)
         assert dashboard.status_code == 200
         own = httpx.post(
-            f"http://127.0.0.1:{port}/v1/knowledge-bases/support/exemplars",
+            f"{url}/v1/knowledge-bases/support/exemplars",
             content='{"unit_id": "me", "text": "x", "queue": "Keys", "desk": "Office", "reply": "y"}',
             headers={"Authorization": f"Bearer {admin}", "Content-Type": "application/x-ndjson"},
             timeout=60,
         )
         assert own.status_code == 403
         assert own.json()["type"].endswith("made-up-data")
+        analyst = {"Authorization": f"Bearer {re.search(r'DPICL_API_KEY=(.*)', printed).group(1)}"}
+        for task in ("queue", "page", "topics", "rules"):  # every mechanism, on the engine in its own process
+            body = {"query": "Where is my parcel?", "exemplars": EXEMPLARS, "repeats": 5}
+            shown = httpx.post(f"{url}/v1/tasks/support.{task}/preview", json=body, headers=analyst, timeout=60).json()
+            assert shown["preview"] is True
+            assert shown["answered"] > 0
+            assert shown["exemplars"]["supplied"] == len(EXEMPLARS)
+        assert shown["noiseless"]["keywords"] == ["drives", "noon", "wheels"]
         database = Path(re.search(r"DPICL_DATABASE_URL=sqlite:///(\S+)", printed).group(1))
         assert database.is_file()
     finally:
