@@ -1,0 +1,15 @@
+"""The wheel has what the synthetic mode needs: its plans are package data, its tickets are made by modules."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import service.synthetic
+
+
+def test_the_wheel_has_its_plans() -> None:
+    folder = Path(service.synthetic.__file__).parent
+    settings = tomllib.loads((folder.parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]
+    shipped = {file for pattern in settings["package-data"]["service"] for file in folder.parent.glob(pattern)}
+    assert {folder / "plan.yaml", folder / "replies.yaml"} <= shipped
