@@ -121,6 +121,8 @@ charges = sa.Table(
         sqlite_where=sa.text("state = 'charged'"),
         postgresql_where=sa.text("state = 'charged'"),
     ),
+    sa.Index(None, "task_id", "created_at"),
+    sa.Index(None, "created_at", "id"),
     comment="One answer's durable cost each; at most one open charge per task and query.",
 )
 
@@ -134,6 +136,7 @@ releases = sa.Table(
     sa.Column("answer", sa.JSON, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Index(None, "task_id", "query_digest"),
+    sa.Index(None, "created_at", "id"),
     comment="Answers that left; one per charge at most.",
 )
 

@@ -147,6 +147,8 @@ def upgrade() -> None:
         sqlite_where=sa.text("state = 'charged'"),
         postgresql_where=sa.text("state = 'charged'"),
     )
+    op.create_index(op.f("ix_charges_task_id_created_at"), "charges", ["task_id", "created_at"], unique=False)
+    op.create_index(op.f("ix_charges_created_at_id"), "charges", ["created_at", "id"], unique=False)
     op.create_table(
         "idempotency_keys",
         sa.Column("key_id", sa.String(length=200), nullable=False),
@@ -173,6 +175,7 @@ def upgrade() -> None:
         comment="Answers that left; one per charge at most.",
     )
     op.create_index(op.f("ix_releases_task_id_query_digest"), "releases", ["task_id", "query_digest"], unique=False)
+    op.create_index(op.f("ix_releases_created_at_id"), "releases", ["created_at", "id"], unique=False)
     op.create_table(
         "quotas",
         sa.Column("key_id", sa.String(length=200), nullable=False),
