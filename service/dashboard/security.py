@@ -60,7 +60,8 @@ def is_https(connection: HTTPConnection) -> bool:
 
     Such a header can be forged, but whoever forges their own makes only their own cookie stricter.
     """
-    return connection.url.scheme == "https" or connection.headers.get("x-forwarded-proto") == "https"
+    said = connection.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    return connection.url.scheme == "https" or said == "https"
 
 
 def from_our_page(connection: HTTPConnection) -> bool:
