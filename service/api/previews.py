@@ -118,7 +118,8 @@ def view(task: str, trial: Trial) -> PreviewView:
         **trial.answer,
         task=task,
         noiseless=Said(**trial.consensus.answer),
-        support=dict(trial.consensus.support),
+        # No last digits: where what shares a batch on a GPU may move them, they could tell of other queries.
+        support={answer: round(speaks, 2) for answer, speaks in trial.consensus.support.items()},
         measure=trial.consensus.measure,
         repeats=trial.repeats,
         agreeing=trial.agreeing / trial.repeats,
