@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import yaml
 from fastapi.testclient import TestClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -198,3 +199,13 @@ def test_every_metric_is_documented(scraper: Scraper) -> None:
     shown = {f.samples[0].name: (f.type, set(f.samples[0].labels)) for f in families}
     rows = re.findall(r"^\| `(dpicl_\w+)` \| (\w+) \|([\w, `]*)\|", DOCUMENT.read_text(), flags=re.M)
     assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == shown
+
+
+def test_alerts_and_prose_name_metrics_that_exist(scraper: Scraper) -> None:
+    text = DOCUMENT.read_text()
+    documented = set(re.findall(r"^\| `(dpicl_\w+)` \|", text, flags=re.M))
+    assert set(re.findall(r"\bdpicl_\w+", text)) == documented
+    [rules] = [block for block in re.findall(r"```yaml\n(.*?)```", text, flags=re.S) if "alert:" in block]
+    for rule in yaml.safe_load(rules)["groups"][0]["rules"]:
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert re.search(r"dpicl", rule["expr"])
