@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ from service.synthetic.tickets import FIELDS, TICKETS, tickets
 KNOWLEDGE_BASE = "support"
 EPSILON, DELTA = 20.0, 4e-4
 """For life; the two plans take 12 and 2e-4 of it, so that another can be signed."""
+_WHO = "dpicl serve --synthetic"
 _PLANS = ("plan.yaml", "replies.yaml")
 _SETTINGS = ("DPICL_DATABASE_URL", "DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_DEVELOPMENT")
 
@@ -69,7 +70,8 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
         for number, ticket in enumerate(tickets(), 1)
     )
     told = (lambda done: progress(done, TICKETS)) if progress else None
-    ExemplarStore(records.database, Cipher(KEY)).ingest(KNOWLEDGE_BASE, rows, embed, told)
+    unsealed = replace(records, store=ExemplarStore(records.database, Cipher(KEY)))
+    unsealed.ingest(KNOWLEDGE_BASE, rows, embed, by=_WHO, progress=told)
     for name in _PLANS:
         plan = load_plan((Path(__file__).parent / name).read_text(encoding="utf-8"))
-        sign(records, prepare(records, plan), "dpicl serve --synthetic")
+        sign(records, prepare(records, plan), _WHO)

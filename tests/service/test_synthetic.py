@@ -24,6 +24,7 @@ from service.synthetic.sealed import SyntheticUploadError
 from service.synthetic.setup import Synthetic, synthetic_database
 from service.synthetic.tickets import FIELDS, tickets
 from tests.service.conftest import MajorityEngine, embed, make_records, rows
+from tests.service.dashboard_browser import Browser
 from tests.service.test_api import problem
 from tests.service.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
@@ -154,3 +155,15 @@ def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: Test
     program = re.search(r"<<'END'\n(.*?)\n  END", printed, re.DOTALL).group(1)
     compile(re.sub(r"^  ", "", program, flags=re.MULTILINE), "pasted", "exec")
     assert client.get("/v1/keys", headers=bearer(printed.split("this key:")[1].split()[0])).status_code == 200
+
+
+def test_the_dashboard_says_so_on_every_page_and_that_exemplars_are_there(
+    services: Services, synthetic: Synthetic
+) -> None:
+    browser = Browser(services)
+    browser.sign_in(synthetic.admin_token)
+    for page in ("/", "/keys", "/audit", "/plans", "/knowledge-bases/support"):
+        assert "Made-up data" in browser.get(page).text
+    assert [event.particulars["by"] for event in services.records.audit.events(kinds=["exemplars.ingested"])] == [
+        "dpicl serve --synthetic"
+    ]
