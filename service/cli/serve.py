@@ -89,7 +89,11 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         signal.signal(name, lambda *_: stop.set())
     try:
         # What `serve run CONFIG` does; Ray has no public function for a whole config in this process.
-        client = serve_start(http_options=schema.http_options.model_dump(), proxy_location=schema.proxy_location)
+        client = serve_start(
+            http_options=schema.http_options.model_dump(),
+            proxy_location=schema.proxy_location,
+            global_logging_config=schema.logging_config,
+        )
         client.deploy_apps(schema, _blocking=False)
         if _wait_until_running([app.name for app in schema.applications], stop):
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
