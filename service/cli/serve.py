@@ -49,6 +49,7 @@ def serve(
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Its metrics time every call, without a key and before padding; its object store would spill exemplars to disk.
     os.environ.setdefault("RAY_enable_metrics_collection", "0")
+    os.environ.setdefault("RAY_event_stats", "0")  # the same into its logs
     os.environ.setdefault("RAY_automatic_object_spilling_enabled", "0")
     from service.serve_config import load_serve_config
     from service.tracing import check_tracing
