@@ -82,8 +82,10 @@ def _needed(
     summary = "; ".join(
         f"{line.name}: " + ", ".join(f"{_reach(share)} at {words(x)}" for x, share in line.points) for line in lines
     )
+    most = max(share for line in lines for _, share in line.points)
+    top = next((top for top in (0.1, 0.2, 0.4) if most <= top), 1.0)
     x = Axis(label, places[0], places[-1], log=True, words=words, ticks=len(places))
-    return line_chart(title, summary, lines, x, Axis("share of the ensemble that must agree", 0, 1, words=_reach))
+    return line_chart(title, summary, lines, x, Axis("share of the slots that must agree", 0, top, words=_reach))
 
 
 def _share(seen: CalibratedPlan, name: str) -> float:

@@ -18,8 +18,11 @@ KINDS = {"labels": "one of some labels", "text": "a text"}
 _SHOTS, _ENSEMBLE = 4, 100
 _ANSWERS = {"labels": 500, "text": 100}
 _MECHANISMS = {
-    "labels": "mechanism: {type: rnm_gaussian, vote: soft}  # a vote with noise; hard: one vote a slot",
-    "text": "mechanism: {type: keyword_ptr, k_min: 1, k_max: 8}  # the words that stand out, made a sentence",
+    "labels": [
+        "# A vote with noise. soft: by probabilities; hard: one a slot.",
+        "mechanism: {type: rnm_gaussian, vote: soft}",
+    ],
+    "text": ["# The words that stand out, made a sentence.", "mechanism: {type: keyword_ptr, k_min: 1, k_max: 8}"],
 }
 
 
@@ -63,7 +66,8 @@ def draft(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> s
         labels = [label.strip() for label in choices.labels.replace("\n", ",").split(",") if label.strip()]
         what = [
             "kind: classify",
-            f"labels: {_flow(labels or ['first label', 'second label'])}  # all there are, as the exemplars have them",
+            "# All there are, as the exemplars have them.",
+            f"labels: {_flow(labels or ['first label', 'second label'])}",
             f"label_field: {_text(answer)}",
         ]
         instruction = choices.instruction or "Answer with one of the labels."
@@ -76,16 +80,19 @@ def draft(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> s
         f"  instruction: {_text(instruction)}",
         f"  exemplar: {_text(f'{shown}{chr(10)}{_title(answer)}: {{{answer}}}')}",
         f"  query: {_text(f'{shown}{chr(10)}{_title(answer)}:')}",
-        f"shots: {shots}  # exemplars in a slot, on the average",
-        f"ensemble: {ensemble}  # slots that an answer is drawn from",
-        f"answers: {choices.answers or _ANSWERS[choices.kind]}  # how many, for the plan's whole life",
-        _MECHANISMS[choices.kind],
+        "# Exemplars in a slot, on the average.",
+        f"shots: {shots}",
+        "# Slots that an answer is drawn from.",
+        f"ensemble: {ensemble}",
+        "# How many, for the plan's whole life.",
+        f"answers: {choices.answers or _ANSWERS[choices.kind]}",
+        *_MECHANISMS[choices.kind],
     ]
     return "\n".join(
         [
             f"knowledge_base: {described.name}",
-            f"budget: {{epsilon: {choices.epsilon or _half(status.free_epsilon)}, delta: {_half(status.free_delta)}}}"
-            "  # taken for ever",
+            "# Taken from the lifetime budget, for ever.",
+            f"budget: {{epsilon: {choices.epsilon or _half(status.free_epsilon)}, delta: {_half(status.free_delta)}}}",
             "accountant: pld",
             "tasks:",
             f"  {choices.task or ('label' if choices.kind == 'labels' else 'reply')}:",
@@ -119,9 +126,9 @@ _Readable.add_representer(str, _lines)
 
 
 def _half(free: Decimal) -> str:
-    """Half, rounded down to two digits; all of what is nearly nothing."""
-    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(max(free, Decimal(0)) / 2)
-    return f"{half:f}" if half >= Decimal("0.001") else f"{half:.1e}"
+    """Half, rounded down to two digits."""
+    half = Context(prec=2, rounding=ROUND_DOWN).create_decimal(max(free, Decimal(0)) / 2).normalize()
+    return f"{half:f}" if half >= Decimal("0.001") else f"{half:e}"
 
 
 def _title(field: str) -> str:
