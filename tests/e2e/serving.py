@@ -85,6 +85,15 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
     for plan in ("plan.yaml", "replies.yaml"):
         dpicl(environment, "plan", "sign", str(SUPPORT / plan), "--yes", "--json")
     key = dpicl(environment, "keys", "create", "e2e").strip()
+    with started(folder, environment, *options) as (url, log, process):
+        yield Running(url, key, log, process, database_url, environment)
+
+
+@contextmanager
+def started(
+    folder: Path, environment: dict[str, str], *options: str
+) -> Iterator[tuple[str, Path, subprocess.Popen[bytes]]]:
+    """``dpicl serve`` on a free port until the block ends: its address, what it prints, and its process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -105,7 +114,7 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
             time.sleep(0.5)
         else:
             pytest.fail(log.read_text())
-        yield Running(url, key, log, process, database_url, environment)
+        yield url, log, process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
