@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from accounting.history import Day
 from service.dashboard import wording
-from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, calendar, line_chart
+from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, calendar, clock, line_chart, place
 
 WINDOW = timedelta(days=7)
 RULE = (
@@ -114,29 +114,33 @@ def chart(
         if one.per_day:
             until = min(one.runs_out or last, last)
             then = one.left - one.per_day * ((until - now) / timedelta(days=1))
-            foretold = [(_place(now), one.left / one.answers), (_place(until), max(0.0, then) / one.answers)]
+            foretold = [(place(now), one.left / one.answers), (place(until), max(0.0, then) / one.answers)]
             lines.append(Line(f"{name}, at this rate", foretold, style, foretold=True))
+    if now - first < timedelta(days=1):
+        axis = clock("time (UTC)", first, now + max(now - first, timedelta(minutes=1)))
+    else:
+        axis = calendar("", first.date(), last.date())
     summary = "; ".join(f"{one.task}: {one.left:,} of {one.answers:,} answers left" for one, _ in drawn)
     return line_chart(
         "Answers left, by task",
         summary,
         lines,
-        calendar("", first.date(), last.date()),
+        axis,
         Axis("share of the answers", 0, 1, words=wording.percent),
-        [Mark("now", x=_place(now))],
+        [Mark("now", x=place(now))],
     )
 
 
 def _spent(one: Outlook, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
     """The share left at the end of each day, from the signature until now."""
-    left, points = one.answers, [(_place(signed), 1.0)]
+    left, points = one.answers, [(place(signed), 1.0)]
     for day in days:
         if day.task == one.task:
             start, end = _start(day.day), min(_start(day.day) + timedelta(days=1), now)
-            points.append((_place(max(start, signed)), left / one.answers))
+            points.append((place(max(start, signed)), left / one.answers))
             left -= day.answers
-            points.append((_place(end), left / one.answers))
-    return [*points, (_place(now), one.left / one.answers)]
+            points.append((place(end), left / one.answers))
+    return [*points, (place(now), one.left / one.answers)]
 
 
 def _about(value: int) -> int:
@@ -147,7 +151,3 @@ def _about(value: int) -> int:
 
 def _start(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _place(moment: datetime) -> float:
-    return moment.toordinal() + (moment - _start(moment.date())) / timedelta(days=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
 
 from service.dashboard import wording
@@ -81,6 +81,20 @@ def calendar(label: str, first: date, last: date) -> Axis:
         return f"{day:{shown}}" if span > 700 else f"{day.day} {day:{shown}}"
 
     return Axis(label, first.toordinal(), first.toordinal() + span, words=words, ticks=min(4, span + 1))
+
+
+def clock(label: str, first: datetime, last: datetime) -> Axis:
+    """An axis of hours and minutes; a moment's number is :func:`place`."""
+
+    def words(value: float) -> str:
+        return f"{datetime.min.replace(tzinfo=UTC) + timedelta(days=value - 1, seconds=0.5):%H:%M}"
+
+    return Axis(label, place(first), place(last), words=words, ticks=3)
+
+
+def place(moment: datetime) -> float:
+    """A moment in UTC on an axis of days: the day's ordinal, and how much of the day has gone."""
+    return moment.toordinal() + (moment - moment.replace(hour=0, minute=0, second=0, microsecond=0)) / timedelta(days=1)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,16 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert burn_down.chart("toys", [], [], NOW) is None
 
 
+def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
+    one = burn_down.outlook(TASK, 100, 90, days(10), NOW)
+    chart = burn_down.chart("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    assert chart is not None
+    assert chart.x_ticks == ["10:00", "12:00", "14:00"]
+    (known,) = chart.lines
+    assert known.path.startswith("M0.0 0.0L")
+    assert known.path.endswith("L500.0 40.0")
+
+
 def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
     records = browser.services.records
     _, token = records.keys.create("ana", "analyst")
