@@ -1,0 +1,231 @@
+"""The dashboard in a real browser: an admin's whole first hour, light and dark, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser import Window, chromium
+from tests.e2e.serving import SUPPORT, dpicl, started
+
+SHOTS = Path(__file__).parents[2] / "docs" / "screenshots"
+"""Taken anew where DPICL_SCREENSHOTS is set."""
+
+DESK = {"width": 1200, "height": 860}
+PHONE = {"width": 360, "height": 740}
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Service:
+    url: str
+    admin: str
+    environment: dict[str, str]
+
+    def ask(self, key: str, query: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(
+            f"{self.url}/v1/tasks/support.queue/answers", json={"query": query}, headers=headers, timeout=60
+        )
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("dashboard")
+    environment = {
+        **os.environ,
+        "DPICL_DATABASE_URL": f"sqlite:///{folder}/dashboard.sqlite",
+        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+    }
+    admin = dpicl(environment, "keys", "create", "Maria", "--role", "admin").strip()
+    with started(folder, environment) as (url, _log, _process):
+        yield Service(url, admin, environment)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def sign_in(window: Window, service: Service) -> None:
+    window.page.goto(f"{service.url}/admin/")
+    expect(window.page.get_by_label("Admin key")).to_be_focused()
+    window.page.keyboard.type(service.admin)
+    window.page.keyboard.press("Enter")
+    expect(window.page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def shoot(window: Window, name: str) -> None:
+    if "DPICL_SCREENSHOTS" in os.environ:
+        window.page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+        SHOTS.mkdir(exist_ok=True)
+        window.page.screenshot(path=SHOTS / f"{name}.png")
+        assert (SHOTS / f"{name}.png").stat().st_size < 150_000, name
+
+
+def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> None:
+    """By the keyboard alone, but for the choice of a file."""
+    window = Window(browser, viewport=DESK, color_scheme="light")
+    page, press = window.page, window.page.keyboard.press
+
+    page.goto(f"{service.url}/admin/")
+    window.check()
+    shoot(window, "sign-in")
+    sign_in(window, service)
+    assert page.url == f"{service.url}/admin/"
+    press("Tab")
+    assert window.focused() == "Skip to the content"
+    press("Enter")
+    assert window.focused().startswith("Overview")
+    window.check()
+
+    window.follow("Create a knowledge base with its lifetime budget")
+    page.wait_for_url("**/new-knowledge-base")
+    window.check()
+    window.tab_to("name")
+    for text in ("support", "8", "2e-4", "900", "text, queue, desk, reply", "text"):
+        press("Control+a")
+        page.keyboard.type(text)
+        press("Tab")
+    shoot(window, "new-knowledge-base")
+    window.follow("Create the knowledge base")
+    expect(page.get_by_role("status")).to_contain_text("“support” is there, with its budget for life")
+    window.check()
+
+    few = tmp_path / "tickets.jsonl"
+    rows = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
+    few.write_text("\n".join([*rows, '{"unit_id": "u", "text": "half a row"}']))
+    page.get_by_label("File", exact=True).set_input_files(few)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was stored: row 151, field 'queue': is missing")
+    window.complaints.clear()  # the browser notes a refused form
+    few.write_text("\n".join(rows))
+    page.get_by_label("File", exact=True).set_input_files(few)
+    window.follow("Upload")
+    expect(page.get_by_role("status")).to_contain_text("Done: every row of the file is stored")
+    expect(page.get_by_role("region", name="What was done to support")).to_contain_text("Maria")
+    window.check()
+
+    window.follow("Write a plan")
+    page.wait_for_url("**/knowledge-bases/support/plan")
+    window.tab_to("text")
+    press("Control+a")
+    page.keyboard.insert_text((SUPPORT / "plan.yaml").read_text())
+    expect(page.get_by_text("With 20 of 100 slots of lead for one label").first).to_be_visible(timeout=60_000)
+    window.check()
+    shoot(window, "plan-studio")
+    window.follow("Sign this plan…")
+    window.check()
+    shoot(window, "sign-a-plan")
+    window.tab_to("name")
+    page.keyboard.type("support")
+    window.follow("Take ε 4 for ever and sign")
+    expect(page.get_by_role("status")).to_contain_text("signed")
+    window.check()
+
+
+def test_answers_are_watched_and_a_key_is_stopped(service: Service, browser: Browser) -> None:
+    window = Window(browser, viewport=DESK, color_scheme="light")
+    page, press = window.page, window.page.keyboard.press
+    sign_in(window, service)
+    window.follow("Keys")
+    window.tab_to("name")
+    page.keyboard.type("ana")
+    window.follow("Make the key")
+    token = page.locator("#token").inner_text()
+    assert token.startswith("dpicl_")
+    window.check()
+
+    page.goto(f"{service.url}/admin/")
+    left = page.get_by_role("region", name="Answers left of support").get_by_role("row", name="queue@1")
+    expect(left).to_contain_text("100 answers left")
+    page.locator("#burn-support-summary").press("Enter")
+    page.get_by_role("link", name="support", exact=True).focus()
+    for number in range(3):
+        assert service.ask(token, f"Where is parcel {number}?").status_code == 200
+    expect(left).to_contain_text("97 answers left", timeout=30_000)  # by itself
+    assert window.focused() == "support"
+    assert page.locator("#burn-support-numbers").get_attribute("open") is not None
+    page.locator("#burn-support-summary").press("Enter")
+    window.check()
+    shoot(window, "overview")
+
+    window.follow("support")
+    expect(page.get_by_role("region", name="Table of releases").get_by_role("row")).to_have_count(4)
+    window.check()
+    shoot(window, "knowledge-base")
+
+    page.goto(f"{service.url}/admin/keys")
+    window.check()
+    shoot(window, "keys")
+    window.follow("Change or revoke ana")
+    window.tab_to("sure")
+    press("Space")
+    window.follow("Revoke “ana”")
+    expect(page.get_by_role("status")).to_be_visible()
+    assert service.ask(token, "Where is parcel 9?").status_code == 401
+    window.check()
+
+    page.goto(f"{service.url}/admin/audit")
+    expect(page.get_by_role("main")).to_contain_text("ana")
+    window.check()
+    shoot(window, "audit")
+    window.follow("Sign out")
+    expect(page.get_by_role("status")).to_have_text("You are signed out.")
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESK, "dark"), (PHONE, "light"), (PHONE, "dark")])
+def test_every_page_in_any_light_and_size(service: Service, browser: Browser, viewport: dict, scheme: str) -> None:
+    window = Window(browser, viewport=viewport, color_scheme=scheme, has_touch=viewport is PHONE)
+    page = window.page
+    page.goto(f"{service.url}/admin/sign-in")
+    window.check()
+    sign_in(window, service)
+    seen = set()
+    waiting = ["/admin/", "/admin/nowhere"]
+    while waiting:
+        address = waiting.pop(0)
+        path = address.partition("?")[0]
+        if path in seen:
+            continue
+        seen.add(path)
+        page.goto(service.url + address)
+        if path == "/admin/nowhere":
+            expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+            window.complaints.clear()  # the browser notes a 404
+        window.check()
+        links = page.evaluate(
+            "[...document.links].filter(a => !a.hasAttribute('download')).map(a => a.pathname + a.search)"
+        )
+        waiting += [link for link in links if link.startswith("/admin/")]
+    assert {"/admin/", "/admin/new-knowledge-base", "/admin/knowledge-bases/support"} <= seen
+    assert {"/admin/plans", "/admin/keys", "/admin/audit"} <= seen
+    page.goto(f"{service.url}/admin/")
+    shoot(window, f"{'phone' if viewport is PHONE else 'overview'}-{scheme}")
+
+
+def test_the_look_is_kept_whatever_the_system_has(service: Service, browser: Browser) -> None:
+    window = Window(browser, viewport=DESK, color_scheme="light")
+    background = "getComputedStyle(document.body).backgroundColor"
+    sign_in(window, service)
+    light = window.page.evaluate(background)
+    window.page.get_by_role("button", name="Dark").press("Enter")
+    expect(window.page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
+    dark = window.page.evaluate(background)
+    assert dark != light
+    window.page.goto(f"{service.url}/admin/new-knowledge-base")
+    assert window.page.evaluate(background) == dark
+    window.page.get_by_role("button", name="As the system").press("Enter")
+    assert re.search("/admin/new-knowledge-base$", window.page.url)
+    assert window.page.evaluate(background) == light
+    assert window.complaints == []
