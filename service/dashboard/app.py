@@ -6,14 +6,23 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.dashboard import audit, keys, knowledge_base, new_knowledge_base, overview, plan_studio, sign_in
+from service.dashboard import (
+    audit,
+    keys,
+    knowledge_base,
+    new_knowledge_base,
+    overview,
+    plan_studio,
+    plan_studio_signing,
+    sign_in,
+)
 from service.dashboard.errors import HANDLERS
 from service.dashboard.security import SecurityHeaders
 from service.dashboard.sessions import Sessions
 from service.dashboard.templating import static
 from service.services import Services
 
-PAGES = (overview, new_knowledge_base, knowledge_base, sign_in, keys, audit, plan_studio)
+PAGES = (overview, new_knowledge_base, knowledge_base, sign_in, keys, audit, plan_studio, plan_studio_signing)
 
 
 def dashboard(services: Services) -> ASGIApp:

@@ -15,7 +15,7 @@ import pytest
 from accounting.budgets import BudgetStatus
 from accounting.plan import Plan, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase, Layout, read_json_lines
-from service.dashboard import plan_studio
+from service.dashboard import plan_studio_desk
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio_charts import over_answers, over_epsilon, variants
 from service.dashboard.plan_studio_drafts import Choices, again, draft
@@ -247,9 +247,9 @@ def test_problems_are_located(problem: str, line: int | None) -> None:
 def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = Event()
     busy = Computations("test")
-    monkeypatch.setattr(plan_studio, "_computations", busy)
-    monkeypatch.setattr(plan_studio, "_WAIT_S", 0.0)
-    monkeypatch.setattr(plan_studio, "_POLL_S", 0.0)
+    monkeypatch.setattr(plan_studio_desk, "_computations", busy)
+    monkeypatch.setattr(plan_studio_desk, "_WAIT_S", 0.0)
+    monkeypatch.setattr(plan_studio_desk, "_POLL_S", 0.0)
     busy.ask("somebody else", {"first": go_on.wait})
     part = browser.post(STUDIO, {"text": SMALL}, headers=HTMX)
     assert "Computing the noise" in part.text
