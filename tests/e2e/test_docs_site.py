@@ -6,11 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from tests.e2e.browser import Window, chromium
 
 ROOT = Path(__file__).parents[2]
 PROOFS = sorted([ROOT / "docs" / "privacy.md", *(ROOT / "docs" / "privacy").glob("*.md")])
@@ -38,6 +43,13 @@ class Page(HTMLParser):
         ]
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and prints nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +91,24 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Page]) -
             assert not urlsplit(address).netloc, f"{file.relative_to(site)}: {address}"
     for style in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text())
+
+
+def test_a_browser_has_nothing_to_complain_of(site: Path) -> None:
+    """Served as any static site, under the pages' own policy; and search, a script of theirs, finds something."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+    with server, chromium() as browser:
+        window = Window(browser)
+        asked: list[str] = []
+        window.page.on("request", lambda request: asked.append(request.url))
+        for page in ("index.html", "tutorial.html", "privacy/mechanisms.html", "reference/rest.html"):
+            window.page.goto(url + page, wait_until="networkidle")
+        window.page.locator(".md-search__input").press_sequentially("bounded range")
+        window.page.locator(".md-search-result__item").first.wait_for()
+        server.shutdown()
+    assert window.complaints == []
+    assert all(address.startswith((url, "data:", "blob:")) for address in asked)
 
 
 def test_references_are_complete(site: Path) -> None:
