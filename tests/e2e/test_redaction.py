@@ -359,11 +359,12 @@ def test_no_canary_comes_out(tmp_path: Path) -> None:
     assert run(tmp_path, provoke=everything) == set()
 
 
-def test_a_service_that_prints_its_questions_is_caught(tmp_path: Path) -> None:
+def test_a_service_that_prints_questions_and_times_is_caught(tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(TALKATIVE)
     config = yaml.safe_load(DEFAULT_CONFIG.read_text())
-    config["applications"][0]["import_path"] = "talkative:build"
+    config["applications"][0] |= {"import_path": "talkative:build", "logging_config": {"enable_access_log": True}}
     (tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
     options = ("--config", str(tmp_path / "serve.yaml"))
     found = run(tmp_path, *options, provoke=ask_well, PYTHONPATH=str(tmp_path))
     assert {"askclassify", "askfields", "askchat", "story"} <= {where for where, place in found if "worker" in place}
+    assert "times of calls" in {where for where, _ in found}
