@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from service.dashboard import sign_in
 from service.dashboard.sessions import LASTS, Sessions
 from service.services import Services
+from tests.service.conftest import make_records
 from tests.service.dashboard_browser import Browser
 
 
@@ -72,10 +74,11 @@ def test_a_revoked_key_ends_its_sessions_at_once(browser: Browser) -> None:
     assert "Your session has ended" in browser.get("/sign-in").text
 
 
-def test_a_session_ends_by_itself_and_leaves_nothing_readable(services: Services) -> None:
-    database = services.records.database
+def test_a_session_ends_by_itself_and_leaves_nothing_readable(tmp_path: Path, database_url: str) -> None:
+    records = make_records(tmp_path, database_url)
+    database = records.database
     now = datetime.now(UTC)
-    key, _ = services.records.keys.create("chief", "admin")
+    key, _ = records.keys.create("chief", "admin")
     token = Sessions(database, clock=lambda: now).start(key)
     soon, late = (Sessions(database, clock=lambda t=now + LASTS + d: t) for d in (-timedelta(seconds=1), timedelta(0)))
     found = soon.find(token)
@@ -90,9 +93,10 @@ def test_a_session_ends_by_itself_and_leaves_nothing_readable(services: Services
     late.start(key)  # clears away what is over
     with database.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM admin_sessions").scalar_one() == 1
-    analyst, _ = services.records.keys.create("ana", "analyst")
+    analyst, _ = records.keys.create("ana", "analyst")
     with pytest.raises(ValueError, match="only admin keys"):
         soon.start(analyst)
+    database.dispose()
 
 
 def test_signing_in_leads_back_and_never_elsewhere(stranger: Browser) -> None:
@@ -164,6 +168,19 @@ def test_errors_are_pages_for_people(browser: Browser) -> None:
     odd = browser.client.post("/admin/sign-in", content=b"{}", headers={"Content-Type": "application/json"})
     assert odd.status_code == 413
     assert "takes a form" in odd.text
+
+
+def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> None:
+        raise RuntimeError("canary-19c0 in an exemplar")
+
+    monkeypatch.setattr("service.dashboard.overview.summarise", broken)
+    page = browser.get("/")
+    assert page.status_code == 500
+    assert "Its log says where" in page.text
+    assert "canary" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["cache-control"] == "no-store"
 
 
 def test_static_files_are_ours_and_kept_for_long(browser: Browser) -> None:
