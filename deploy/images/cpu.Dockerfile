@@ -1,0 +1,52 @@
+# The service with the engines that need no GPU of their own: nearest_exemplar and openai_compatible.
+#
+#   docker build -f deploy/images/cpu.Dockerfile -t dp-icl:0.1.0 .
+#
+# The lock names PyTorch's CPU build. Where pip has to be told of an index that holds it, hand it your configuration as a
+# secret, which stays out of the image: --secret id=pip,src=pip.conf
+#
+# Pinned by tag. The digest could not be looked up where this was written: add it (@sha256:...) when you mirror the image.
+FROM python:3.11.14-slim-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/dp-icl
+ENV PATH=/opt/dp-icl/bin:$PATH
+WORKDIR /src
+COPY requirements-runtime.lock ./
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    pip install --no-deps --require-hashes -r requirements-runtime.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY accounting accounting
+COPY aggregation aggregation
+COPY exemplar_store exemplar_store
+COPY service service
+RUN pip install --no-deps --no-build-isolation . && pip check
+
+FROM python:3.11.14-slim-bookworm
+LABEL org.opencontainers.image.title="dp-icl" \
+      org.opencontainers.image.description="Differentially private in-context learning as a service" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# KubeRay's probes call wget.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends wget \
+    && rm -rf /var/lib/apt/lists/* \
+    && install -d -o 10001 -g 10001 /var/lib/dp-icl
+COPY --from=build /opt/dp-icl /opt/dp-icl
+# RAY_... keep private timings out of Ray's metrics and logs and exemplars off its disk, as `dpicl serve` does.
+# Caches go to /tmp: with a read-only root file system, only /tmp (Ray, caches) and /var/lib/dp-icl (SQLite) are written.
+ENV PATH=/opt/dp-icl/bin:$PATH \
+    HOME=/tmp \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    RAY_USAGE_STATS_ENABLED=0 \
+    RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 \
+    RAY_enable_metrics_collection=0 \
+    RAY_event_stats=0 \
+    RAY_automatic_object_spilling_enabled=0
+WORKDIR /var/lib/dp-icl
+USER 10001:10001
+EXPOSE 8080
+# No entrypoint: KubeRay gives `ray start`, a job gives `dpicl ...`. No health check: Kubernetes probes by HTTP.
+HEALTHCHECK NONE
+CMD ["dpicl", "serve", "--host", "0.0.0.0"]

