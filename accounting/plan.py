@@ -180,6 +180,10 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     except ValueError as error:
         raise PlanError([f"budget: {error}"]) from error
     bounds = compare(events, plan.budget.delta)
+    # PRV composes the remove direction alone, and that it is the worse one is proved for a single answer only. PLD
+    # composes both, so its bound has to hold as well.
+    if plan.accountant == "prv" and ("pld" not in bounds or bounds["pld"].upper > plan.budget.epsilon):
+        raise PlanError(["accountant: pld does not confirm what prv found for this plan; write `accountant: pld`"])
     return CalibratedPlan(
         plan=plan,
         public_size=public_size,
