@@ -1,0 +1,110 @@
+"""The plan studio and the audit trail in a real browser: live with script, and no less able without."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.browser import Window
+from tests.e2e.serving import dpicl
+from tests.e2e.test_dashboard import DESK, PHONE, Service, browser, service, sign_in  # noqa: F401  (fixtures)
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\nI was charged twice,Billing\n"
+
+
+@pytest.fixture(scope="module")
+def studio(service: Service) -> str:  # noqa: F811
+    options = ["--epsilon", "8", "--delta", "1e-4", "--public-size", "2000", "--field", "text", "--field", "queue"]
+    dpicl(service.environment, "kb", "create", "desk", *options)
+    return f"{service.url}/admin/knowledge-bases/desk/plan"
+
+
+def plans(page: Page) -> int:
+    return page.get_by_role("heading", name=re.compile(r"^Plan \d+$")).count()
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE])
+def test_a_plan_is_looked_at_while_it_is_written(
+    service: Service,  # noqa: F811
+    browser: Browser,  # noqa: F811
+    studio: str,
+    viewport: dict,
+) -> None:
+    window = Window(browser, viewport=viewport, color_scheme="dark")
+    page = window.page
+    sign_in(window, service)
+    page.goto(studio)
+    expect(page.get_by_role("heading", name="What it takes")).to_be_visible(timeout=60_000)
+    plan = page.get_by_label("The plan (YAML)")
+    written = plan.input_value()
+    plan.fill(written.replace("shots: 4", "shots: none"))
+    expect(page.get_by_role("heading", name="1 problem")).to_be_visible()
+    line = written[: written.index("shots: 4")].count("\n") + 1
+    expect(page.get_by_role("listitem").filter(has_text="tasks.label.shots")).to_contain_text(f"line {line}")
+    assert page.get_by_role("button", name="Sign this plan…").count() == 0
+    window.check()
+
+    better = written.replace("answers: 500", "answers: 50").replace("first label", "Billing")
+    plan.fill(better.replace("second label", "Technical"))
+    expect(page.get_by_text("50 answers: Gaussian noise")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
+    window.check()
+
+    page.get_by_label("Examples", exact=True).fill(EXAMPLES)
+    page.get_by_label("Question", exact=True).fill("My invoice shows another company")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_text("the plan’s noise", exact=False).last).to_be_visible(timeout=30_000)
+    expect(page.get_by_text(re.compile(r"^\d+ of 20 times$"))).to_be_visible(timeout=30_000)
+    assert plan.input_value() != written  # what was written stays
+    window.check()
+
+
+def test_a_plan_is_written_and_signed_without_script(service: Service, browser: Browser, studio: str) -> None:  # noqa: F811
+    page = browser.new_context(java_script_enabled=False, viewport=DESK).new_page()
+    page.goto(studio)
+    page.get_by_label("Admin key").fill(service.admin)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_text("Start from a few questions").click()
+    page.get_by_label("The task’s name").fill("queue")
+    page.get_by_label("Labels, if it is one of some").fill("Billing, Technical")
+    page.get_by_label("Answers").fill("many")
+    page.get_by_role("button", name="Write the plan below").click()
+    page.get_by_role("button", name="See what it gives").click()
+    expect(page.get_by_role("alert")).to_have_text("1 problem")
+    plan = page.get_by_label("The plan (YAML)")
+    plan.fill(plan.input_value().replace("many", "40"))
+    page.get_by_role("button", name="See what it gives").click()
+    page.get_by_role("button", name="Draw them").click()
+    expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
+    page.get_by_role("button", name="Sign this plan…").click()
+    sign = page.get_by_role("button", name=re.compile("for ever and sign"))
+    page.get_by_label(re.compile("^To sign, write")).fill("Desk")
+    sign.click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was signed")
+    page.get_by_label(re.compile("^To sign, write")).fill("desk")
+    sign.click()
+    expect(page.get_by_role("status")).to_contain_text("Plan 1 is signed")
+    assert plans(page) == 1
+
+
+def test_the_trail_is_replayed_and_exported(service: Service, browser: Browser, studio: str) -> None:  # noqa: F811
+    window = Window(browser, viewport=DESK, color_scheme="light")
+    page = window.page
+    sign_in(window, service)
+    page.goto(f"{service.url}/admin/audit")
+    page.get_by_label("What", exact=True).select_option("Knowledge base created")
+    expect(page.locator("#events").get_by_role("listitem")).to_have_count(1)
+    assert page.url.endswith("kind=budget.opened&knowledge_base=&key=&day=")
+    window.check()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export all events").click()
+    assert download.value.suggested_filename.startswith("dpicl-audit-")
+    page.get_by_text("Replay the trail").click()
+    page.get_by_role("button", name="Replay").click()
+    expect(page.get_by_role("heading", name=re.compile("nothing wrong"))).to_be_visible(timeout=60_000)
+    window.check()
