@@ -41,7 +41,7 @@ class TraceReceiver:
 @contextmanager
 def receiving() -> Iterator[TraceReceiver]:
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802  (the library's name)
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
