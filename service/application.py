@@ -32,7 +32,8 @@ from service.engines import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.engines.configs import EngineConfig, NearestExemplarConfig, open_engine
+from service.engines.configs import EngineConfig, NearestExemplarConfig
+from service.engines.opening import open_engine
 from service.logs import configure_logs
 from service.services import open_records, open_services
 from service.settings import Settings

@@ -15,7 +15,8 @@ from service.cli.ask import read_fields, read_lines
 from service.cli.output import Json, console, print_json, print_table, records
 from service.engine_record import EngineView
 from service.engines import EngineUnavailableError
-from service.engines.configs import EngineConfig, NearestExemplarConfig, open_engine
+from service.engines.configs import EngineConfig, NearestExemplarConfig
+from service.engines.opening import open_engine
 from service.evaluation.dataset import embedded_field as field_of
 from service.planning import prepare
 from service.stages import Stages

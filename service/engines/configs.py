@@ -6,9 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from service.embedding import TextEmbedder
-from service.engines import Engine
-
 
 class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,32 +104,3 @@ EngineConfig = Annotated[
     BeforeValidator(_named),
 ]
 """An engine's name alone, or a mapping with its name and settings."""
-
-
-def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
-    """Start the configured engine; may take minutes.
-
-    Args:
-        config: which, and how.
-        embedder: for engines that compare sentences.
-
-    Raises:
-        service.engines.EngineUnavailableError: it cannot start here; says why and what to change.
-    """
-    # Each imports what only it needs.
-    match config:
-        case NearestExemplarConfig():
-            from service.engines.nearest_exemplar import NearestExemplarEngine
-
-            return NearestExemplarEngine(embedder)
-        case VllmConfig():
-            from service.engines.isolation import isolate
-
-            isolation = isolate(config)  # first: vLLM reads the environment when it is imported
-            from service.engines.vllm import VllmEngine
-
-            return VllmEngine(config, isolation)
-        case OpenAiCompatibleConfig():
-            from service.engines.openai_compatible import OpenAiCompatibleEngine
-
-            return OpenAiCompatibleEngine(config)

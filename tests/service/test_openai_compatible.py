@@ -33,8 +33,9 @@ from service.engines import (
     ZeroShot,
     chat_endpoint,
 )
-from service.engines.configs import OpenAiCompatibleConfig, open_engine
+from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.openai_compatible import OpenAiCompatibleEngine
+from service.engines.opening import open_engine
 from service.logs import configure_logs
 from service.planning import sign
 from service.queries import InvalidQueryError

@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.engines import EngineBusyError, EngineUnavailableError, Prompt, TaskSpec, UnanswerableQueryError
-from service.engines.configs import VllmConfig, open_engine
+from service.engines.configs import VllmConfig
+from service.engines.opening import open_engine
 
 LABELS = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")
 PROMPT = Prompt("Which team answers?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")

@@ -1,0 +1,36 @@
+"""From an engine's configuration to the engine, started."""
+
+from __future__ import annotations
+
+from service.embedding import TextEmbedder
+from service.engines import Engine
+from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
+
+
+def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
+    """Start the configured engine; may take minutes.
+
+    Args:
+        config: which, and how.
+        embedder: for engines that compare sentences.
+
+    Raises:
+        service.engines.EngineUnavailableError: it cannot start here; says why and what to change.
+    """
+    # Each imports what only it needs.
+    match config:
+        case NearestExemplarConfig():
+            from service.engines.nearest_exemplar import NearestExemplarEngine
+
+            return NearestExemplarEngine(embedder)
+        case VllmConfig():
+            from service.engines.isolation import isolate
+
+            isolation = isolate(config)  # first: vLLM reads the environment when it is imported
+            from service.engines.vllm import VllmEngine
+
+            return VllmEngine(config, isolation)
+        case OpenAiCompatibleConfig():
+            from service.engines.openai_compatible import OpenAiCompatibleEngine
+
+            return OpenAiCompatibleEngine(config)
