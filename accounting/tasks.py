@@ -22,8 +22,11 @@ class Prompt(Strict):
     """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
 
     instruction: str = ""
+    """What begins every prompt."""
     exemplar: str
+    """One exemplar, its answer included."""
     query: str
+    """The query, up to where its answer begins."""
 
     @field_validator("exemplar", "query")
     @classmethod
@@ -53,6 +56,7 @@ class RnmGaussianMechanism(Strict):
 
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
+    """Whether a slot votes for its likeliest label, or for each label with its probability."""
     prior_weight: float = Field(default=0.0, ge=0, le=1e6)
     """How many votes the public zero-shot probabilities count for; costs nothing."""
 
@@ -72,6 +76,7 @@ class KeywordJointEmMechanism(Strict):
 
     type: Literal["keyword_joint_em"]
     k: int = Field(ge=1, le=100)
+    """How many words leave."""
     typical_domain: int = Field(default=100, ge=1, le=1_000_000)
     """A public guess of how many words the query and the zero-shot answers have together, for the preview only."""
 
@@ -87,7 +92,9 @@ class KeywordPtrMechanism(Strict):
 
     type: Literal["keyword_ptr"]
     k_min: int = Field(ge=1, le=100)
+    """Fewest words that may leave."""
     k_max: int = Field(ge=1, le=100)
+    """Most words that may leave."""
     choice_share: float = Field(default=0.5, gt=0, lt=1)
     """Share of an answer's cost that goes to choosing k; the test gets the rest."""
     delta_share: float = Field(default=0.5, gt=0, lt=1)
@@ -103,9 +110,13 @@ class KeywordPtrMechanism(Strict):
 class _Task(Strict):
     prompt: Prompt
     shots: int = Field(ge=1, le=1000)
+    """Exemplars that a slot expects."""
     ensemble: int = Field(ge=1, le=10_000)
+    """Slots of a query, each asked by itself: what is sampled is shots times this, on average."""
     answers: int = Field(ge=1, le=100_000_000)
+    """How many answers the task may give in all; more of them need more noise in each."""
     sampling: Literal["units", "blocks"] = "units"
+    """Whether units are drawn one by one, or in fixed blocks whose prompts a language model's cache can keep."""
     max_exemplars: int | None = Field(default=None, ge=1)
     """Most exemplars a slot keeps; twice the shots unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
@@ -153,8 +164,11 @@ class ClassifyTask(_Task):
     labels: tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...] = Field(
         min_length=2, max_length=1000, strict=False
     )
+    """What an answer is one of."""
     label_descriptions: dict[str, str] = Field(default_factory=dict)
+    """A public sentence on a label, for the engine that compares sentences."""
     label_field: str = "label"
+    """The exemplars' field that holds the label."""
     mechanism: RnmGaussianMechanism
 
     @property
@@ -177,6 +191,7 @@ class GenerateTask(_Task):
     kind: Literal["generate"]
     prompt: GeneratePrompt
     response_field: str = "response"
+    """The exemplars' field that holds the answer."""
     document_field: str | None = None
     """The query's field that answers are taken from, for an engine that extracts rather than writes."""
     candidates: int = Field(default=20, ge=1, le=1000)

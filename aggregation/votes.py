@@ -1,9 +1,9 @@
 """From slots' contributions to a vote per label: hard (one-hot) or soft (label probabilities).
 
-A slot contributes one point of {0} ∪ probability simplex, so replacing one slot's contribution by any other moves
-the sum by at most √2 in the L2 norm (the two points furthest apart are two different vertices), and removing it by at
-most 1. Whatever a slot hands in, this module never raises: an error would depend on private data. What is not a point
-of the simplex is an abstention, the zero vector.
+A slot contributes one point of the solid simplex: nothing negative, and a sum of at most 1. So replacing one slot's
+contribution by any other moves the sum by at most √2 in the L2 norm (the two points furthest apart are two different
+vertices), and removing it by at most 1. Whatever a slot hands in, this module never raises: an error would depend on
+private data. What is no such point is an abstention, the zero vector.
 """
 
 from __future__ import annotations
