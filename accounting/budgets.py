@@ -180,8 +180,17 @@ class BudgetBook:
     def _reading(self) -> AbstractContextManager[sa.Connection]:
         return self._engine.execution_options(read_only=True).begin()
 
-    def open_budget(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> None:
+    def open_budget(
+        self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
+    ) -> None:
         """Give a knowledge base its lifetime budget, within the caller's transaction (the one that creates it).
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            epsilon: for its whole life, above 0.
+            delta: for its whole life, in [0, 1).
+            by: who creates it, for the audit trail.
 
         Raises:
             BudgetExistsError: it has one; a lifetime budget is for ever.
@@ -194,7 +203,7 @@ class BudgetBook:
         row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
         connection.execute(sa.insert(budgets).values(row))
         granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
-        audit.append(connection, now, "budget.opened", granted)
+        audit.append(connection, now, "budget.opened", granted | {"by": by})
 
     def sign(
         self,

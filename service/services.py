@@ -58,8 +58,9 @@ class Records:
         fields: Sequence[str],
         embedded_field: str,
         remote_engine: bool = False,
+        by: str = "",
     ) -> None:
-        """Create a knowledge base together with its lifetime budget, or neither."""
+        """Create a knowledge base together with its lifetime budget, or neither; ``by`` is for the audit trail."""
         with self.database.begin() as connection:
             self.store.create(
                 connection,
@@ -69,7 +70,9 @@ class Records:
                 embedded_field=embedded_field,
                 remote_engine=remote_engine,
             )
-            self.ledger.open_budget(connection, name, epsilon, delta)
+            self.ledger.open_budget(connection, name, epsilon, delta, by)
+            if remote_engine:
+                self._audited("remote_engine.changed", name, by, True)(connection)
 
     def ingest(
         self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None

@@ -106,9 +106,9 @@ _TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "There is one of
 
 
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_TAKEN)
-async def create(body: NewKnowledgeBase, services: TheServices, _admin: AdminKey) -> KnowledgeBaseView:
+async def create(body: NewKnowledgeBase, services: TheServices, admin: AdminKey) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) cannot be changed later: it is what the people in the data are promised."""
-    await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump())
+    await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump(), by=admin.id)
     return view(await asyncio.to_thread(services.records.store.get, body.name))
 
 

@@ -55,6 +55,7 @@ def create(
         fields=fields,
         embedded_field=embedded_field or fields[0],
         remote_engine=remote_engine,
+        by=getpass.getuser(),
     )
     typer.echo(f"Created {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime. Fill it with `dpicl kb ingest`.")
 

@@ -73,8 +73,8 @@ def tell(event: Event, key_names: Mapping[str, str]) -> Told:
     return Told(event.sequence, event.at, title, sentence, written, event.previous, event.hash)
 
 
-def _opened(body: Body, _named: Names) -> str:
-    return f"{body['knowledge_base']} was created with {_pair(body)} for its whole life."
+def _opened(body: Body, named: Names) -> str:
+    return f"{named(body.get('by'))} created {body['knowledge_base']} with {_pair(body)} for its whole life."
 
 
 def _signed(body: Body, named: Names) -> str:

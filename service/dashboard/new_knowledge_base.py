@@ -55,7 +55,8 @@ async def create(visit: Visit) -> Response:
     if not problems:
         try:
             wanted = NewKnowledgeBase(**values)
-            await asyncio.to_thread(visit.services.records.create_knowledge_base, **wanted.model_dump())
+            create = visit.services.records.create_knowledge_base
+            await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.key_id)
         except ValidationError as error:
             problems = {str(one["loc"][0]): _in_words(one) for one in error.errors()}
         except KnowledgeBaseExistsError as error:

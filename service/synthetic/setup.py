@@ -62,7 +62,13 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
 
 def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None) -> None:
     records.create_knowledge_base(
-        KNOWLEDGE_BASE, epsilon=EPSILON, delta=DELTA, public_size=TICKETS, fields=FIELDS, embedded_field=FIELDS[0]
+        KNOWLEDGE_BASE,
+        epsilon=EPSILON,
+        delta=DELTA,
+        public_size=TICKETS,
+        fields=FIELDS,
+        embedded_field=FIELDS[0],
+        by=_WHO,
     )
     # Not by the records' own store, which is sealed.
     rows = (

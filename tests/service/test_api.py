@@ -501,6 +501,13 @@ def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
     assert api("admin", "PATCH", "/v1/knowledge-bases/toys", json={"remote_engine": True}).status_code == 200
     done = api("admin", "GET", "/v1/audit?knowledge_base=toys&limit=200")
     (me,) = [key.id for key in api.services.records.keys.list() if key.role == "admin"]
+    body = {"name": "more", "epsilon": 1, "delta": 1e-6, "public_size": 9, "remote_engine": True}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
+    made = api("admin", "GET", "/v1/audit?knowledge_base=more").json()["data"]
+    assert [(event["kind"], event["body"]["by"]) for event in made] == [
+        ("budget.opened", me),
+        ("remote_engine.changed", me),
+    ]
     told = [(event["kind"], event["body"]) for event in done.json()["data"]][-3:]
     assert told == [
         ("exemplars.ingested", {"knowledge_base": "toys", "by": me}),

@@ -74,7 +74,7 @@ def test_strangers_read_nothing(services: Services) -> None:
 def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> None:
     page = browser.get("/audit").text
     told = [sentence.replace("&#39;", "'") for sentence in sentences(page)]
-    assert told[0] == "cars was created with ε 1 and δ 1e-6 for its whole life."
+    assert told[0] == "The command line created cars with ε 1 and δ 1e-6 for its whole life."
     assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no limit on its pace."
     assert told[2] == "“ana” was refused by toys.colour@1 once: quota exhausted."
     assert told[3] == "An answer of toys.colour@1 left."
