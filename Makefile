@@ -27,10 +27,18 @@ $(VENV)/.browser: $(VENV)/.installed
 	  || { echo 'the tests need Chromium: apt-get install chromium' >&2; exit 1; }
 	@touch $@
 
+# Checks the alerting rules and runs their tests; only the binary of Debian's package, no service.
+$(BIN)/promtool: $(VENV)/.installed
+	@command -v apt-get > /dev/null || { echo 'the tests need promtool: put it at $(BIN)/promtool' >&2; exit 1; }
+	@if [ $$(id -u) = 0 ]; then apt-get update -qq; fi
+	@folder=$$(mktemp -d) && cd $$folder && apt-get -qq -o APT::Sandbox::User=root download prometheus && dpkg-deb -x prometheus_*.deb . \
+	  && cp usr/bin/promtool $(CURDIR)/$@ && rm -r $$folder
+	@touch $@
+
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
-test: $(VENV)/.vllm $(VENV)/.browser  ## Run all tests
+test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed  ## Style and import contracts
