@@ -1,7 +1,8 @@
-"""The service's public quantities for Prometheus: budgets, charges, refusals, keys, the audit trail's length.
+"""The service's public quantities for Prometheus: budgets, charges, refusals, keys, responses, the audit trail.
 
 Everything is read from the database at each scrape, so that every ingress replica tells the same and a restart resets
-no counter. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
+no counter; only whether the engine answers, and how far the audit trail's chain was checked, each replica finds out
+for itself. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from importlib.metadata import version
 from typing import get_args
 
 import sqlalchemy as sa
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from accounting.audit_check import ChainCheck, Checked
 from accounting.budgets import BudgetStatus, TaskStatus
 from accounting.ledger import SignedPlan
 from accounting.plan import CalibratedPlan
@@ -25,31 +28,59 @@ from accounting.tables import charges
 from service.engine_record import last_engine
 from service.keys import ApiKey, Role
 from service.preview import epsilon_spent
+from service.responses import Responses
 from service.services import Records
 
+log = structlog.get_logger()
 
-def exposition(records: Records, *, engine_up: bool, accept: str = "") -> tuple[bytes, str]:
-    """The metrics as Prometheus reads them.
+_REFUSED_FOR = ("answers-exhausted", "quota-exhausted")
+"""What every task can refuse a question for."""
+_CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a second
+
+
+class Metrics:
+    """What one replica tells.
 
     Args:
-        records: where they are read.
-        engine_up: whether the engine answers.
-        accept: the request's Accept header; Prometheus' own text or OpenMetrics.
+        records: where it is read.
 
-    Returns:
-        The text and its media type.
+    Attributes:
+        responses: counts responses; to be told of each.
     """
-    registry = CollectorRegistry()
-    registry.register(_Scrape(records, engine_up))
-    encode, media_type = choose_encoder(accept)
-    return encode(registry), media_type
+
+    def __init__(self, records: Records) -> None:
+        self.responses = Responses(records.database)
+        self._records = records
+        self._chain = ChainCheck(records.audit)
+        self._told_of_break = False
+
+    def exposition(self, *, engine_up: bool, accept: str = "") -> tuple[bytes, str]:
+        """The metrics as Prometheus reads them.
+
+        Args:
+            engine_up: whether the engine answers.
+            accept: the request's Accept header; Prometheus' own text or OpenMetrics.
+
+        Returns:
+            The text and its media type.
+        """
+        checked = self._chain.advance(_CHECKED_AT_ONCE)
+        if checked.broken and not self._told_of_break:
+            self._told_of_break = True
+            log.error("audit_chain_broken", after=checked.events)
+        registry = CollectorRegistry()
+        registry.register(_Scrape(self._records, self.responses, checked, engine_up))
+        encode, media_type = choose_encoder(accept)
+        return encode(registry), media_type
 
 
 class _Scrape(Collector):
     """One reading of everything."""
 
-    def __init__(self, records: Records, engine_up: bool) -> None:
+    def __init__(self, records: Records, responses: Responses, checked: Checked, engine_up: bool) -> None:
         self._records = records
+        self._responses = responses
+        self._checked = checked
         self._engine_up = engine_up
 
     def describe(self) -> list[Metric]:
@@ -67,14 +98,11 @@ class _Scrape(Collector):
         yield _spent([plan for budget in budgets for plan in records.ledger.plans(budget.knowledge_base)], budgets)
         yield from _tasks([(budget.knowledge_base, task) for budget in budgets for task in budget.tasks])
         yield _overdue(records)
-        yield _refusals(records)
+        yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())
+        yield _responses(self._responses)
         head = records.audit.head()
-        yield CounterMetricFamily(
-            "dpicl_audit_events",
-            "Events in the audit trail: the newest one's sequence number.",
-            head.sequence if head else 0,
-        )
+        yield from _audit(head.sequence if head else 0, self._checked)
 
 
 def _engine(records: Records, up: bool) -> Iterator[Metric]:
@@ -122,6 +150,12 @@ def _tasks(tasks: list[tuple[str, TaskStatus]]) -> Iterator[Metric]:
     labels = ("knowledge_base", "task")
     planned = GaugeMetricFamily("dpicl_task_answers", "Answers each task may give in all.", labels=labels)
     left = GaugeMetricFamily("dpicl_task_answers_left", "Answers each task may still give.", labels=labels)
+    current = GaugeMetricFamily(
+        "dpicl_task_current",
+        "Whether questions that name no version go to this one (1) or to a newer (0).",
+        labels=labels,
+    )
+    newest = {(knowledge_base, task.name): task.version for knowledge_base, task in tasks}  # they come by version
     made = CounterMetricFamily("dpicl_charges", "Charges ever made.", labels=labels)
     released = CounterMetricFamily("dpicl_charges_released", "Charges that became an answer.", labels=labels)
     voided = CounterMetricFamily("dpicl_charges_voided", "Charges given back: nothing private was read.", labels=labels)
@@ -132,12 +166,13 @@ def _tasks(tasks: list[tuple[str, TaskStatus]]) -> Iterator[Metric]:
         where = (knowledge_base, task.address)
         planned.add_metric(where, task.answers)
         left.add_metric(where, task.left)
+        current.add_metric(where, int(task.version == newest[knowledge_base, task.name]))
         made.add_metric(where, sum(task.states.values()))
         released.add_metric(where, task.states["released"])
         voided.add_metric(where, task.states["voided"])
         unsettled.add_metric(where, task.states["charged"])
         lost.add_metric(where, task.states["lost"])
-    yield from (planned, left, made, released, voided, unsettled, lost)
+    yield from (planned, left, current, made, released, voided, unsettled, lost)
 
 
 def _overdue(records: Records) -> Metric:
@@ -151,11 +186,12 @@ def _overdue(records: Records) -> Metric:
     return GaugeMetricFamily("dpicl_charges_overdue", "Open charges that have used up half their lease.", count)
 
 
-def _refusals(records: Records) -> Metric:
+def _refusals(records: Records, tasks: list[str]) -> Metric:
     family = CounterMetricFamily(
         "dpicl_refusals", "Questions refused without a charge, by reason.", labels=("task", "reason")
     )
-    times: Counter[tuple[str, str]] = Counter()
+    # From 0 on, or Prometheus would not see the first one as an increase.
+    times: Counter[tuple[str, str]] = Counter({(task, reason): 0 for task in tasks for reason in _REFUSED_FOR})
     for refusal in records.ledger.refusals():
         times[refusal.task, refusal.reason] += refusal.times
     for which, count in sorted(times.items()):
@@ -182,3 +218,30 @@ def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
             if key.quota is not None:
                 quota.add_metric((key.id,), key.quota)
     yield from (number, charged, quota)
+
+
+def _responses(responses: Responses) -> Metric:
+    family = CounterMetricFamily(
+        "dpicl_http_responses",
+        "Responses of API and dashboard by status and by what was wrong; none to requests about exemplars.",
+        labels=("surface", "status", "problem"),
+    )
+    for (surface, status, problem), times in responses.counts().items():
+        family.add_metric((surface, str(status), problem), times)
+    return family
+
+
+def _audit(events: int, checked: Checked) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "dpicl_audit_events", "Events in the audit trail: the newest one's sequence number.", events
+    )
+    yield GaugeMetricFamily(
+        "dpicl_audit_checked_events",
+        "Events of the audit trail whose chain this replica has found whole since it started.",
+        checked.events,
+    )
+    yield GaugeMetricFamily(
+        "dpicl_audit_chain_broken",
+        "Whether this replica found the audit trail's chain broken (1).",
+        int(checked.broken),
+    )

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.patterns import route_pattern
+from service.api.patterns import concerns_exemplars, route_pattern
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_UNTRACED = {"exemplars", "units"}
-"""Parts of patterns whose requests read or change what is stored of exemplars."""
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -57,7 +55,7 @@ class Tracing:
         from opentelemetry.trace import SpanKind, StatusCode
 
         route = route_pattern(scope)
-        if route is not None and _UNTRACED.intersection(route.split("/")):
+        if concerns_exemplars(route):
             return
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"  # a method can be any text, too
         attributes: dict[str, str | int] = {"http.request.method": method, "http.response.status_code": status}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
 import sqlalchemy as sa
@@ -29,8 +29,11 @@ from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
 from service.engines import EngineUnavailableError
+from service.metrics import Metrics
+from service.responses import Counted
 from service.services import Services
 from service.tracing import Traced, open_tracing
+from service.witnessing import keep_witnessed
 
 _ASK_ENGINE_EVERY_S = 1.0
 
@@ -46,16 +49,22 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
     """Build the application around opened services; ``proxy_answers_name``: see :class:`service.api.gate.Gate`."""
 
     tracing = open_tracing()
+    told = Metrics(services.records)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        noting = asyncio.create_task(_note_engine(services))
+        background = [asyncio.create_task(_note_engine(services)), asyncio.create_task(told.responses.keep_storing())]
+        if services.records.witness is not None:
+            background.append(asyncio.create_task(keep_witnessed(services.records.witness)))
         yield
-        noting.cancel()
+        for task in background:
+            task.cancel()
         await services.answering.drain()
         await services.alerts.drain()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
+        with suppress(sa.exc.SQLAlchemyError):
+            await asyncio.to_thread(told.responses.store)
 
     app = FastAPI(
         title="dp-icl",
@@ -66,8 +75,10 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
         debug=False,
     )
     app.state.services = services
+    app.state.metrics = told
     problems.install(app)
     app.add_middleware(Gate, proxy_answers_name=proxy_answers_name)
+    app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
     for router in (

@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 
 from service.api.dependencies import TheServices, authenticate, bearer
 from service.engines import EngineUnavailableError
-from service.metrics import exposition
+from service.metrics import Metrics
 from service.services import Services
 
 router = APIRouter(tags=["health"])
@@ -40,13 +40,14 @@ async def _may_read(
     dependencies=[Depends(_may_read)],
 )
 async def metrics(request: Request, services: TheServices) -> Response:
-    """Budgets, charges, refusals, keys and whether the engine answers, in Prometheus' text format or OpenMetrics.
+    """Budgets, charges, refusals, responses, the audit trail, the engine: in Prometheus' text format or OpenMetrics.
 
     Public quantities only. Needs a key of either role unless the service runs with `DPICL_METRICS_OPEN=true`.
     """
     up = await _engine_up(request, services)
     accept = request.headers.get("accept", "")
-    text, media_type = await asyncio.to_thread(exposition, services.records, engine_up=up, accept=accept)
+    told: Metrics = request.app.state.metrics
+    text, media_type = await asyncio.to_thread(told.exposition, engine_up=up, accept=accept)
     return Response(text, headers={"content-type": media_type})
 
 

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from accounting.accountants import AccountantsDisagreeError
 from accounting.history import UnknownCursorError
@@ -99,7 +100,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         self.extra = dict(extra or {})
 
     def response(self) -> JSONResponse:
-        """The problem as an HTTP response."""
+        """The problem as an HTTP response; once it is sent, the request's state has its slug as ``problem``."""
         headers = dict(self.headers)
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
@@ -113,7 +114,17 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
             **self.extra,
             "error": {"message": self.detail, "type": _openai_type(self.status), "code": self.slug.replace("-", "_")},
         }
-        return JSONResponse(document, self.status, headers, MEDIA_TYPE)
+        response = _ProblemResponse(document, self.status, headers, MEDIA_TYPE)
+        response.slug = self.slug
+        return response
+
+
+class _ProblemResponse(JSONResponse):
+    slug: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["problem"] = self.slug
+        await super().__call__(scope, receive, send)
 
 
 _STATUS_OF: dict[type[Exception], tuple[int, str]] = {

@@ -13,17 +13,20 @@ from fastapi.testclient import TestClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from accounting.tables import charges
+from accounting.plan import CalibratedPlan
+from accounting.tables import audit_events, charges
 from service.api.app import create_app
 from service.engine_record import note_engine
 from service.engines import EngineInfo
 from service.keys import ApiKey
+from service.planning import sign
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.service.conftest import MajorityEngine, embed, make_records
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "observability.md"
 COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
+VERSIONS = ("toys.colour@1", "toys.colour@2")
 
 
 class Scraper:
@@ -72,6 +75,7 @@ def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_en
     assert told == {
         "dpicl_task_answers": 20,
         "dpicl_task_answers_left": 13,
+        "dpicl_task_current": 1,
         "dpicl_charges_total": 8,
         "dpicl_charges_released_total": 7,
         "dpicl_charges_voided_total": 1,
@@ -120,6 +124,29 @@ def age_charge(scraper: Scraper, seconds: float) -> None:
         connection.execute(sa.update(charges).values(lease_until=until))
 
 
+def test_the_current_version_of_a_task_is_the_newest(scraper: Scraper, calibrated: CalibratedPlan) -> None:
+    sign(scraper.services.records, calibrated, "test")
+    current = {version: scraper.value("dpicl_task_current", **COLOUR | {"task": version}) for version in VERSIONS}
+    assert current == dict(zip(VERSIONS, (0, 1), strict=True))
+
+
+def test_refusals_are_told_before_the_first(scraper: Scraper) -> None:
+    for reason in ("answers-exhausted", "quota-exhausted"):
+        assert scraper.value("dpicl_refusals_total", task="toys.colour@1", reason=reason) == 0
+
+
+def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pytest.CaptureFixture[str]) -> None:
+    scraper.ask("a toy")
+    events = scraper.value("dpicl_audit_events_total")
+    assert scraper.value("dpicl_audit_checked_events") == events
+    assert scraper.value("dpicl_audit_chain_broken") == 0
+    with scraper.services.records.database.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
+        connection.execute(sa.update(audit_events).where(audit_events.c.sequence == events).values(hash="0" * 64))
+    assert [scraper.value("dpicl_audit_chain_broken") for _ in range(2)] == [1, 1]
+    assert capsys.readouterr().out.count("audit_chain_broken") == 1
+
+
 def test_keys_by_role_and_status(scraper: Scraper) -> None:
     keys = scraper.services.records.keys
     keys.create("decides", "admin")
@@ -147,7 +174,9 @@ def test_every_replica_tells_the_same(scraper: Scraper) -> None:
     for i in range(3):
         scraper.ask(f"toy {i}")
     headers = {"Authorization": f"Bearer {scraper.monitor_token}"}
-    assert other.get("/metrics", headers=headers).text == scraper.text()
+    told = scraper.text()
+    assert 'dpicl_http_responses_total{problem="",status="200",surface="api"} 3.0' in told
+    assert other.get("/metrics", headers=headers).text == told
 
 
 def test_they_need_a_key_of_either_role(scraper: Scraper) -> None:
@@ -174,10 +203,8 @@ def test_openmetrics_for_whoever_asks_for_it(scraper: Scraper) -> None:
     assert {family.name for family in parse_openmetrics(text)} >= {"dpicl_charges", "dpicl_build"}
 
 
-def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated) -> None:
+def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     """Two knowledge bases that differ in their exemplars, asked the same: their metrics are alike."""
-    from service.planning import sign
-
     texts = []
     for blue, folder in ((12, tmp_path / "some"), (2, tmp_path / "few")):
         records = make_records(folder, blue=blue)

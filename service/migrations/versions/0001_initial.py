@@ -226,6 +226,20 @@ def upgrade() -> None:
         comment="How fast each caller has been: one number by the generic cell rate algorithm.",
     )
     op.create_table(
+        "http_responses",
+        sa.Column("surface", sa.String(length=20), nullable=False, comment="api or dashboard"),
+        sa.Column("status", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column(
+            "problem",
+            sa.String(length=100),
+            nullable=False,
+            comment="what the response says is wrong; empty for none",
+        ),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("surface", "status", "problem", name=op.f("pk_http_responses")),
+        comment="How requests were answered, counted for the metrics.",
+    )
+    op.create_table(
         "api_keys",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
