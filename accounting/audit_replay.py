@@ -223,6 +223,10 @@ class _Replay:
             yield f"key {body['key']} is no key that could be revoked"
         self._revoked.add(body["key"])
 
+    def of_admin(self, body: Mapping[str, Any]) -> Iterable[str]:
+        if self._keys.get(body["key"], {}).get("role") != "admin":
+            yield f"key {body['key']} is no admin's"
+
     def of_knowledge_base(self, body: Mapping[str, Any]) -> Iterable[str]:
         if body["knowledge_base"] not in self._budgets:
             yield f"there is no knowledge base {body['knowledge_base']}"
@@ -281,6 +285,8 @@ _KINDS: Mapping[str, Callable[[_Replay, Mapping[str, Any]], Iterable[str]]] = {
     "key.created": _Replay.key_created,
     "key.changed": _Replay.key_changed,
     "key.revoked": _Replay.key_revoked,
+    "admin.signed_in": _Replay.of_admin,
+    "admin.signed_out": _Replay.of_admin,
     "exemplars.ingested": _Replay.of_knowledge_base,
     "unit.forgotten": _Replay.of_knowledge_base,
     "remote_engine.changed": _Replay.of_knowledge_base,

@@ -54,6 +54,11 @@ api_keys = sa.Table(
 )
 
 
+def token_digest(token: str) -> bytes:
+    """What the database keeps of a token of 256 random bits: its SHA-256."""
+    return hashlib.sha256(token.encode()).digest()
+
+
 class UnknownKeyError(LookupError):
     """No API key has this id."""
 
@@ -124,7 +129,7 @@ class ApiKeys:
         key = ApiKey(str(uuid.uuid4()), name, role, self._clock(), rate_per_minute=rate_per_minute, quota=quota)
         stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
         with self._engine.begin() as connection:
-            connection.execute(sa.insert(api_keys).values(**stored, token_sha256=_digest(token)))
+            connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
             set_quota(connection, key.id, quota)
             made = {"key": key.id, "name": name, "role": role, "quota": quota, "rate_per_minute": rate_per_minute}
             audit.append(connection, key.created_at, "key.created", made | {"by": by})
@@ -153,7 +158,7 @@ class ApiKeys:
     def authenticate(self, token: str) -> ApiKey | None:
         """The key a token belongs to, or None: unknown or revoked."""
         now = self._clock()
-        valid = sa.and_(api_keys.c.token_sha256 == _digest(token), api_keys.c.revoked_at.is_(None))
+        valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), api_keys.c.revoked_at.is_(None))
         with self._engine.execution_options(read_only=True).begin() as connection:
             row = connection.execute(_KEYS.where(valid)).first()
         if row is None:
@@ -214,7 +219,3 @@ def _check_limits(quota: int | None, rate_per_minute: int | None) -> None:
 
 def _unknown(key_id: str) -> UnknownKeyError:
     return UnknownKeyError(f"no API key has the id {key_id!r}; `dpicl keys list` shows them")
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from accounting.audit import Event
+from accounting.audit import RESTORED, Event
 from service.dashboard.wording import figure, plural
 
 KINDS = {
@@ -22,9 +22,12 @@ KINDS = {
     "key.created": "Key made",
     "key.changed": "Key’s limits changed",
     "key.revoked": "Key revoked",
+    "admin.signed_in": "Admin signed in",
+    "admin.signed_out": "Admin signed out",
     "exemplars.ingested": "Exemplars uploaded",
     "unit.forgotten": "Unit forgotten",
     "remote_engine.changed": "Engine outside allowed or forbidden",
+    RESTORED: "Restored from a backup",
 }
 """Every kind of event, in words."""
 
@@ -118,6 +121,14 @@ def _revoked(body: Body, named: Names) -> str:
     return f"{named(body.get('by'))} revoked the key {named(body['key'])}."
 
 
+def _signed_in(body: Body, named: Names) -> str:
+    return f"{named(body['key'])} signed in to the dashboard."
+
+
+def _signed_out(body: Body, named: Names) -> str:
+    return f"{named(body['key'])} signed out of the dashboard."
+
+
 def _ingested(body: Body, named: Names) -> str:
     return f"{named(body.get('by'))} uploaded exemplars to {body['knowledge_base']}."
 
@@ -131,6 +142,13 @@ def _remote(body: Body, named: Names) -> str:
     return f"{named(body.get('by'))} {did} engines outside the deployment for {body['knowledge_base']}."
 
 
+def _restored(body: Body, named: Names) -> str:
+    return (
+        f"{named(body['by'])} acknowledged that the ledger was restored from a backup as it was at event "
+        f"{body['common']}: {plural(body['charges'], 'answer')} given since stayed charged."
+    )
+
+
 _SENTENCES: Mapping[str, Callable[[Body, Names], str]] = {
     "budget.opened": _opened,
     "plan.signed": _signed,
@@ -142,9 +160,12 @@ _SENTENCES: Mapping[str, Callable[[Body, Names], str]] = {
     "key.created": _created,
     "key.changed": _changed,
     "key.revoked": _revoked,
+    "admin.signed_in": _signed_in,
+    "admin.signed_out": _signed_out,
     "exemplars.ingested": _ingested,
     "unit.forgotten": _forgotten,
     "remote_engine.changed": _remote,
+    RESTORED: _restored,
 }
 
 

@@ -6,7 +6,6 @@ in. A session lasts a working day from its sign-in, used or not, so that looking
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
+from accounting import audit
 from accounting.tables import UtcDateTime
-from service.keys import ApiKey, api_keys, metadata
+from service.keys import ApiKey, api_keys, metadata, token_digest
 
 LASTS = timedelta(hours=8)
 
@@ -76,13 +76,14 @@ class Sessions:
             connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.expires_at <= now))
             connection.execute(
                 sa.insert(admin_sessions).values(
-                    token_sha256=_digest(token),
+                    token_sha256=token_digest(token),
                     key_id=key.id,
                     csrf=secrets.token_urlsafe(32),
                     created_at=now,
                     expires_at=now + LASTS,
                 )
             )
+            audit.append(connection, now, "admin.signed_in", {"key": key.id})
         return token
 
     def find(self, token: str) -> Session | None:
@@ -91,7 +92,7 @@ class Sessions:
             sa.select(admin_sessions.c.key_id, api_keys.c.name, admin_sessions.c.csrf, admin_sessions.c.expires_at)
             .join(api_keys, api_keys.c.id == admin_sessions.c.key_id)
             .where(
-                admin_sessions.c.token_sha256 == _digest(token),
+                admin_sessions.c.token_sha256 == token_digest(token),
                 admin_sessions.c.expires_at > self._clock(),
                 api_keys.c.revoked_at.is_(None),
                 api_keys.c.role == "admin",
@@ -103,9 +104,8 @@ class Sessions:
 
     def end(self, token: str) -> None:
         """Sign out."""
+        held = sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == token_digest(token))
         with self._engine.begin() as connection:
-            connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == _digest(token)))
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+            key_id = connection.execute(held.returning(admin_sessions.c.key_id)).scalar_one_or_none()
+            if key_id is not None:
+                audit.append(connection, self._clock(), "admin.signed_out", {"key": key_id})

@@ -113,6 +113,10 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
     with pytest.raises(AnswersExhaustedError):  # and the lost charge stays lost
         ledger.charge(task, b"7", key_id="ana")
     with engine.begin() as connection:
+        made = {"key": "root", "name": "root", "role": "admin", "quota": None}
+        append(connection, NOW, "key.created", made)
+        append(connection, NOW, "admin.signed_in", {"key": "root"})
+        append(connection, NOW, "admin.signed_out", {"key": "root"})
         append(connection, NOW, "key.changed", {"key": "bo", "quota": 5, "by": "root"})
         append(connection, NOW, "key.revoked", {"key": "bo", "by": "root"})
         append(connection, NOW, "exemplars.ingested", {"knowledge_base": "kb", "by": "root"})
@@ -224,6 +228,7 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", answers={"topic": 3}), "not those of the plan's document"),
         (changed("plan.signed", epsilon="0.5"), "not that of the plan's document"),
         (changed("budget.opened", epsilon="0.9"), "more than its lifetime budget"),
+        (changed("admin.signed_in", key="ana"), "no admin's"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
@@ -276,7 +281,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert newest[0] == trail.head()
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
-    assert len(trail.events(knowledge_base="kb")) == newest[0].sequence - 4  # all but those of keys
+    assert len(trail.events(knowledge_base="kb")) == newest[0].sequence - 7  # all but those of keys
     assert trail.events(knowledge_base="k") == []
     assert AuditTrail(engine).events(knowledge_base='kb"') == []
 

@@ -99,6 +99,9 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
     assert tell(void, {}).sentence.endswith("before anything private was read: engine unavailable.")
     revoked = Event(9, now, "key.revoked", '{"by":"a","key":"b"}', "0" * 64, "1" * 64)
     assert tell(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” revoked the key “bo”."
+    for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
+        event = Event(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
+        assert tell(event, {"a": "ana"}).sentence == sentence
     assert tell(Event(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
     assert set(KINDS) == set(_KINDS)
 
