@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,9 @@ from accounting.tables import audit_events
 
 FIRST = "0" * 64
 """What stands for the hash before the first event."""
+
+RESTORED = "ledger.restored"
+"""The kind of event with which a restored ledger goes on (:mod:`accounting.restoring`)."""
 
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 _BATCH = 1000
@@ -92,13 +95,24 @@ def append(connection: sa.Connection, at: datetime, kind: str, body: Mapping[str
         kind: at most 40 characters.
         body: public particulars, as JSON.
     """
+    append_all(connection, at, [(kind, body)])
+
+
+def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Add several events, each a kind and a body, as :func:`append` does one."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     last = connection.execute(_NEWEST_FIRST.limit(1)).first()
-    sequence, previous = (last.sequence + 1, last.hash) if last else (1, FIRST)
-    text = canonical(body)
-    new = Event(sequence, at, kind, text, previous, digest(sequence, timestamp(at), kind, text, previous))
-    connection.execute(sa.insert(audit_events).values(**vars(new)))
+    sequence, previous = (last.sequence, last.hash) if last else (0, FIRST)
+    new = []
+    for kind, body in happened:
+        sequence += 1
+        text = canonical(body)
+        event = Event(sequence, at, kind, text, previous, digest(sequence, timestamp(at), kind, text, previous))
+        new.append(vars(event))
+        previous = event.hash
+    if new:
+        connection.execute(sa.insert(audit_events), new)
 
 
 _ACTORS = ("key", "by", "signed_by")

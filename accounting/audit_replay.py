@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from accounting.accountants import ACCOUNTANTS, AccountantsDisagreeError, EpsilonBounds, compare
-from accounting.audit import FIRST, canonical, digest
+from accounting.audit import FIRST, RESTORED, canonical, digest
 from accounting.bounds import UnsupportedEventsError
 from accounting.budgets import address, exact, rest
 from accounting.plan import CalibratedPlan
@@ -231,6 +231,10 @@ class _Replay:
         if body["knowledge_base"] not in self._budgets:
             yield f"there is no knowledge base {body['knowledge_base']}"
 
+    def restored(self, body: Mapping[str, Any]) -> Iterable[str]:
+        if body["common"] > self.report.events or body["witness"]["sequence"] < body["common"]:
+            yield "a restore that lost less than nothing"
+
     def refusal(self, body: Mapping[str, Any]) -> Iterable[str]:
         if body["task"] not in self._tasks:
             yield f"no signed plan has the task {body['task']}"
@@ -290,4 +294,5 @@ _KINDS: Mapping[str, Callable[[_Replay, Mapping[str, Any]], Iterable[str]]] = {
     "exemplars.ingested": _Replay.of_knowledge_base,
     "unit.forgotten": _Replay.of_knowledge_base,
     "remote_engine.changed": _Replay.of_knowledge_base,
+    RESTORED: _Replay.restored,
 }

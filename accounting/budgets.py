@@ -205,6 +205,26 @@ class BudgetBook:
         granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
         audit.append(connection, now, "budget.opened", granted | {"by": by})
 
+    def has_budget(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> bool:
+        """Whether a knowledge base has this very lifetime budget.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            epsilon: of its whole life.
+            delta: of its whole life.
+
+        Raises:
+            BudgetExistsError: it has another.
+        """
+        row = connection.execute(_budget(knowledge_base)).first()
+        if row is not None and (row.epsilon, row.delta) != _checked(epsilon, delta):
+            raise BudgetExistsError(
+                f"knowledge base {knowledge_base!r} had a lifetime budget of {_pair((row.epsilon, row.delta))} before "
+                "its exemplars were lost in a restore, and keeps it: create it with the same"
+            )
+        return row is not None
+
     def sign(
         self,
         knowledge_base: str,

@@ -49,6 +49,7 @@ from accounting.budgets import (
 from accounting.quotas import KeyQuota, QuotaExhaustedError, count_charge, quota_of, set_quota
 from accounting.refusals import Refusal, count_refusal, refusals_of
 from accounting.tables import charges, idempotency_keys, plans, releases, tasks
+from accounting.witness import Witness
 
 __all__ = [
     "AnswersExhaustedError",
@@ -141,18 +142,23 @@ class Ledger(BudgetBook):
             query: ending too early spends a second answer, never lets one go unpaid. With several hosts their clocks
             must agree to well within it.
         clock: returns the present as an aware datetime.
+        witness: is told of every charge before it may be spent; None leaves a restored ledger unnoticed.
     """
 
-    def __init__(self, engine: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, engine: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
+    ) -> None:
         super().__init__(engine, clock=clock)
         self._lease = timedelta(seconds=lease_s)
+        self._witness = witness
 
     def charge(
         self, task: SignedTask, query_digest: bytes, *, key_id: str, idempotency_key: str | None = None
     ) -> Charged | Release | InFlight:
         """Spend one of the task's answers on a query, unless it is answered already or being answered.
 
-        When this returns :class:`Charged` the charge is durable: a crash at any later point leaves it spent.
+        When this returns :class:`Charged` the charge is durable and witnessed: neither a crash at any later point nor a
+        backup restored then gives it back.
 
         Args:
             task: what is charged.
@@ -169,6 +175,8 @@ class Ledger(BudgetBook):
             AnswersExhaustedError: no answer is left.
             QuotaExhaustedError: the key's own share is used up.
             IdempotencyConflictError: the Idempotency-Key stands for another query.
+            accounting.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+            accounting.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
             ValueError: the Idempotency-Key is longer than 300 characters.
         """
         if idempotency_key is not None and len(idempotency_key) > 300:
@@ -181,14 +189,23 @@ class Ledger(BudgetBook):
         if bound and (found := self._settles(*present)):
             return found
 
+        if self._witness is not None and self._witness.trouble is not None:
+            self._witness.catch_up()
         try:
-            return self._charge(task, query_digest, key_id, idempotency_key)
+            outcome = self._charge(task, query_digest, key_id, idempotency_key)
         except AnswersExhaustedError:
             self.refuse(task.address, key_id, "answers-exhausted")
             raise
         except QuotaExhaustedError:
             self.refuse(task.address, key_id, "quota-exhausted")
             raise
+        if self._witness is not None and isinstance(outcome, Charged):
+            try:
+                self._witness.catch_up()
+            except LedgerError:
+                self.void(outcome.id, "not-witnessed")  # no private exemplar was read yet
+                raise
+        return outcome
 
     def _charge(
         self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None

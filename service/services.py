@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from accounting import audit
 from accounting.audit import AuditTrail
 from accounting.ledger import Ledger
+from accounting.witness import Witness
 from exemplar_store import Cipher, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.ingest import Progress, Within
 from service.alerts import Alerts
@@ -29,6 +30,7 @@ from service.synthetic import KEY
 from service.synthetic.marked import MarkedEngine
 from service.synthetic.sealed import SealedStore
 from service.trying import Trials
+from service.witnessing import check_witness, open_witness
 
 log = structlog.get_logger()
 
@@ -43,6 +45,8 @@ class Records:
     ledger: Ledger
     keys: ApiKeys
     audit: AuditTrail
+    witness: Witness | None
+    """Notices a ledger restored from a backup; None where the settings do without."""
     rates: RateLimits
     digest_key: bytes
     synthetic: bool
@@ -70,7 +74,9 @@ class Records:
                 embedded_field=embedded_field,
                 remote_engine=remote_engine,
             )
-            self.ledger.open_budget(connection, name, epsilon, delta, by)
+            # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
+            if not self.ledger.has_budget(connection, name, epsilon, delta):
+                self.ledger.open_budget(connection, name, epsilon, delta, by)
             if remote_engine:
                 self._audited("remote_engine.changed", name, by, True)(connection)
 
@@ -93,10 +99,16 @@ class Records:
         return lambda connection: audit.append(connection, datetime.now(UTC), kind, particulars)
 
 
-def open_records(settings: Settings) -> Records:
-    """Open the database, bring its schema up to date, and read the encryption key.
+def open_records(settings: Settings, *, restored: bool = False) -> Records:
+    """Open the database, bring its schema up to date, read the encryption key, and compare the ledger with its witness.
+
+    Args:
+        settings: where everything is.
+        restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
 
     Raises:
+        accounting.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
+        accounting.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
     """
     master = load_key(
@@ -111,13 +123,17 @@ def open_records(settings: Settings) -> Records:
     synthetic = hmac.compare_digest(master, KEY)
     store = (SealedStore if synthetic else ExemplarStore)(database, Cipher(master))
     store.list()  # refuses a database written under another key, now rather than at the first query
+    witness = open_witness(settings, database)
+    if witness is not None and not restored:
+        witness.catch_up()
     return Records(
         settings=settings,
         database=database,
         store=store,
-        ledger=Ledger(database, lease_s=settings.lease_s),
+        ledger=Ledger(database, lease_s=settings.lease_s, witness=witness),
         keys=ApiKeys(database),
         audit=AuditTrail(database),
+        witness=witness,
         rates=RateLimits(database),
         digest_key=HKDF(SHA256(), 32, salt=None, info=b"dp-icl query digest").derive(master),
         synthetic=synthetic,
@@ -137,8 +153,13 @@ class Services:
 
 
 def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
-    """Put an engine and an embedder beside the records."""
+    """Put an engine and an embedder beside the records.
+
+    Raises:
+        ValueError: the settings leave open whether there shall be a witness.
+    """
     settings = records.settings
+    check_witness(settings)
     if records.synthetic:
         engine = MarkedEngine(engine)
     if settings.latency_grain_ms == 0:

@@ -15,6 +15,9 @@ class Settings(BaseSettings):
 
     database_url: str = "sqlite:///var/dpicl.sqlite"
     """SQLite file or PostgreSQL server of knowledge bases, ledger and keys."""
+    witness_url: SecretStr | None = None
+    """A second database, never restored together with the first: it notices a ledger restored from a backup. A file
+    beside a SQLite database unless set; with PostgreSQL it must be set, to `none` to do without."""
     encryption_key: SecretStr | None = None
     """32 random bytes in base64, under which exemplars are encrypted at rest."""
     encryption_key_file: Path | None = None

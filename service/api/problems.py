@@ -29,6 +29,7 @@ from accounting.ledger import (
     UnknownTaskError,
 )
 from accounting.plan import PlanError
+from accounting.witness import LedgerRestoredError, WitnessUnavailableError
 from exemplar_store import (
     BadRowError,
     EncryptionKeyError,
@@ -147,6 +148,8 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     UnknownCursorError: (422, "unknown-cursor"),
     PlanError: (422, "invalid-plan"),
     AccountantsDisagreeError: (422, "accountants-disagree"),
+    LedgerRestoredError: (503, "ledger-restored"),
+    WitnessUnavailableError: (503, "witness-unavailable"),
 }
 _SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
 """Of the framework's own refusals."""

@@ -1,7 +1,7 @@
 """The command line, ``dpicl``.
 
-Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``serve``) work on the database that ``DPICL_DATABASE_URL``
-names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
+Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``serve``) work on the database that
+``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from accounting.accountants import AccountantsDisagreeError
 from accounting.ledger import LedgerError
 from accounting.plan import PlanError
 from exemplar_store import ExemplarStoreError
-from service.cli import ask, audit, budget, evaluate, keys, knowledge_bases, plans, serve
+from service.cli import ask, audit, budget, evaluate, keys, knowledge_bases, ledger, plans, serve
+from service.cli.output import tell_witnesses
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,6 +30,13 @@ app = typer.Typer(
         "`dpicl keys create`, `dpicl serve`, and from another terminal `dpicl ask`."
     ),
 )
+
+
+@app.callback()
+def _begin(context: typer.Context) -> None:
+    context.call_on_close(tell_witnesses)
+
+
 app.command("serve")(serve.serve)
 app.add_typer(knowledge_bases.app, name="kb")
 app.add_typer(plans.app, name="plan")
@@ -37,6 +45,7 @@ app.command("batch")(ask.batch)
 app.command("budget")(budget.budget)
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit.app, name="audit")
+app.add_typer(ledger.app, name="ledger")
 app.command("eval")(evaluate.evaluate)
 
 

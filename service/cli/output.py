@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from accounting.witness import Witness
 from service.engine_record import EngineView
 from service.logs import configure_logs
 from service.services import Records, open_records
@@ -17,12 +18,22 @@ from service.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 console = Console()
+_to_tell: list[Witness] = []
 
 
 def records() -> Records:
-    """The database and key the environment names."""
+    """The database and key the environment names. When the command ends, the witness is told what it did."""
     configure_logs()
-    return open_records(Settings())
+    opened = open_records(Settings())
+    if opened.witness is not None:
+        _to_tell.append(opened.witness)
+    return opened
+
+
+def tell_witnesses() -> None:
+    """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
+    while _to_tell:
+        _to_tell.pop().catch_up()
 
 
 def print_json(value: Any) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from accounting.audit import Event
+from accounting.audit import RESTORED, Event
 from accounting.audit_replay import _KINDS, verify
 from accounting.tables import audit_events
 from exemplar_store import Layout, read_json_lines
@@ -102,6 +102,8 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
     for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
         event = Event(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
         assert tell(event, {"a": "ana"}).sentence == sentence
+    restored = Event(11, now, RESTORED, '{"by":"root","charges":2,"common":9}', "0" * 64, "1" * 64)
+    assert "as it was at event 9: 2 answers given since stayed charged" in tell(restored, {}).sentence
     assert tell(Event(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
     assert set(KINDS) == set(_KINDS)
 

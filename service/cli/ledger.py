@@ -1,0 +1,134 @@
+"""``dpicl ledger``: back the database up, and go on after a restore without giving budget back."""
+
+from __future__ import annotations
+
+import getpass
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import sqlalchemy as sa
+import typer
+
+from accounting.restoring import Loss, acknowledge, find_loss
+from accounting.witness import Witness
+from service.cli.output import Json, print_json
+from service.logs import configure_logs
+from service.services import Records, open_records
+from service.settings import Settings
+from service.witnessing import NONE, bring_back
+
+app = typer.Typer(no_args_is_help=True, help="Back the database up, and go on after a restore.")
+
+
+@app.command()
+def status(json: Json = False) -> None:
+    """Compare the ledger with its witness: was it restored from a backup, and what was lost? Exits with 1 if so."""
+    opened, witness = _opened()
+    loss = find_loss(opened.audit, witness)
+    head = opened.audit.head()
+    events = head.sequence if head else 0
+    if json:
+        print_json({"events": events, "restored": loss is not None, "lost": _counts(loss) if loss else {}})
+    elif loss is None:
+        typer.echo(f"The ledger has all that was witnessed ({events} events).")
+    else:
+        _tell(loss)
+        typer.echo("If nothing newer can be restored, `dpicl ledger acknowledge` charges what was lost and goes on.")
+    if loss is not None:
+        raise typer.Exit(1)
+
+
+@app.command("acknowledge")
+def acknowledge_(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Accept what a restore lost: bring back budgets, plans and charges from the witness, as spent, and go on.
+
+    Stop every service on another copy of this ledger first. Charges that were lost stay charged; stored answers,
+    exemplars and keys that were lost do not come back, and units forgotten since the backup must be forgotten again.
+    """
+    opened, witness = _opened()
+    loss = find_loss(opened.audit, witness)
+    if loss is None:
+        typer.echo("Nothing to acknowledge: the ledger has all that was witnessed.")
+        return
+    _tell(loss)
+    if not yes:
+        typer.confirm("This cannot be undone. Go on from here?", abort=True)
+    acknowledge(opened.database, witness, loss, by=getpass.getuser(), also=bring_back)
+    typer.echo("Acknowledged: the ledger answers again.")
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file.", dir_okay=False)],
+) -> None:
+    """Copy a SQLite database while it is in use. Back PostgreSQL up with its own tools, such as pg_dump.
+
+    The copy holds exemplars encrypted; keep the encryption key elsewhere. Leave the witness out of backups.
+    """
+    url = sa.make_url(Settings().database_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        raise ValueError(f"backup: the database is {url.get_backend_name()}; use its own tools, such as pg_dump")
+    if not Path(url.database).is_file():
+        raise ValueError(f"backup: there is no database at {url.database}")
+    if file.exists():
+        raise ValueError(f"backup: {file} exists; name a new file")
+    with closing(sqlite3.connect(url.database)) as source, closing(sqlite3.connect(file)) as target:
+        source.backup(target)
+    typer.echo(f"Backed up to {file}")
+
+
+def _opened() -> tuple[Records, Witness]:
+    configure_logs()
+    opened = open_records(Settings(), restored=True)
+    if opened.witness is None:
+        raise ValueError(f"DPICL_WITNESS_URL is {NONE!r} or not set: without a witness nothing can be compared")
+    return opened, opened.witness
+
+
+def _counts(loss: Loss) -> dict[str, int]:
+    """How many events of each kind were lost; of charges those that were not voided."""
+    counts = Counter(event.kind for event in loss.events if event.kind not in ("charge", "void"))
+    return dict(sorted(counts.items())) | {"charge": len(loss.charges)}
+
+
+def _tell(loss: Loss) -> None:
+    """Say what was lost, and what an admin has to do about it."""
+    if loss.witnessed is None:
+        typer.echo("The witness never saw this ledger: it is new or was lost, or the ledger is a copy of another.")
+        typer.echo("Whether answers were given since this ledger was written, nobody can tell.")
+        return
+    typer.echo(
+        f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "
+        f"After that {len(loss.events)} events were witnessed that it lacks, and it has {loss.own} of its own."
+    )
+    for task, number in sorted(Counter(charge.particulars["task"] for charge in loss.charges).items()):
+        typer.echo(f"- {number} answers of {task}: will be charged as lost")
+    for event in loss.events:
+        for line in _told(event.kind, event.particulars):
+            typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
+
+
+def _told(kind: str, body: dict[str, str]) -> list[str]:
+    match kind:
+        case "budget.opened":
+            return [f"knowledge base {body['knowledge_base']} was created: create it again, with the same budget"]
+        case "plan.signed":
+            return [f"plan {body['version']} of {body['knowledge_base']} was signed: will be signed again"]
+        case "exemplars.ingested":
+            return [f"exemplars of {body['knowledge_base']} were uploaded: upload them again"]
+        case "unit.forgotten":
+            return [f"a unit of {body['knowledge_base']} was forgotten and is back: forget it again, before answering"]
+        case "key.created":
+            return [f"key {body['name']} was made: make another"]
+        case "key.revoked":
+            return [f"key {body['key']} was revoked: will be revoked again"]
+        case "key.changed":
+            return [f"key {body['key']} got other limits: will get them again"]
+        case "remote_engine.changed":
+            return [f"the rule on remote engines of {body['knowledge_base']} was changed: will be changed again"]
+    return []
