@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from accounting.audit import Event
+from accounting.audit import RESTORED, Event
 from service.dashboard.wording import figure, plural
 
 KINDS = {
@@ -27,6 +27,7 @@ KINDS = {
     "exemplars.ingested": "Exemplars uploaded",
     "unit.forgotten": "Unit forgotten",
     "remote_engine.changed": "Engine outside allowed or forbidden",
+    RESTORED: "Restored from a backup",
 }
 """Every kind of event, in words."""
 
@@ -141,6 +142,13 @@ def _remote(body: Body, named: Names) -> str:
     return f"{named(body.get('by'))} {did} engines outside the deployment for {body['knowledge_base']}."
 
 
+def _restored(body: Body, named: Names) -> str:
+    return (
+        f"{named(body['by'])} acknowledged that the ledger was restored from a backup as it was at event "
+        f"{body['common']}: {plural(body['charges'], 'answer')} given since stayed charged."
+    )
+
+
 _SENTENCES: Mapping[str, Callable[[Body, Names], str]] = {
     "budget.opened": _opened,
     "plan.signed": _signed,
@@ -157,6 +165,7 @@ _SENTENCES: Mapping[str, Callable[[Body, Names], str]] = {
     "exemplars.ingested": _ingested,
     "unit.forgotten": _forgotten,
     "remote_engine.changed": _remote,
+    RESTORED: _restored,
 }
 
 
