@@ -149,7 +149,6 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     PlanError: (422, "invalid-plan"),
     AccountantsDisagreeError: (422, "accountants-disagree"),
     LedgerRestoredError: (503, "ledger-restored"),
-    WitnessUnavailableError: (503, "witness-unavailable"),
 }
 _SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
 """Of the framework's own refusals."""
@@ -177,6 +176,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(EncryptionKeyError)
     def wrong_key(_request: Request, error: EncryptionKeyError) -> JSONResponse:
         return Problem(503, "wrong-encryption-key", str(error)).response()
+
+    @app.exception_handler(WitnessUnavailableError)
+    def witness_down(_request: Request, error: WitnessUnavailableError) -> JSONResponse:
+        return Problem(503, "witness-unavailable", str(error), retry_after_s=5).response()
 
     @app.exception_handler(StillAnsweringError)
     def still_answering(_request: Request, error: StillAnsweringError) -> JSONResponse:

@@ -79,10 +79,13 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
 
-def make_records(folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12) -> Records:
+def make_records(
+    folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None
+) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
     records = open_records(
-        Settings(database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_grain_ms=0)
+        settings
+        or Settings(database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_grain_ms=0)
     )
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
