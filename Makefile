@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench lock docs clean
+.PHONY: help demo test lint types check bench chaos lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,6 +53,10 @@ check: lint types test  ## Everything CI checks
 
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
+	@command -v faketime > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends faketime; }
+	$(BIN)/python -m chaos $(ARGS)
 
 # The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
 # image's, which does without the overrides (CUDA's torch, and all that vLLM asks for). Needs uv.
