@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from examples.tiny_model import make_tiny_model
-from exemplar_store import Cipher, ExemplarStore, Row, Slot
+from exemplar_store import ExemplarStore, Row, Slot
 from exemplar_store.tables import metadata
 from service.database import open_database
 from service.engines import Prompt, TaskSpec
@@ -115,7 +115,7 @@ def fill(folder: Path, number: int) -> ExemplarStore:
 
     database = open_database(f"sqlite:///{folder}/bench.sqlite")
     metadata.create_all(database)
-    store = ExemplarStore(database, Cipher(os.urandom(32)))
+    store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "bench", public_size=number, fields=["text", "queue"], embedded_field="text")
     store.ingest("bench", rows())

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exemplar_store import Cipher, ExemplarStore
+from exemplar_store import ExemplarStore
 from exemplar_store.encryption import place
 from exemplar_store.exemplar import content, pack
 from exemplar_store.tables import knowledge_bases, metadata
@@ -43,11 +43,10 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
     """A knowledge base of ``size`` units with one exemplar each, written past the ingest's checks for speed."""
     engine = open_database(f"sqlite:///{path}")
     metadata.create_all(engine)
-    cipher = Cipher(os.urandom(32))
-    store = ExemplarStore(engine, cipher)
+    store = ExemplarStore(engine, os.urandom(32))
     with engine.begin() as connection:
         store.create(connection, NAME, public_size=size, fields=["text", "label"], embedded_field="text")
-        keys = cipher.keys(connection.scalar(knowledge_bases.select().with_only_columns(knowledge_bases.c.key_salt)))
+        keys = store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
         dimension = DIMENSION if embeddings else 0
         connection.execute(knowledge_bases.update().values(next_position=size, embedding_dimension=dimension))
     engine.dispose()  # a journal is switched off by the only connection there is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -37,3 +38,25 @@ def listed(connection: sa.Connection, column: sa.Column[int]) -> sa.ColumnElemen
     """An aggregate: the column's values as a list; of no rows, an empty list or None."""
     aggregate = sa.func.json_group_array if connection.dialect.name == "sqlite" else sa.func.json_agg
     return aggregate(column, type_=sa.JSON)
+
+
+def as_utc(at: datetime) -> datetime:
+    """A stored instant. SQLite keeps no time zone (what was written is UTC), PostgreSQL answers in its own."""
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def overwrite_deleted(connection: sa.Connection) -> None:
+    """On SQLite, overwrite what this connection deletes from now on, in the file itself."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA secure_delete=ON")
+
+
+def empty_write_ahead_log(engine: sa.Engine) -> None:
+    """On SQLite, leave nothing deleted in the log. With a reader in the way, that waits for the next checkpoint."""
+    if engine.dialect.name != "sqlite":
+        return
+    connection = engine.raw_connection()  # a checkpoint cannot run inside a transaction
+    try:
+        connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    finally:
+        connection.close()

@@ -1,94 +1,32 @@
-"""Encryption at rest: AES-256-GCM under keys derived, per knowledge base, from one 32-byte master key.
+"""Encryption at rest: AES-256-GCM under keys derived, per knowledge base, from a data key of the database.
 
 What somebody who reads the database (or a backup) without the master key learns: how many exemplars and units each
 knowledge base has, which exemplars share a unit, their approximate lengths, and the public columns of
 ``knowledge_bases``. Not: texts, embeddings (a text can be guessed back from its embedding), or unit ids.
+
+The data key is random and stored wrapped under the master key (:mod:`exemplar_store.data_keys`).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import os
 import unicodedata
-from functools import lru_cache
-from pathlib import Path
+from functools import reduce
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from exemplar_store.errors import EncryptionKeyError, TamperedError
+from exemplar_store.errors import TamperedError
+from exemplar_store.master_key import KEY_BYTES, NONCE_BYTES
 
-KEY_BYTES = 32
 TAG_BYTES = 16
 SALT_BYTES = 16
-NONCE_BYTES = 12
-
-DEVELOPMENT_KEY = b"dp-icl development key, public!!"
-"""Published, so it protects nothing. For trying the service out on made-up data."""
 
 _VERSION = b"\x01"
-_HOW_TO = (
-    "Make one with `openssl rand -base64 32`, keep it outside the database and its backups, and pass it as "
-    "DPICL_ENCRYPTION_KEY or in the file that DPICL_ENCRYPTION_KEY_FILE names"
-)
-
-
-def load_key(value: str | None = None, file: Path | None = None, *, development: bool = False) -> bytes:
-    """The master key, from an environment variable's value or from a mounted file.
-
-    Args:
-        value: 32 bytes in base64, or None.
-        file: a file that holds the same, or None. White space around the key is ignored.
-        development: with no key given, take :data:`DEVELOPMENT_KEY`. The caller must warn of it.
-
-    Returns:
-        32 bytes.
-
-    Raises:
-        EncryptionKeyError: no key and no development flag, both a value and a file, a file that cannot be read, a key
-            that is not 32 bytes of base64, or the published development key outside development.
-    """
-    if value is not None and file is not None:
-        raise EncryptionKeyError("The encryption key is given twice, as a value and as a file; give one of the two.")
-    if file is not None:
-        try:
-            value = file.read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            raise EncryptionKeyError(f"The encryption key file {file} cannot be read: {error}") from error
-    if value is None:
-        if development:
-            return DEVELOPMENT_KEY
-        raise EncryptionKeyError(
-            f"No encryption key: exemplars are only stored encrypted. {_HOW_TO}. "
-            "To try things out on made-up data, set DPICL_DEVELOPMENT=true instead."
-        )
-    try:
-        key = base64.b64decode(value.strip(), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise EncryptionKeyError(f"The encryption key is not base64. {_HOW_TO}.") from error
-    if len(key) != KEY_BYTES:
-        raise EncryptionKeyError(f"The encryption key is {len(key)} bytes long, not {KEY_BYTES}. {_HOW_TO}.")
-    if hmac.compare_digest(key, DEVELOPMENT_KEY) and not development:
-        raise EncryptionKeyError(f"The encryption key is the published development key. {_HOW_TO}.")
-    return key
-
-
-class Cipher:
-    """Derives each knowledge base's keys from the master key.
-
-    Args:
-        master: 32 bytes, see :func:`load_key`.
-    """
-
-    def __init__(self, master: bytes) -> None:
-        if len(master) != KEY_BYTES:
-            raise EncryptionKeyError(f"The encryption key is {len(master)} bytes long, not {KEY_BYTES}. {_HOW_TO}.")
-        self.keys = lru_cache(maxsize=1024)(lambda salt: KnowledgeBaseKeys(master, salt))
-        """``keys(salt: bytes) -> KnowledgeBaseKeys``; the salt is random, one per knowledge base."""
+_TAG_KEYS = b"earlier tag keys"
 
 
 class KnowledgeBaseKeys:
@@ -96,16 +34,30 @@ class KnowledgeBaseKeys:
 
     HKDF-SHA256 (RFC 5869) with the knowledge base's random salt, so that no two knowledge bases, in this database or
     another, share a key. With random 96-bit nonces one key is good for 2³² exemplars (NIST SP 800-38D).
+
+    Unit ids are not stored, so their tags cannot be computed anew when the keys are renewed. A renewed tag is instead
+    the new key's HMAC of the old tag, and the old tag keys are kept, sealed under the new key: who has only the old
+    keys can no more confirm a guessed unit id than a stranger.
+
+    Args:
+        data_key: 32 bytes.
+        salt: 16 random bytes, the knowledge base's.
+        earlier: what :meth:`seal_tag_keys` gave when the keys were renewed; empty for keys that never were.
+
+    Raises:
+        TamperedError: ``earlier`` does not open under these keys.
     """
 
-    def __init__(self, master: bytes, salt: bytes) -> None:
+    def __init__(self, data_key: bytes, salt: bytes, earlier: bytes = b"") -> None:
         def derive(purpose: bytes, length: int) -> bytes:
-            return HKDF(SHA256(), length, salt, b"dp-icl exemplar store v1: " + purpose).derive(master)
+            return HKDF(SHA256(), length, salt, b"dp-icl exemplar store v1: " + purpose).derive(data_key)
 
         self._aead = AESGCM(derive(b"encryption", KEY_BYTES))
-        self._tag_key = derive(b"tags", KEY_BYTES)
         self.check = derive(b"key check", TAG_BYTES)
-        """16 bytes stored beside the knowledge base: a wrong master key is told before anything is read or written."""
+        """16 bytes stored beside the knowledge base: wrong keys are told before anything is read or written."""
+        before = self.decrypt(earlier, _TAG_KEYS) if earlier else b""
+        self._tag_keys = [before[at : at + KEY_BYTES] for at in range(0, len(before), KEY_BYTES)]
+        self._tag_keys.append(derive(b"tags", KEY_BYTES))
 
     def encrypt(self, plaintext: bytes, place: bytes) -> bytes:
         """Encrypt a row: version byte, nonce, AES-GCM ciphertext.
@@ -136,16 +88,29 @@ class KnowledgeBaseKeys:
 
     def unit_tag(self, unit_id: str) -> bytes:
         """The 16 bytes that stand for a unit id (after Unicode NFC, so that one id written two ways is one unit)."""
-        return self._tag(b"unit", unicodedata.normalize("NFC", unit_id).encode())
+        return self._unit_tag(unicodedata.normalize("NFC", unit_id).encode(), self._tag_keys)
+
+    def renewed_tag(self, unit_tag: bytes, before: KnowledgeBaseKeys) -> bytes:
+        """The unit tag of whom earlier keys of this knowledge base gave ``unit_tag``; the same, if nothing changed."""
+        return self._unit_tag(unit_tag, self._tag_keys[len(before._tag_keys) :])
 
     def content_tag(self, unit_tag: bytes, content: bytes) -> bytes:
         """The 16 bytes that stand for an exemplar of a unit; other units' equal exemplars have other tags."""
-        return self._tag(b"exemplar", unit_tag + content)
+        return _tag(self._tag_keys[-1], b"exemplar", unit_tag + content)
 
-    def _tag(self, purpose: bytes, message: bytes) -> bytes:
-        return hmac.digest(self._tag_key, purpose + b"\x00" + message, "sha256")[:TAG_BYTES]
+    def seal_tag_keys(self, before: KnowledgeBaseKeys) -> bytes:
+        """The tag keys of ``before``, to be given to these keys whenever they are made again."""
+        return self.encrypt(b"".join(before._tag_keys), _TAG_KEYS)
+
+    @staticmethod
+    def _unit_tag(name: bytes, keys: list[bytes]) -> bytes:
+        return reduce(lambda inner, key: _tag(key, b"unit", inner), keys, name)
 
 
 def place(position: int, content_tag: bytes) -> bytes:
     """Where an exemplar's row belongs within its knowledge base, as associated data: 24 bytes."""
     return position.to_bytes(8, "big") + content_tag
+
+
+def _tag(key: bytes, purpose: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, purpose + b"\x00" + message, "sha256")[:TAG_BYTES]

@@ -45,6 +45,11 @@ def pack(packed_content: bytes, embedding: np.ndarray | None) -> bytes:
     return len(packed_content).to_bytes(_LENGTH_BYTES, "big") + packed_content + vector
 
 
+def packed_content(packed: bytes) -> bytes:
+    """What :func:`pack` was given as content."""
+    return packed[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "big")]
+
+
 def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int) -> list[Exemplar]:
     """Exemplars from :func:`pack`, their embeddings of norm 1 again after the rounding.
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from exemplar_store.dialects import among, insert_new
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
-from exemplar_store.exemplar import content, pack, values
+from exemplar_store.exemplar import content, pack, packed_content, values
 from exemplar_store.knowledge_base import KnowledgeBase
 from exemplar_store.rows import Row
 from exemplar_store.spool import Spool
@@ -21,6 +21,8 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Progress = Callable[[int], None]
+Lock = Callable[[sa.Connection], tuple[sa.Row[tuple[object, ...]], KnowledgeBaseKeys]]
+"""Locks the knowledge base's row until the transaction ends; the row, and its keys as they are then."""
 Within = Callable[[sa.Connection], None]
 """Something else to be done in the transaction of a change, so that both are committed or neither."""
 
@@ -56,6 +58,7 @@ def ingest(
     engine: sa.Engine,
     knowledge_base: KnowledgeBase,
     keys: KnowledgeBaseKeys,
+    lock: Lock,
     rows: Iterable[Row],
     embed: Embed | None,
     progress: Progress | None,
@@ -71,11 +74,11 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(engine, knowledge_base, keys, checked, 0, progress, within)
+            stored = _write(engine, knowledge_base, keys, lock, checked, 0, progress, within)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(engine, knowledge_base, keys, embedded, dimension, None, within)
+                stored = _write(engine, knowledge_base, keys, lock, embedded, dimension, None, within)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -98,6 +101,12 @@ class _Record:
     @classmethod
     def from_bytes(cls, record: bytes) -> _Record:
         return cls(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
+
+    def renewed(self, before: KnowledgeBaseKeys, now: KnowledgeBaseKeys, packed: bool) -> _Record:
+        """The same with its tags under other keys."""
+        unit_tag = now.renewed_tag(self.unit_tag, before)
+        body = packed_content(self.body) if packed else self.body
+        return _Record(unit_tag, now.content_tag(unit_tag, body), self.body)
 
 
 def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row], checked: Spool) -> set[str]:
@@ -166,29 +175,33 @@ class _Stored:
 def _write(
     engine: sa.Engine,
     knowledge_base: KnowledgeBase,
-    keys: KnowledgeBaseKeys,
+    before: KnowledgeBaseKeys,
+    lock: Lock,
     spool: Spool,
     dimension: int,
     progress: Progress | None,
     within: Within,
 ) -> _Stored:
-    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row."""
+    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
+
+    Tags were made under the keys ``before``; the knowledge base's keys may have been renewed since.
+    """
     stored = _Stored()
     if not len(spool):
         return stored
     with engine.begin() as connection:
-        this = knowledge_bases.c.id == knowledge_base.id
-        lock = sa.select(knowledge_bases.c.next_position, knowledge_bases.c.embedding_dimension).where(this)
-        next_position, known_dimension = connection.execute(lock.with_for_update()).one()
-        first_new = next_position
-        if known_dimension not in (None, dimension):
+        row, keys = lock(connection)
+        first_new = next_position = row.next_position
+        if row.embedding_dimension not in (None, dimension):
             raise EmbeddingError(
                 f"Another upload filled knowledge base {knowledge_base.name!r} with embeddings of length "
-                f"{known_dimension}, this one has {dimension}."
+                f"{row.embedding_dimension}, this one has {dimension}."
             )
         done = 0
         grown: set[int] = set()  # positions of units stored before this upload
         for batch in _batches(spool, WRITE_BATCH):
+            if keys is not before:
+                batch = [record.renewed(before, keys, dimension > 0) for record in batch]
             positions = _known_positions(connection, knowledge_base.id, {record.unit_tag for record in batch})
             grown.update(position for position in positions.values() if position < first_new)
             new = []
@@ -205,7 +218,7 @@ def _write(
             if progress:
                 progress(done)
         _check_stored_sizes(connection, knowledge_base.id, sorted(grown))
-        update = sa.update(knowledge_bases).where(this)
+        update = sa.update(knowledge_bases).where(knowledge_bases.c.id == knowledge_base.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
         within(connection)
     return stored

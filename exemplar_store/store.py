@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
 from exemplar_store import sampling
 from exemplar_store.blocks import members
-from exemplar_store.dialects import insert_new
-from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, Cipher, KnowledgeBaseKeys
-from exemplar_store.errors import (
-    KnowledgeBaseExistsError,
-    UnknownKnowledgeBaseError,
-    UnknownUnitError,
-    WrongKeyError,
-)
+from exemplar_store.data_keys import DataKeys
+from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted
+from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
+from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
 from exemplar_store.exemplar import Slot
 from exemplar_store.ingest import Embed, IngestReport, Progress, Within, ingest, nothing_else
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
 from exemplar_store.reading import fill, read_exemplars
+from exemplar_store.renewing import renew
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -37,12 +35,15 @@ class ExemplarStore:
 
     Args:
         engine: SQLite or PostgreSQL, with the tables of ``exemplar_store.tables``.
-        cipher: holds the master key.
+        master: the master key, 32 bytes; see :func:`exemplar_store.load_key`.
+
+    Raises:
+        WrongKeyError: the database was written under another master key.
     """
 
-    def __init__(self, engine: sa.Engine, cipher: Cipher) -> None:
+    def __init__(self, engine: sa.Engine, master: bytes) -> None:
         self._engine = engine
-        self._cipher = cipher
+        self.data_keys = DataKeys(engine, master)
 
     def create(
         self,
@@ -70,6 +71,7 @@ class ExemplarStore:
         """
         check_description(name, public_size, fields, embedded_field)
         salt = os.urandom(SALT_BYTES)
+        number, data_key = self.data_keys.newest(connection)
         created = connection.execute(
             insert_new(connection, knowledge_bases)
             .values(
@@ -78,8 +80,10 @@ class ExemplarStore:
                 fields=list(fields),
                 embedded_field=embedded_field,
                 remote_engine=remote_engine,
+                data_key=number,
                 key_salt=salt,
-                key_check=self._cipher.keys(salt).check,
+                key_check=KnowledgeBaseKeys(data_key, salt).check,
+                earlier_tag_keys=b"",
                 next_position=0,
                 created_at=datetime.now(UTC),
             )
@@ -107,8 +111,8 @@ class ExemplarStore:
         """
         with self._read() as connection:
             found = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
-        for row in found:
-            self._keys(row)
+            for row in found:
+                self.data_keys.of(connection, row)
         return [_describe(row) for row in found]
 
     def allow_remote_engine(self, name: str, allowed: bool, within: Within = nothing_else) -> KnowledgeBase:
@@ -160,7 +164,11 @@ class ExemplarStore:
         """
         with self._read() as connection:
             row, keys = self._open(connection, name)
-        return ingest(self._engine, _describe(row), keys, rows, embed, progress, within)
+
+        def lock(connection: sa.Connection) -> tuple[sa.Row[tuple[object, ...]], KnowledgeBaseKeys]:
+            return self._open(connection, name, lock=True)
+
+        return ingest(self._engine, _describe(row), keys, lock, rows, embed, progress, within)
 
     def forget(self, name: str, unit_id: str, within: Within = nothing_else) -> int:
         """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
@@ -182,11 +190,9 @@ class ExemplarStore:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             UnknownUnitError: it holds no such unit.
         """
-        sqlite = self._engine.dialect.name == "sqlite"
         with self._engine.begin() as connection:
             row, keys = self._open(connection, name, lock=True)
-            if sqlite:
-                connection.exec_driver_sql("PRAGMA secure_delete=ON")
+            overwrite_deleted(connection)
             unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
             position = connection.scalar(sa.select(units.c.position).where(unit))
             if position is None:
@@ -195,9 +201,44 @@ class ExemplarStore:
             deleted = connection.execute(sa.delete(exemplars).where(of_unit)).rowcount
             connection.execute(sa.delete(units).where(unit))
             within(connection)
-        if sqlite:
-            self._empty_write_ahead_log()
+        empty_write_ahead_log(self._engine)
         return deleted
+
+    def renew(self, name: str, progress: Progress | None = None, within: Within = nothing_else) -> int:
+        """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet, all of them or none.
+
+        See :mod:`exemplar_store.renewing` for what that helps against. Services go on meanwhile: queries read the
+        exemplars as they were until all are renewed, uploads wait, and those that began before are stored under the
+        new keys. On SQLite everything else that writes waits too, charges included.
+
+        Args:
+            name: the knowledge base.
+            progress: called now and then with the percentage done.
+            within: what else is to be done in the same transaction, last.
+
+        Returns:
+            How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
+            and queries leave them out, as before.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            EncryptionKeyError: a second master key opens the database and would be shut out; retire it first.
+        """
+        with self._engine.begin() as connection:
+            row, before = self._open(connection, name, lock=True)
+            overwrite_deleted(connection)
+            fresh, salt = self.data_keys.fresh(connection), os.urandom(SALT_BYTES)
+            earlier = KnowledgeBaseKeys(fresh.exemplars, salt).seal_tag_keys(before)
+            after = KnowledgeBaseKeys(fresh.exemplars, salt, earlier)
+            told = (lambda done: progress(done * 100 // row.next_position)) if progress else None
+            unreadable = renew(connection, row.id, before, after, told)
+            new = {"key_salt": salt, "key_check": after.check, "earlier_tag_keys": earlier}
+            renewed = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
+            connection.execute(renewed.values(data_key=self.data_keys.keep(connection, fresh), **new))
+            self.data_keys.drop_unused(connection)
+            within(connection)
+        empty_write_ahead_log(self._engine)
+        return unreadable
 
     def sample_slots(
         self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True
@@ -282,7 +323,11 @@ class ExemplarStore:
         return fill(keys, row.fields, (row.embedding_dimension or 0) if embeddings else 0, found, kept)
 
     def _read(self) -> sa.Connection:
-        return self._engine.connect().execution_options(read_only=True)
+        """A connection all of whose statements see the same state, so that keys and what they open belong together."""
+        options: dict[str, Any] = {"read_only": True}
+        if self._engine.dialect.name == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"
+        return self._engine.connect().execution_options(**options)
 
     def _open(
         self, connection: sa.Connection, name: str, *, lock: bool = False
@@ -291,23 +336,7 @@ class ExemplarStore:
         row = connection.execute(select.with_for_update() if lock else select).one_or_none()
         if row is None:
             raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
-        return row, self._keys(row)
-
-    def _keys(self, row: sa.Row[tuple[object, ...]]) -> KnowledgeBaseKeys:
-        keys = self._cipher.keys(row.key_salt)
-        if keys.check != row.key_check:
-            raise WrongKeyError(
-                f"Knowledge base {row.name!r} was written under another encryption key than the one given; "
-                "start with the key it was created with."
-            )
-        return keys
-
-    def _empty_write_ahead_log(self) -> None:
-        connection = self._engine.raw_connection()  # a checkpoint cannot run inside a transaction
-        try:
-            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-        finally:
-            connection.close()
+        return row, self.data_keys.of(connection, row)
 
 
 def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
@@ -319,6 +348,5 @@ def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
         embedded_field=row.embedded_field,
         remote_engine=row.remote_engine,
         embedding_dimension=row.embedding_dimension,
-        # SQLite keeps no time zone (what was written is UTC), PostgreSQL answers in its own.
-        created_at=row.created_at.astimezone(UTC) if row.created_at.tzinfo else row.created_at.replace(tzinfo=UTC),
+        created_at=as_utc(row.created_at),
     )

@@ -21,6 +21,25 @@ metadata = sa.MetaData(
     }
 )
 
+data_keys = sa.Table(
+    "data_keys",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+    # A number is never given again: processes remember the data keys that they opened by it.
+    sqlite_autoincrement=True,
+)
+
+key_wraps = sa.Table(
+    "key_wraps",
+    metadata,
+    sa.Column("data_key", sa.Integer, sa.ForeignKey(data_keys.c.id), primary_key=True, autoincrement=False),
+    sa.Column("fingerprint", sa.String(16), primary_key=True, comment="of the master key that opens this wrap"),
+    sa.Column("wrapped", sa.LargeBinary, nullable=False),
+    sa.Column("added_at", sa.DateTime(timezone=True), nullable=False, comment="when that master key was added"),
+    comment="Every data key once for each master key.",
+)
+
 knowledge_bases = sa.Table(
     "knowledge_bases",
     metadata,
@@ -32,8 +51,10 @@ knowledge_bases = sa.Table(
     sa.Column("remote_engine", sa.Boolean, nullable=False),
     # NULL until the first ingest decides; 0 where exemplars carry no embedding.
     sa.Column("embedding_dimension", sa.Integer),
+    sa.Column("data_key", sa.Integer, sa.ForeignKey(data_keys.c.id), nullable=False),
     sa.Column("key_salt", sa.LargeBinary(16), nullable=False),
     sa.Column("key_check", sa.LargeBinary(16), nullable=False),
+    sa.Column("earlier_tag_keys", sa.LargeBinary, nullable=False, comment="encrypted; empty before the first renewal"),
     sa.Column("next_position", sa.BigInteger, nullable=False),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sqlite_autoincrement=True,

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 import structlog
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from accounting import audit
 from accounting.audit import AuditTrail
 from accounting.ledger import Ledger
 from accounting.witness import Witness
-from exemplar_store import Cipher, ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
 from exemplar_store.ingest import Progress, Within
 from service.alerts import Alerts
 from service.answering import Answering
@@ -121,8 +119,8 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
     database = open_database(settings.database_url)
     migrate(database)
     synthetic = hmac.compare_digest(master, KEY)
-    store = (SealedStore if synthetic else ExemplarStore)(database, Cipher(master))
-    store.list()  # refuses a database written under another key, now rather than at the first query
+    store = (SealedStore if synthetic else ExemplarStore)(database, master)
+    store.list()  # refuses keys of another database, now rather than at the first query
     witness = open_witness(settings, database)
     if witness is not None and not restored:
         witness.catch_up()
@@ -135,7 +133,7 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         audit=AuditTrail(database),
         witness=witness,
         rates=RateLimits(database),
-        digest_key=HKDF(SHA256(), 32, salt=None, info=b"dp-icl query digest").derive(master),
+        digest_key=store.data_keys.queries,
         synthetic=synthetic,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plan import Plan
-from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines
+from exemplar_store import ExemplarStore, Layout, read_json_lines
 from service.aggregating import Outputs
 from service.database import migrate, open_database
 from service.embedding import Embed
@@ -100,7 +100,7 @@ async def ask(
     with tempfile.TemporaryDirectory() as folder:
         database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
         migrate(database)
-        store = ExemplarStore(database, Cipher(os.urandom(32)))
+        store = ExemplarStore(database, os.urandom(32))
         with database.begin() as connection:
             store.create(connection, "evaluation", public_size=size, fields=names, embedded_field=field)
         with (dataset / "train.jsonl").open("rb") as stream:

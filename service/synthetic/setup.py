@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from accounting.plan import load_plan
-from exemplar_store import Cipher, ExemplarStore, Row
+from exemplar_store import ExemplarStore, Row
 from service.embedding import Embed
 from service.planning import prepare, sign
 from service.services import Records, open_records
@@ -76,7 +76,7 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
         for number, ticket in enumerate(tickets(), 1)
     )
     told = (lambda done: progress(done, TICKETS)) if progress else None
-    unsealed = replace(records, store=ExemplarStore(records.database, Cipher(KEY)))
+    unsealed = replace(records, store=ExemplarStore(records.database, KEY))
     unsealed.ingest(KNOWLEDGE_BASE, rows, embed, by=_WHO, progress=told)
     for name in _PLANS:
         plan = load_plan((Path(__file__).parent / name).read_text(encoding="utf-8"))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from exemplar_store import Cipher, ExemplarStore, KnowledgeBase, Row
+from exemplar_store import ExemplarStore, KnowledgeBase, Row
 from exemplar_store.tables import metadata
 
 
 @pytest.fixture
 def store(engine: sa.Engine) -> ExemplarStore:
     metadata.create_all(engine)
-    return ExemplarStore(engine, Cipher(bytes(range(32))))
+    return ExemplarStore(engine, bytes(range(32)))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from scipy import stats
 from exemplar_store import Row, Slot, UnknownKnowledgeBaseError
 from exemplar_store.blocks import tag_range
 from exemplar_store.encryption import KnowledgeBaseKeys
-from exemplar_store.tables import exemplars, units
+from exemplar_store.tables import exemplars, knowledge_bases, units
 from tests.exemplar_store.laws import ALPHA, p_value
 
 EVERYBODY = {"probability": 1, "max_exemplars": 1000}
@@ -47,18 +47,14 @@ def test_many_blocks_have_ranges_too():
 
 def test_a_units_tag_and_nothing_else_names_its_block(store, engine, tickets, rows):
     store.ingest("tickets", rows(50))
-    keys = KnowledgeBaseKeys(bytes(range(32)), _salt(engine))
+    with engine.connect() as connection:
+        keys = store.data_keys.of(connection, connection.execute(sa.select(knowledge_bases)).one())
     for blocks in (1, 2, 7, 100):
         slots = store.sample_blocks("tickets", blocks=blocks, **EVERYBODY)
         assert len(slots) == blocks
         for unit in range(50):
             tag = int.from_bytes(keys.unit_tag(f"u{unit}"))
             assert block_of(f"text 0 of u{unit}", slots) == tag * blocks // 2**128
-
-
-def _salt(engine: sa.Engine) -> bytes:
-    with engine.connect() as connection:
-        return bytes(connection.execute(sa.text("SELECT key_salt FROM knowledge_bases")).scalar_one())
 
 
 def test_a_unit_that_comes_or_goes_changes_its_own_block_and_no_other(store, tickets, rows):

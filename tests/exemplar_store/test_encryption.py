@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from exemplar_store import Cipher, EncryptionKeyError, ExemplarStore, Row, TamperedError, WrongKeyError, load_key
-from exemplar_store.encryption import DEVELOPMENT_KEY, place
+from exemplar_store import EncryptionKeyError, ExemplarStore, Row, TamperedError, WrongKeyError, load_key
+from exemplar_store.encryption import KnowledgeBaseKeys, place
+from exemplar_store.master_key import DEVELOPMENT_KEY, MasterKey
 from exemplar_store.spool import Spool
 from exemplar_store.tables import exemplars, knowledge_bases, metadata, units
 
@@ -57,19 +58,18 @@ def test_an_unusable_key_is_refused_with_the_reason(value, file, message, develo
 
 
 def test_every_knowledge_base_has_keys_of_its_own():
-    cipher = Cipher(KEY)
-    one, other = cipher.keys(b"1" * 16), cipher.keys(b"2" * 16)
+    one, other = KnowledgeBaseKeys(KEY, b"1" * 16), KnowledgeBaseKeys(KEY, b"2" * 16)
     assert one.check != other.check
     assert one.unit_tag("ann") != other.unit_tag("ann")
-    assert one.check != Cipher(os.urandom(32)).keys(b"1" * 16).check
+    assert one.check != KnowledgeBaseKeys(os.urandom(32), b"1" * 16).check
     with pytest.raises(TamperedError):
         other.decrypt(one.encrypt(b"text", b"here"), b"here")
     with pytest.raises(EncryptionKeyError):
-        Cipher(b"short")
+        MasterKey(b"short")
 
 
 def test_a_row_opens_in_its_place_only_and_unchanged_only():
-    keys = Cipher(KEY).keys(bytes(16))
+    keys = KnowledgeBaseKeys(KEY, bytes(16))
     here = place(3, bytes(16))
     payload = keys.encrypt(b"text", here)
     assert keys.decrypt(payload, here) == b"text"
@@ -88,13 +88,13 @@ def test_a_row_opens_in_its_place_only_and_unchanged_only():
 
 
 def test_one_unit_id_written_two_ways_is_one_unit():
-    keys = Cipher(KEY).keys(bytes(16))
+    keys = KnowledgeBaseKeys(KEY, bytes(16))
     assert keys.unit_tag("Jos\u00e9") == keys.unit_tag("Jose\u0301")
     assert keys.unit_tag("Jose") != keys.unit_tag("José")
 
 
 def test_equal_exemplars_of_two_units_do_not_show():
-    keys = Cipher(KEY).keys(bytes(16))
+    keys = KnowledgeBaseKeys(KEY, bytes(16))
     assert keys.content_tag(keys.unit_tag("a"), b"x") != keys.content_tag(keys.unit_tag("b"), b"x")
 
 
@@ -139,14 +139,18 @@ def test_the_temporary_file_of_an_upload_is_unreadable():
 
 def test_another_key_is_refused_before_anything_is_read_or_written(store, engine, tickets, rows):
     store.ingest("tickets", rows(3))
-    stranger = ExemplarStore(engine, Cipher(os.urandom(32)))
+    with pytest.raises(WrongKeyError, match="written under another encryption key than the one given"):
+        ExemplarStore(engine, os.urandom(32))
+    with engine.begin() as connection:
+        connection.execute(sa.update(knowledge_bases).values(key_check=bytes(16)))
     for action in (
-        lambda: stranger.get("tickets"),
-        stranger.list,
-        lambda: stranger.ingest("tickets", rows(4)),
-        lambda: stranger.forget("tickets", "u1"),
-        lambda: stranger.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9),
-        lambda: stranger.sample_blocks("tickets", probability=1, blocks=1, max_exemplars=9),
+        lambda: store.get("tickets"),
+        store.list,
+        lambda: store.ingest("tickets", rows(4)),
+        lambda: store.forget("tickets", "u1"),
+        lambda: store.renew("tickets"),
+        lambda: store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9),
+        lambda: store.sample_blocks("tickets", probability=1, blocks=1, max_exemplars=9),
     ):
         with pytest.raises(WrongKeyError, match="'tickets' was written under another encryption key"):
             action()

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 from exemplar_store import (
     MAX_EXEMPLARS_PER_UNIT,
     BadRowError,
-    Cipher,
     EmbeddingError,
     ExemplarStore,
     IngestReport,
@@ -240,7 +239,7 @@ def test_concurrent_uploads_all_succeed(store, engine, tickets, rows, embed):
 
 KILLED = """
 import os, signal, sys
-from exemplar_store import Cipher, ExemplarStore, Row
+from exemplar_store import ExemplarStore, Row
 from service.database import open_database
 
 def die(done):
@@ -248,7 +247,7 @@ def die(done):
     os.kill(os.getpid(), signal.SIGKILL)
 
 rows = (Row(i, f"u{i}", {"text": "t", "label": "l"}) for i in range(5000))
-ExemplarStore(open_database(sys.argv[1]), Cipher(bytes(range(32)))).ingest("tickets", rows, progress=die)
+ExemplarStore(open_database(sys.argv[1]), bytes(range(32))).ingest("tickets", rows, progress=die)
 """
 
 
@@ -257,5 +256,5 @@ def test_an_upload_whose_process_is_killed_leaves_nothing(store, engine, databas
     assert killed.stdout == "stored so far: 1000\n", killed.stderr
     assert killed.returncode < 0
     assert counts(engine) == (0, 0, 0)
-    again = ExemplarStore(open_database(database_url), Cipher(bytes(range(32))))
+    again = ExemplarStore(open_database(database_url), bytes(range(32)))
     assert again.ingest("tickets", rows(5)).exemplars == 5

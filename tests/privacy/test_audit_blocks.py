@@ -23,7 +23,7 @@ from accounting.pld import PldAccountant
 from accounting.profiles import BoundedRange, Gaussian
 from accounting.subsampling import amplify
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import Cipher, ExemplarStore, Layout, Slot, read_json_lines
+from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines
 from exemplar_store.tables import knowledge_bases, metadata
 from service.database import open_database
 from service.embedding import Embedder
@@ -53,14 +53,15 @@ def engine(embedder: Embedder) -> NearestExemplarEngine:
 def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
     """Without and with the canary, which has ``others`` units in its block; nobody is in the other blocks."""
     databases = [open_database("sqlite://") for _ in range(2)]
-    cipher = Cipher(os.urandom(32))
-    stores = [ExemplarStore(database, cipher) for database in databases]
+    master = os.urandom(32)
     metadata.create_all(databases[0])
+    store = ExemplarStore(databases[0], master)
     with databases[0].begin() as connection:
-        stores[0].create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
-        keys = cipher.keys(connection.scalar(knowledge_bases.select().with_only_columns(knowledge_bases.c.key_salt)))
+        store.create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
+        keys = store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
     source, copy = (database.raw_connection().driver_connection for database in databases)
     source.backup(copy)
+    stores = [store, ExemplarStore(databases[1], master)]
 
     def in_the_block(name: str) -> bool:
         return int.from_bytes(keys.unit_tag(name)) * BLOCKS >> 128 == CANARYS

@@ -21,7 +21,7 @@ import pytest
 from accounting.plan import TaskNoise
 from accounting.profiles import BoundedRange, Gaussian, Mechanism, ProposeTestRelease
 from accounting.tasks import GenerateTask
-from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines
+from exemplar_store import ExemplarStore, Layout, read_json_lines
 from exemplar_store.tables import metadata
 from service.aggregating import Answer, prepare
 from service.database import open_database
@@ -120,7 +120,7 @@ CASES = {
 def store_with(case: Case, canary: bool) -> ExemplarStore:
     database = open_database("sqlite://")
     metadata.create_all(database)
-    store = ExemplarStore(database, Cipher(os.urandom(32)))
+    store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "response"], embedded_field="text")
     rows = [{"unit_id": f"u{i}", "text": f"Way {i}?", "response": case.usual} for i in range(case.units)]

@@ -21,7 +21,7 @@ import aggregation.rnm_gaussian
 import exemplar_store.store
 from accounting.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import Cipher, ExemplarStore, Layout, read_json_lines, sampling
+from exemplar_store import ExemplarStore, Layout, read_json_lines, sampling
 from exemplar_store.tables import metadata
 from service.database import open_database
 from service.embedding import Embedder
@@ -48,7 +48,7 @@ def embedder() -> Embedder:
 def store_with(units: int, canary: bool, embedder: Embedder) -> ExemplarStore:
     database = open_database("sqlite://")
     metadata.create_all(database)
-    store = ExemplarStore(database, Cipher(os.urandom(32)))
+    store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
     rows = [{"unit_id": f"u{i}", "text": f"Where is my parcel number {i}?", "label": "delivery"} for i in range(units)]

@@ -18,7 +18,7 @@ from accounting.plan import calibrate_plan, load_plan
 from accounting.replay import violations
 from accounting.tables import tasks
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import Cipher, ExemplarStore, WrongKeyError
+from exemplar_store import ExemplarStore, WrongKeyError
 from service.answering import Answering, BusyError, StillAnsweringError
 from service.engines import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.planning import sign
@@ -377,14 +377,14 @@ def test_a_busy_database_does_not_lose_a_paid_answer(services: Services, monkeyp
 
 
 def test_another_encryption_key_is_found_out_before_the_charge(services: Services) -> None:
+    """By a service whose key was retired while it ran, asked about exemplars that were renewed since."""
     records = services.records
-    stranger = ExemplarStore(records.database, Cipher(b"x" * 32))
-    with pytest.raises(WrongKeyError):
-        run(
-            Answering(records.ledger, stranger, services.engine, embed, digest_key=b"k" * 32).answer(
-                "toys.colour", "q", key_id="k"
-            )
-        )
+    records.store.data_keys.add(b"n" * 32)
+    newer = ExemplarStore(records.database, b"n" * 32)
+    assert newer.data_keys.retire() == [records.store.data_keys.fingerprint]
+    newer.renew("toys")
+    with pytest.raises(WrongKeyError, match="start with the newer key"):
+        ask(services)
     assert states(services) == {}
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from accounting.plan import Plan, load_plan
 from accounting.tasks import Task
 from aggregation.keywords import count_words, keywords
-from exemplar_store import Cipher, ExemplarStore, Slot
+from exemplar_store import ExemplarStore, Slot
 from exemplar_store.rows import Layout, read_json_lines
 from exemplar_store.tables import metadata
 from service.embedding import Embedder
@@ -47,7 +47,7 @@ def replies_plan() -> Plan:
 def store(tmp_path_factory) -> Iterator[ExemplarStore]:
     database = sa.create_engine(f"sqlite:///{tmp_path_factory.mktemp('support')}/support.sqlite")
     metadata.create_all(database)
-    store = ExemplarStore(database, Cipher(bytes(32)))
+    store = ExemplarStore(database, bytes(32))
     with database.begin() as connection:
         store.create(connection, "support", public_size=PUBLIC_SIZE, fields=FIELDS, embedded_field="text")
     with (SUPPORT / "tickets.jsonl").open("rb") as file:

@@ -42,6 +42,25 @@ GUARDS = (
 
 def upgrade() -> None:
     op.create_table(
+        "data_keys",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_data_keys")),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "key_wraps",
+        sa.Column("data_key", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column(
+            "fingerprint", sa.String(length=16), nullable=False, comment="of the master key that opens this wrap"
+        ),
+        sa.Column("wrapped", sa.LargeBinary(), nullable=False),
+        sa.Column("added_at", sa.DateTime(timezone=True), nullable=False, comment="when that master key was added"),
+        sa.ForeignKeyConstraint(["data_key"], ["data_keys.id"], name=op.f("fk_key_wraps_data_key_data_keys")),
+        sa.PrimaryKeyConstraint("data_key", "fingerprint", name=op.f("pk_key_wraps")),
+        comment="Every data key once for each master key.",
+    )
+    op.create_table(
         "knowledge_bases",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
@@ -50,10 +69,18 @@ def upgrade() -> None:
         sa.Column("embedded_field", sa.String(length=64), nullable=False),
         sa.Column("remote_engine", sa.Boolean(), nullable=False),
         sa.Column("embedding_dimension", sa.Integer(), nullable=True),
+        sa.Column("data_key", sa.Integer(), nullable=False),
         sa.Column("key_salt", sa.LargeBinary(length=16), nullable=False),
         sa.Column("key_check", sa.LargeBinary(length=16), nullable=False),
+        sa.Column(
+            "earlier_tag_keys",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="encrypted; empty before the first renewal",
+        ),
         sa.Column("next_position", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["data_key"], ["data_keys.id"], name=op.f("fk_knowledge_bases_data_key_data_keys")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_knowledge_bases")),
         sa.UniqueConstraint("name", name=op.f("uq_knowledge_bases_name")),
         sqlite_autoincrement=True,
