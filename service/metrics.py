@@ -1,8 +1,8 @@
 """The service's public quantities for Prometheus: budgets, charges, refusals, keys, responses, the audit trail.
 
 Everything is read from the database at each scrape, so that every ingress replica tells the same and a restart resets
-no counter; only whether the engine answers, and how far the audit trail's chain was checked, each replica finds out
-for itself. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
+no counter. Only whether engine and witness answer, and how far the audit trail's chain was checked, each replica finds
+out for itself. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from prometheus_client.registry import Collector
 
 from accounting.audit_check import ChainCheck, Checked
 from accounting.budgets import BudgetStatus, TaskStatus
-from accounting.ledger import SignedPlan
+from accounting.ledger import LedgerError, SignedPlan
 from accounting.plan import CalibratedPlan
 from accounting.tables import charges
+from accounting.witness import LedgerRestoredError
 from service.engine_record import last_engine
 from service.keys import ApiKey, Role
 from service.preview import epsilon_spent
@@ -103,6 +104,8 @@ class _Scrape(Collector):
         yield _responses(self._responses)
         head = records.audit.head()
         yield from _audit(head.sequence if head else 0, self._checked)
+        if records.witness is not None:
+            yield from _witness(records.witness.trouble)
 
 
 def _engine(records: Records, up: bool) -> Iterator[Metric]:
@@ -244,4 +247,16 @@ def _audit(events: int, checked: Checked) -> Iterator[Metric]:
         "dpicl_audit_chain_broken",
         "Whether this replica found the audit trail's chain broken (1).",
         int(checked.broken),
+    )
+
+
+def _witness(trouble: LedgerError | None) -> Iterator[Metric]:
+    restored = isinstance(trouble, LedgerRestoredError)
+    yield GaugeMetricFamily(
+        "dpicl_ledger_restored", "Whether the ledger lacks what its witness has seen (1).", int(restored)
+    )
+    yield GaugeMetricFamily(
+        "dpicl_witness_up",
+        "Whether the ledger could be compared with its witness (1) or not (0).",
+        int(trouble is None or restored),
     )

@@ -88,8 +88,8 @@ async def keep_witnessed(witness: Witness) -> None:
             failing = False
         except LedgerError as error:
             if not failing:
-                event = "ledger_restored" if isinstance(error, LedgerRestoredError) else "witness_unavailable"
-                log.error(event, advice=str(error))
+                restored = isinstance(error, LedgerRestoredError)
+                log.error("ledger_restored" if restored else "witness_unavailable", advice=str(error))
             failing = True
         await asyncio.sleep(_EVERY_S)
 

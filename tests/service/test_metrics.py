@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-import yaml
 from fastapi.testclient import TestClient
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from accounting.plan import CalibratedPlan
 from accounting.tables import audit_events, charges
+from accounting.witness import LedgerRestoredError, WitnessUnavailableError
 from service.api.app import create_app
 from service.engine_record import note_engine
 from service.engines import EngineInfo
@@ -22,6 +24,7 @@ from service.keys import ApiKey
 from service.planning import sign
 from service.services import Services, open_services
 from service.settings import Settings
+from tests.deploy import promql
 from tests.service.conftest import MajorityEngine, embed, make_records
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "observability.md"
@@ -147,6 +150,31 @@ def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pyte
     assert capsys.readouterr().out.count("audit_chain_broken") == 1
 
 
+def test_a_restored_ledger_and_a_lost_witness_are_told(scraper: Scraper, tmp_path: Path) -> None:
+    witness = scraper.services.records.witness
+    assert witness is not None
+
+    def told() -> tuple[float, float]:
+        return scraper.value("dpicl_ledger_restored"), scraper.value("dpicl_witness_up")
+
+    assert told() == (0, 1)
+    with (
+        closing(sqlite3.connect(tmp_path / "service.sqlite")) as ledger,
+        closing(sqlite3.connect(":memory:")) as backup,
+    ):
+        ledger.backup(backup)
+        assert scraper.ask("a toy") == 200
+        backup.backup(ledger)
+    with pytest.raises(LedgerRestoredError):
+        witness.catch_up()
+    assert told() == (1, 1)
+    with closing(sqlite3.connect(tmp_path / "service.witness.sqlite")) as other:
+        other.execute("DROP TABLE witnessed_events")
+    with pytest.raises(WitnessUnavailableError):
+        witness.catch_up()
+    assert told() == (0, 0)
+
+
 def test_keys_by_role_and_status(scraper: Scraper) -> None:
     keys = scraper.services.records.keys
     keys.create("decides", "admin")
@@ -228,11 +256,43 @@ def test_every_metric_is_documented(scraper: Scraper) -> None:
     assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == shown
 
 
-def test_alerts_and_prose_name_metrics_that_exist(scraper: Scraper) -> None:
+def test_prose_names_metrics_that_exist() -> None:
     text = DOCUMENT.read_text()
     documented = set(re.findall(r"^\| `(dpicl_\w+)` \|", text, flags=re.M))
     assert set(re.findall(r"\bdpicl_\w+", text)) == documented
-    [rules] = [block for block in re.findall(r"```yaml\n(.*?)```", text, flags=re.S) if "alert:" in block]
-    for rule in yaml.safe_load(rules)["groups"][0]["rules"]:
-        assert rule["expr"].count("(") == rule["expr"].count(")")
-        assert re.search(r"dpicl", rule["expr"])
+
+
+OF_PROMETHEUS = {"job", "instance", "pod", "alertname", "alertstate", "severity"}
+"""Labels that it adds by itself, or by the rules."""
+
+
+def test_rules_and_dashboards_ask_for_what_is_told(scraper: Scraper) -> None:
+    """By metrics, labels and values that a scrape has; and texts show labels that the metrics have."""
+    note_engine(scraper.services.records.database, EngineInfo("majority", "alone", False, "for tests", remote=True))
+    values: dict[str, dict[str, set[str]]] = {}
+    for (name, labels), _ in scraper.samples().items():
+        of_metric = values.setdefault(name, {})
+        for label, value in labels:
+            of_metric.setdefault(label, set()).add(value)
+    for record, expression in promql.RECORDS.items():
+        sources = [values[one.metric] for one in promql.selected(expression)]
+        assert sources
+        assert all(source == sources[0] for source in sources)
+        values[record] = sources[0]
+    everywhere = {label for of_metric in values.values() for label in of_metric} | OF_PROMETHEUS
+    asked = set()
+    for query in promql.all_queries():
+        assert promql.grouped(query) <= everywhere, query
+        for one in promql.selected(query):
+            asked.add(one.metric)
+            if one.metric in ("up", "ALERTS"):
+                continue
+            for label, operator, value in one.matchers:
+                if label not in OF_PROMETHEUS:
+                    told = values[one.metric][label]
+                    matched = told & {value} if operator == "=" else {t for t in told if re.fullmatch(value, t)}
+                    assert matched or operator.startswith("!"), f"{query}: no {one.metric} has {label} {value}"
+    assert values.keys() <= asked, "metrics that no rule and no dashboard looks at"
+    for query, shown in promql.legends():
+        known = {label for one in promql.selected(query) for label in values.get(one.metric, {})} | OF_PROMETHEUS
+        assert shown <= known, query

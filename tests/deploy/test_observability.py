@@ -1,0 +1,164 @@
+"""Rules, dashboards and runbooks are whole, and agree with each other. Whether they name metrics that the service tells
+is asked where it is scraped (tests/service/test_metrics.py)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from service.cli import app
+from tests.deploy.promql import ALERTS, DASHBOARDS, FOLDER, RULES, promtool, queries
+
+ROOT = Path(__file__).parents[2]
+RULE_TESTS = Path(__file__).with_name("test_observability_rules.yaml")
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
+
+each_dashboard = pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+
+
+def test_the_rules_are_prometheus_rules():
+    assert "rules found" in promtool("check", "rules", "--lint-fatal", RULES)
+
+
+def test_each_alert_fires_when_it_should_and_only_then():
+    promtool("test", "rules", RULE_TESTS)
+    tested = {one["name"]: one for one in yaml.safe_load(RULE_TESTS.read_text())["tests"]}
+    assert tested.keys() == ALERTS.keys()
+    for alert, test in tested.items():
+        expected = [one for case in test["promql_expr_test"] for one in case["exp_samples"]]
+        assert any(alert in one["labels"] for one in expected)
+        series = [one["series"] for one in test["input_series"]]
+        if alert != "DpiclNotScraped":  # which is silent before it fires
+            # The good job tells of all that the bad one does, and keeps the alert silent.
+            good, bad = ({name.split("{")[0] for name in series if f'="{which}"' in name} for which in ("good", "bad"))
+            assert bad <= good
+            assert not any('="good"' in one["labels"] for one in expected if "alertname" in one["labels"])
+
+
+def test_each_alert_says_how_bad_it_is_and_leads_to_its_runbook():
+    for name, alert in ALERTS.items():
+        assert alert["labels"]["severity"] in ("critical", "warning", "info")
+        assert alert["annotations"]["summary"]
+        assert alert["annotations"]["runbook_url"] == f"https://dp-icl.dev/runbooks#{name.lower()}"
+
+
+def test_each_alert_has_its_runbook_and_each_runbook_its_alert():
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", RUNBOOKS.read_text(), flags=re.M | re.S))
+    assert list(sections) == list(ALERTS), "in the order of the rules"
+    for name, section in sections.items():
+        parts = re.findall(r"^\*\*(Means|Look|Do|Do not)\*\* ", section, flags=re.M)
+        assert parts == ["Means", "Look", "Do", "Do not"], name
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the command would, without running it; one that only names a command may lack the rest."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    if words:
+        command.make_context("dpicl", words)
+
+
+def test_commands_in_runbooks_are_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "next.yaml").touch()
+    commands = re.findall(r"(?:^\$ |`)dpicl ([^`\n]+)", RUNBOOKS.read_text(), flags=re.M)
+    assert len(commands) > 20
+    for command in commands:
+        parse(shlex.split(command))
+    for wrong in ("keys mend", "keys limit --no-such-option", "keys limit --quota many 0199"):
+        with pytest.raises(Exception, match=r"mend|No such option|valid int"):
+            parse(shlex.split(wrong))
+
+
+@cache
+def dashboard(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+@each_dashboard
+def test_dashboards_are_what_grafana_imports(file: Path):
+    board = dashboard(file)
+    assert {"title", "uid", "schemaVersion", "templating", "time"} <= board.keys()
+    assert "id" not in board  # Grafana gives one
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken, f"{panel['title']} lies on another panel"
+        taken |= cells
+        references = [target["refId"] for target in panel.get("targets", [])]
+        assert len(set(references)) == len(references)
+        assert panel["type"] == "text" or references
+        assert {json.dumps(one.get("datasource")) for one in panel.get("targets", [])} <= {
+            '{"type": "prometheus", "uid": "${datasource}"}'
+        }
+
+
+def test_dashboards_have_names_of_their_own():
+    assert len({dashboard(file)["uid"] for file in DASHBOARDS}) == len(DASHBOARDS) == 3
+
+
+@each_dashboard
+def test_what_dashboards_ask_is_promql(file: Path, tmp_path: Path):
+    rules = [{"record": f"panel{i}", "expr": query} for i, query in enumerate(queries(file))]
+    assert len(rules) > 6
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": file.stem, "rules": rules}]}))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+def rendered(folder: Path, overlay: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """An overlay with the component, as somebody would write it beside ours."""
+    shutil.copytree(ROOT / "deploy", folder / "deploy")
+    mine = folder / "deploy" / "overlays" / "mine"
+    mine.mkdir()
+    mine.joinpath("kustomization.yaml").write_text(
+        f"kind: Kustomization\nresources: [../{overlay}]\ncomponents: [../../observability]\n"
+    )
+    done = subprocess.run(["kubectl", "kustomize", mine], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+
+
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
+    objects = rendered(tmp_path, overlay)
+    assert objects["PrometheusRule", "dp-icl"]["spec"] == yaml.safe_load(RULES.read_text())
+    boards = objects["ConfigMap", "dp-icl-dashboards"]
+    assert boards["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert {name: json.loads(text) for name, text in boards["data"].items()} == {
+        file.name: dashboard(file) for file in DASHBOARDS
+    }
+    monitor, service = objects["ServiceMonitor", "dp-icl"], objects["Service", "dp-icl"]
+    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    # Its name is the job that the rules ask for; the secret is the one that the docs make.
+    assert service["metadata"]["name"] == "dp-icl"
+    secret = endpoint["authorization"]["credentials"]
+    page = (ROOT / "docs" / "observability.md").read_text()
+    assert f"create secret generic {secret['name']} --from-literal={secret['key']}=" in page
+    for one in (monitor, boards, objects["PrometheusRule", "dp-icl"]):
+        assert one["metadata"]["namespace"] == service["metadata"]["namespace"] == "dp-icl"
+
+
+def test_the_rule_for_the_operator_is_made_as_it_says(tmp_path: Path):
+    for name in ("rules.yaml", "prometheus-rule.yaml"):
+        shutil.copy(FOLDER / name, tmp_path)
+    file = tmp_path / "prometheus-rule.yaml"
+    (command,) = re.findall(r"^# (sed .*)$", file.read_text(), flags=re.M)
+    subprocess.run(["bash", "-euc", command], cwd=tmp_path, check=True)
+    assert file.read_text() == (FOLDER / "prometheus-rule.yaml").read_text(), f"in {FOLDER} run {command}"
