@@ -34,6 +34,7 @@ async def overview(visit: Visit) -> Response:
         summaries=summaries,
         steps=await asyncio.to_thread(first_steps, records, summaries),
         engine=await asyncio.to_thread(last_engine, records.database),
+        trouble=records.witness.trouble if records.witness else None,
         rule=burn_down.RULE,
         now=now,
     )

@@ -25,6 +25,7 @@ from service.services import Records, Services, open_records, open_services
 from service.settings import Settings
 from service.witnessing import bring_back, witness_url
 from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.dashboard_browser import Browser
 from tests.service.test_cli import Shell, dpicl
 
 __all__ = ["dpicl"]
@@ -174,9 +175,13 @@ def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, datab
             assert reply.status_code == 503
             assert reply.json()["error"]["code"] == "ledger_restored"
             assert reply.headers["x-should-retry"] == "false"
+        admin = Browser(opened)
+        admin.sign_in()
+        assert "No new question is answered: the ledger lacks events" in admin.get("/").text
         assert dpicl.ok("ledger", "acknowledge", "--yes")
         reply = client.post("/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=headers)
         assert reply.status_code == 200  # the same process goes on
+        assert "No new question" not in admin.get("/").text
     assert opened.records.ledger.budgets()[0].tasks[0].charged == 2
     close(opened.records)
 
