@@ -231,6 +231,10 @@ class _Replay:
         if body["knowledge_base"] not in self._budgets:
             yield f"there is no knowledge base {body['knowledge_base']}"
 
+    def of_encryption_key(self, body: Mapping[str, Any]) -> Iterable[str]:
+        if not body["fingerprint"] or not body["by"]:
+            yield "which encryption key, or by whom, is not said"
+
     def restored(self, body: Mapping[str, Any]) -> Iterable[str]:
         if body["common"] > self.report.events or body["witness"]["sequence"] < body["common"]:
             yield "a restore that lost less than nothing"
@@ -294,5 +298,8 @@ _KINDS: Mapping[str, Callable[[_Replay, Mapping[str, Any]], Iterable[str]]] = {
     "exemplars.ingested": _Replay.of_knowledge_base,
     "unit.forgotten": _Replay.of_knowledge_base,
     "remote_engine.changed": _Replay.of_knowledge_base,
+    "exemplars.renewed": _Replay.of_knowledge_base,
+    "encryption_key.added": _Replay.of_encryption_key,
+    "encryption_key.retired": _Replay.of_encryption_key,
     RESTORED: _Replay.restored,
 }

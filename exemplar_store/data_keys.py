@@ -17,6 +17,7 @@ master open here, if all are replaced; then no knowledge base's key check fits, 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -26,11 +27,18 @@ import sqlalchemy as sa
 from exemplar_store.dialects import as_utc, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
-from exemplar_store.ingest import Within, nothing_else
 from exemplar_store.master_key import KEY_BYTES, DataKey, MasterKey
 from exemplar_store.tables import data_keys, key_wraps, knowledge_bases
 
 _LOCK = 0x64706963_6C6B  # PostgreSQL's advisory lock of both tables
+
+
+Told = Callable[[sa.Connection, str], None]
+"""Is told the fingerprint of a master key that was added or retired, last in the same transaction."""
+
+
+def tell_nobody(_connection: sa.Connection, _fingerprint: str) -> None:
+    """The default :data:`Told`."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,19 @@ class DataKeys:
             found = _masters(connection)
         return [Master(one, at, one == self.fingerprint) for one, at in found.items()]
 
-    def add(self, master: bytes, within: Within = nothing_else) -> str:
+    def since(self) -> dict[str, datetime]:
+        """When the data key was made that each knowledge base's exemplars are under, by its name."""
+        joined = sa.select(knowledge_bases.c.name, data_keys.c.created_at).join_from(knowledge_bases, data_keys)
+        with self._engine.connect().execution_options(read_only=True) as connection:
+            found = connection.execute(joined.order_by(knowledge_bases.c.name)).all()
+        return {name: as_utc(at) for name, at in found}
+
+    def add(self, master: bytes, told: Told = tell_nobody) -> str:
         """Let another master key open the database too.
 
         Args:
             master: 32 bytes.
-            within: what else is to be done in the same transaction, last.
+            told: is told of it.
 
         Returns:
             The new key's fingerprint.
@@ -147,17 +162,17 @@ class DataKeys:
             connection.execute(
                 sa.insert(key_wraps), [_wrap(new, number, data_key, at) for number, data_key in opened.items()]
             )
-            within(connection)
+            told(connection, new.fingerprint)
         return new.fingerprint
 
-    def retire(self, fingerprint: str | None = None, within: Within = nothing_else) -> list[str]:
+    def retire(self, fingerprint: str | None = None, told: Told = tell_nobody) -> list[str]:
         """Let other master keys open the database no longer. The one this process holds always stays.
 
         On SQLite the wraps are overwritten in the file; on PostgreSQL they go with the table's next rewriting.
 
         Args:
             fingerprint: of the one to retire; None for all that were added before the one this process holds.
-            within: what else is to be done in the same transaction, last, where anything was retired.
+            told: is told of each.
 
         Returns:
             Fingerprints of those retired.
@@ -183,9 +198,9 @@ class DataKeys:
                     "Nothing was changed."
                 )
             gone = others if fingerprint is None else [fingerprint]
-            if gone:
-                connection.execute(sa.delete(key_wraps).where(key_wraps.c.fingerprint.in_(gone)))
-                within(connection)
+            connection.execute(sa.delete(key_wraps).where(key_wraps.c.fingerprint.in_(gone)))
+            for one in gone:
+                told(connection, one)
         empty_write_ahead_log(self._engine)
         return gone
 

@@ -76,23 +76,24 @@ class Records:
             if not self.ledger.has_budget(connection, name, epsilon, delta):
                 self.ledger.open_budget(connection, name, epsilon, delta, by)
             if remote_engine:
-                self._audited("remote_engine.changed", name, by, True)(connection)
+                self.audited("remote_engine.changed", name, by, True)(connection)
 
     def ingest(
         self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
-        return self.store.ingest(name, rows, embed, progress, self._audited("exemplars.ingested", name, by))
+        return self.store.ingest(name, rows, embed, progress, self.audited("exemplars.ingested", name, by))
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""
-        return self.store.forget(name, unit_id, self._audited("unit.forgotten", name, by))
+        return self.store.forget(name, unit_id, self.audited("unit.forgotten", name, by))
 
     def allow_remote_engine(self, name: str, allowed: bool, *, by: str) -> KnowledgeBase:
         """Say whether a remote engine may see exemplars, in the audit trail too."""
-        return self.store.allow_remote_engine(name, allowed, self._audited("remote_engine.changed", name, by, allowed))
+        return self.store.allow_remote_engine(name, allowed, self.audited("remote_engine.changed", name, by, allowed))
 
-    def _audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> Within:
+    def audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> Within:
+        """Appends an event of a knowledge base to the audit trail, in the transaction it is called in."""
         particulars = {"knowledge_base": name, "by": by} | ({} if allowed is None else {"allowed": allowed})
         return lambda connection: audit.append(connection, datetime.now(UTC), kind, particulars)
 

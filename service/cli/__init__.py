@@ -1,7 +1,7 @@
 """The command line, ``dpicl``.
 
-Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``serve``) work on the database that
-``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
+Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption``, ``serve``) work on the
+database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accounting.accountants import AccountantsDisagreeError
 from accounting.ledger import LedgerError
 from accounting.plan import PlanError
 from exemplar_store import ExemplarStoreError
-from service.cli import ask, audit, budget, evaluate, keys, knowledge_bases, ledger, plans, serve
+from service.cli import ask, audit, budget, encryption, evaluate, keys, knowledge_bases, ledger, plans, serve
 from service.cli.output import tell_witnesses
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("budget")(budget.budget)
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit.app, name="audit")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(encryption.app, name="encryption")
 app.command("eval")(evaluate.evaluate)
 
 

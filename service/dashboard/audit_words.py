@@ -27,6 +27,9 @@ KINDS = {
     "exemplars.ingested": "Exemplars uploaded",
     "unit.forgotten": "Unit forgotten",
     "remote_engine.changed": "Engine outside allowed or forbidden",
+    "exemplars.renewed": "Exemplars encrypted anew",
+    "encryption_key.added": "Encryption key added",
+    "encryption_key.retired": "Encryption key retired",
     RESTORED: "Restored from a backup",
 }
 """Every kind of event, in words."""
@@ -142,6 +145,18 @@ def _remote(body: Body, named: Names) -> str:
     return f"{named(body.get('by'))} {did} engines outside the deployment for {body['knowledge_base']}."
 
 
+def _renewed(body: Body, named: Names) -> str:
+    return f"{named(body['by'])} had the exemplars of {body['knowledge_base']} encrypted under a new key."
+
+
+def _encryption_key_added(body: Body, named: Names) -> str:
+    return f"{named(body['by'])} let the encryption key {body['fingerprint']} open the database too."
+
+
+def _encryption_key_retired(body: Body, named: Names) -> str:
+    return f"{named(body['by'])} retired the encryption key {body['fingerprint']}."
+
+
 def _restored(body: Body, named: Names) -> str:
     return (
         f"{named(body['by'])} acknowledged that the ledger was restored from a backup as it was at event "
@@ -165,6 +180,9 @@ _SENTENCES: Mapping[str, Callable[[Body, Names], str]] = {
     "exemplars.ingested": _ingested,
     "unit.forgotten": _forgotten,
     "remote_engine.changed": _remote,
+    "exemplars.renewed": _renewed,
+    "encryption_key.added": _encryption_key_added,
+    "encryption_key.retired": _encryption_key_retired,
     RESTORED: _restored,
 }
 

@@ -30,6 +30,7 @@ _CHANGES = 20
 _KINDS = {
     "exemplars.ingested": "Exemplars were uploaded",
     "unit.forgotten": "A unit was forgotten",
+    "exemplars.renewed": "The exemplars were encrypted anew",
     "remote_engine.changed": "The rule on remote engines was changed",
 }
 

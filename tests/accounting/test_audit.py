@@ -102,6 +102,9 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
         append(connection, NOW, "exemplars.ingested", {"knowledge_base": "kb", "by": "root"})
         append(connection, NOW, "unit.forgotten", {"knowledge_base": "kb", "by": "root"})
         append(connection, NOW, "remote_engine.changed", {"knowledge_base": "kb", "by": "root", "allowed": True})
+        append(connection, NOW, "exemplars.renewed", {"knowledge_base": "kb", "by": "root"})
+        append(connection, NOW, "encryption_key.added", {"fingerprint": "0123456789abcdef", "by": "root"})
+        append(connection, NOW, "encryption_key.retired", {"fingerprint": "fedcba9876543210", "by": "root"})
         lost = {"sequence": 30, "hash": "0" * 64}
         append(connection, NOW, RESTORED, {"by": "root", "common": 9, "witness": lost, "charges": 0})
     return [*AuditTrail(engine).export()]
@@ -211,6 +214,7 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", epsilon="0.5"), "not that of the plan's document"),
         (changed("budget.opened", epsilon="0.9"), "more than its lifetime budget"),
         (changed("admin.signed_in", key="ana"), "no admin's"),
+        (changed("encryption_key.added", by=""), "by whom, is not said"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
@@ -264,6 +268,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
     elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", RESTORED}
+    elsewhere |= {"encryption_key.added", "encryption_key.retired"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
     assert trail.events(knowledge_base="k") == []
     assert AuditTrail(engine).events(knowledge_base='kb"') == []

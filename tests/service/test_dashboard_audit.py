@@ -102,6 +102,9 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
     for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
         event = Event(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
         assert tell(event, {"a": "ana"}).sentence == sentence
+    for kind, did in (("added", "let the encryption key 0ab1 open the database too"), ("retired", "retired the enc")):
+        event = Event(10, now, f"encryption_key.{kind}", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
+        assert tell(event, {"a": "ana"}).sentence.startswith(f"“ana” {did}")
     restored = Event(11, now, RESTORED, '{"by":"root","charges":2,"common":9}', "0" * 64, "1" * 64)
     assert "as it was at event 9: 2 answers given since stayed charged" in tell(restored, {}).sentence
     assert tell(Event(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
