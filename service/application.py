@@ -34,6 +34,7 @@ from service.engines import (
 )
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.opening import open_engine
+from service.local_ray import keep_to_loopback
 from service.logs import configure_logs
 from service.services import open_records, open_services
 from service.settings import Settings
@@ -55,6 +56,7 @@ class EmbedderDeployment:
 
     def __init__(self, threads: int):
         configure_logs()
+        keep_to_loopback()
         self._embedder = Embedder(threads=threads)
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -88,6 +90,7 @@ class EngineDeployment:
 
     def __init__(self, config: EngineConfig, embedder: DeploymentHandle[Any]):
         configure_logs()
+        keep_to_loopback()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
 
     async def zero_shot(
@@ -190,6 +193,7 @@ class Ingress:
 
     def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
         configure_logs()
+        keep_to_loopback()
         self._services = open_services(open_records(Settings()), RemoteEngine(engine), RemoteEmbedder(embedder).embed)
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -71,6 +71,9 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
         version=version("dp-icl"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        # They would run another host's script where an admin's session is open; the documentation has the reference.
+        docs_url=None,
+        redoc_url=None,
         # Tracebacks may quote private data, so errors never leave as anything but problem documents.
         debug=False,
     )

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import sqlalchemy as sa
 import typer
 
-from service.cli.output import records
+from service import local_ray
 from service.cli.synthetic import made_up_data, say_how_to_ask
+from service.logs import configure_logs
+from service.services import open_records
+from service.settings import Settings
+from service.witnessing import check_witness, witness_url
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -51,6 +55,8 @@ def serve(
     os.environ.setdefault("RAY_enable_metrics_collection", "0")
     os.environ.setdefault("RAY_event_stats", "0")  # the same into its logs
     os.environ.setdefault("RAY_automatic_object_spilling_enabled", "0")
+    if "RAY_ADDRESS" not in os.environ:
+        local_ray.close()
     from service.serve_config import load_serve_config
     from service.tracing import check_tracing
 
@@ -78,9 +84,13 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from ray import serve as ray_serve
     from ray.serve._private.api import serve_start
 
-    opened = records()  # says what is wrong with key or database before Ray starts
+    configure_logs()
+    opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
+    check_witness(opened.settings)
     opened.database.dispose()
-    _pin_sqlite_path(opened.settings.database_url)
+    _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
+    if (witness := witness_url(opened.settings)) is not None:
+        _pin_sqlite_path("DPICL_WITNESS_URL", witness)
 
     # No dashboard, unless the operator brings a cluster (RAY_ADDRESS).
     local: dict[str, Any] = {"address": "local", "include_dashboard": False, "object_store_memory": 256 * 2**20}
@@ -126,9 +136,9 @@ def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
     return False
 
 
-def _pin_sqlite_path(database_url: str) -> None:
+def _pin_sqlite_path(variable: str, database_url: str) -> None:
     """Replicas may run in another folder: give them the file's absolute path."""
     url = sa.make_url(database_url)
     if url.get_backend_name() == "sqlite" and url.database:
         absolute = url.set(database=str(Path(url.database).resolve()))
-        os.environ["DPICL_DATABASE_URL"] = absolute.render_as_string(hide_password=False)
+        os.environ[variable] = absolute.render_as_string(hide_password=False)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 SUPPORT = Path(__file__).parents[2] / "examples" / "support"
@@ -41,6 +42,16 @@ class Running:
         session = Path("/tmp/ray/session_latest/logs")  # noqa: S108  (where Ray keeps its logs)
         files = [self.log, *(file for file in session.rglob("*") if file.is_file())]
         return "".join(file.read_text(errors="replace") for file in files)
+
+    def listening(self) -> list[tuple[str, str, int]]:
+        """Where its processes wait for connections: a process' name, an address, and a port."""
+        itself = psutil.Process(self.process.pid)
+        return [
+            (process.name(), connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
+            for process in (itself, *itself.children(recursive=True))
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
 
     def ask(self, query: str, task: str = "support.queue") -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -67,6 +78,21 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
         "DPICL_DATABASE_URL": database_url,
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
     }
+    key = prepared(folder, environment)
+    with started(folder, environment, *options) as (url, log, process):
+        yield Running(url, key, log, process, database_url, environment)
+
+
+def prepared(folder: Path, environment: dict[str, str]) -> str:
+    """Fill the database that the environment names with the example's plans, 150 of its tickets and one with a canary.
+
+    Args:
+        folder: for the file to ingest.
+        environment: with database and encryption key.
+
+    Returns:
+        An API key.
+    """
     fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
     dpicl(environment, "kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
     tickets = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
@@ -84,9 +110,7 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
     dpicl(environment, "kb", "ingest", "support", str(few))
     for plan in ("plan.yaml", "replies.yaml"):
         dpicl(environment, "plan", "sign", str(SUPPORT / plan), "--yes", "--json")
-    key = dpicl(environment, "keys", "create", "e2e").strip()
-    with started(folder, environment, *options) as (url, log, process):
-        yield Running(url, key, log, process, database_url, environment)
+    return dpicl(environment, "keys", "create", "e2e").strip()
 
 
 @contextmanager

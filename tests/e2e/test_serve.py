@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import psutil
 import pytest
@@ -126,11 +127,45 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
     assert [running.ask(question).json()["cost"]["charged"] for question in questions] == [0] * 5
 
 
-def test_ray_tells_no_one_how_long_a_call_took(running: Running) -> None:
+def test_nothing_is_open_to_other_machines(running: Running) -> None:
+    waiting = running.listening()
+    assert {"gcs_server", "raylet", "ray::ProxyActor"} <= {name for name, _, _ in waiting}
+    assert sum(name.startswith("ray::ServeReplica") for name, _, _ in waiting) >= 6
+    assert {address for _, address, _ in waiting} == {"127.0.0.1"}
+
+
+def test_ray_asks_for_a_token_that_nobody_is_told(running: Running) -> None:
     family = psutil.Process(running.process.pid).children(recursive=True)
-    ports = {c.laddr.port for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
-    assert ports
-    for port in ports:
+    tokens = {process.environ().get("RAY_AUTH_TOKEN", "") for process in family}
+    (token,) = tokens - {""}
+    assert len(token) == 64
+    assert token not in running.logs()
+    methods = {
+        "gcs_server": "/ray.rpc.NodeInfoGcsService/CheckAlive",
+        "ray::ServeReplica:dp-icl:EngineDeployment": "/ray.serve.ASGIService/HandleRequest",
+    }
+    for service, method in methods.items():
+        codes = [_call(port, method) for name, _, port in running.listening() if name.startswith(service)]
+        assert grpc.StatusCode.UNAUTHENTICATED in codes, service
+        assert grpc.StatusCode.OK not in codes, service
+    (gcs,) = [port for name, _, port in running.listening() if name == "gcs_server"]
+    assert _call(gcs, methods["gcs_server"], token) is grpc.StatusCode.OK
+    assert _call(gcs, methods["gcs_server"], token[::-1]) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def _call(port: int, method: str, token: str | None = None) -> grpc.StatusCode:
+    """How an empty call ends."""
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            channel.unary_unary(method)(b"", metadata=metadata, timeout=10)
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_ray_tells_no_one_how_long_a_call_took(running: Running) -> None:
+    for _, _, port in running.listening():
         try:
             text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=1).text
         except httpx.HTTPError:

@@ -44,6 +44,10 @@ def test_several_at_once_are_answered_by_the_model(running: Running) -> None:
     assert "Isolation of slots: on the CPU" in running.dpicl("budget")
 
 
+def test_nothing_is_open_to_other_machines(running: Running) -> None:
+    assert {address for _, address, _ in running.listening()} == {"127.0.0.1"}
+
+
 def test_free_text_by_every_mechanism(running: Running) -> None:
     for task in ("page", "topics", "rules"):
         answer = running.ask("The parcel arrived with a broken pot in it.", f"support.{task}")
