@@ -133,7 +133,7 @@ def rendered(folder: Path, overlay: str) -> dict[tuple[str, str], dict[str, Any]
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
 
 
-@pytest.mark.parametrize("overlay", ["local", "production"])
+@pytest.mark.parametrize("overlay", ["local", "gpu"])  # production has it of its own
 def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
     objects = rendered(tmp_path, overlay)
     assert objects["PrometheusRule", "dp-icl"]["spec"] == yaml.safe_load(RULES.read_text())
