@@ -209,7 +209,9 @@ class DataKeys:
 
         Raises:
             EncryptionKeyError: it could not be kept: more than one master key opens the database.
+            WrongKeyError: this process's master key was retired.
         """
+        self._open(connection)
         self._refuse_others(_masters(connection))
         return DataKey(os.urandom(KEY_BYTES), self.queries)
 
