@@ -125,7 +125,7 @@ def load_plan(text: str) -> Plan:
         PlanError: each problem names its key.
     """
     try:
-        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  (a SafeLoader that refuses repeated keys)
+        document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  (a SafeLoader)  # nosec B506
     except yaml.YAMLError as error:
         raise PlanError([f"not valid YAML: {error}"]) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # pragma: allowlist secret
 DIMENSION = 384
 
 Embed = Callable[[Sequence[str]], np.ndarray]

@@ -141,7 +141,7 @@ def _mechanisms(written: list[str] | None, plan: Plan, name: str) -> list[texts.
 
 def _generate(plan: Plan, name: str) -> GenerateTask:
     task = plan.tasks[name]
-    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)
+    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)  # nosec B101
     return task
 
 

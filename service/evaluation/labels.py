@@ -122,7 +122,7 @@ def _noise_multiplier(
         tasks={name: task.model_copy(update={"answers": answers})},
     )
     mechanism = calibrate_plan(one, public_size).noise[name].mechanism
-    assert isinstance(mechanism, Gaussian)  # noqa: S101  (the only noise that votes are released with)
+    assert isinstance(mechanism, Gaussian)  # noqa: S101  (the only noise that votes are released with)  # nosec B101
     return mechanism.noise_multiplier
 
 

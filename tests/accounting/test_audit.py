@@ -104,7 +104,7 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
         append(connection, NOW, "remote_engine.changed", {"knowledge_base": "kb", "by": "root", "allowed": True})
         append(connection, NOW, "exemplars.renewed", {"knowledge_base": "kb", "by": "root"})
         append(connection, NOW, "encryption_key.added", {"fingerprint": "0123456789abcdef", "by": "root"})
-        append(connection, NOW, "encryption_key.retired", {"fingerprint": "fedcba9876543210", "by": "root"})
+        append(connection, NOW, "encryption_key.retired", {"fingerprint": "fedc" * 4, "by": "root"})
         lost = {"sequence": 30, "hash": "0" * 64}
         append(connection, NOW, RESTORED, {"by": "root", "common": 9, "witness": lost, "charges": 0})
     return [*AuditTrail(engine).export()]

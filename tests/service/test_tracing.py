@@ -18,7 +18,7 @@ from tests.service.conftest import MajorityEngine
 from tests.service.trace_receiver import TraceReceiver, attributes, receiving
 
 CANARY = "canary-5f1e90"
-TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACE, PARENT = "4bf92f35" * 4, "00f067aa" * 2
 
 
 @pytest.fixture
