@@ -15,6 +15,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from service.keys import metadata
 
+CLOCKS_DIFFER_S = 60.0
+"""By so much at most, replicas' clocks are taken to differ."""
+
 rate_limits = sa.Table(
     "rate_limits",
     metadata,
@@ -62,9 +65,11 @@ class RateLimits:
         interval = 60 / per_minute
         capacity = interval * (max(1, round(per_minute)) if burst is None else burst)
         now = self._clock()
+        # Nobody uses up more than a burst: what lies far beyond was written while a clock was wrong.
+        used = sa.and_(rate_limits.c.free_at > now, rate_limits.c.free_at <= now + capacity + CLOCKS_DIFFER_S)
         with self._engine.begin() as connection:
             insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            begins = sa.case((rate_limits.c.free_at > now, rate_limits.c.free_at), else_=now)
+            begins = sa.case((used, rate_limits.c.free_at), else_=now)
             taken = connection.execute(
                 insert(rate_limits)
                 .values(name=name, free_at=now + interval)
@@ -81,3 +86,8 @@ class RateLimits:
                 sa.select(rate_limits.c.free_at).where(rate_limits.c.name == name)
             ).scalar_one()
             return Rate(0, free_at - now, free_at + interval - capacity - now)
+
+    def forget_idle(self) -> None:
+        """Clear away those whose whole burst is free again, since they are as good as new."""
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(rate_limits).where(rate_limits.c.free_at <= self._clock()))

@@ -6,6 +6,7 @@ around it would print a traceback, and with it perhaps private text.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 
@@ -18,6 +19,8 @@ from service.api.problems import Problem
 log = structlog.get_logger()
 
 MAX_BODY_BYTES = 256 * 1024
+BODY_WITHIN_S = 5.0
+"""A body that drips in holds one of the few places of a replica, health checks wait for one, too."""
 _BULK = ("/exemplars", "/plans")
 """Endpoints that read their body themselves, up to limits of their own, after authentication."""
 
@@ -84,18 +87,24 @@ async def _bounded(receive: Receive) -> Receive:
     """The body read up to the limit, to be received again.
 
     Raises:
-        Problem: 413, the body is larger.
+        Problem: 413, the body is larger; 408, it does not come.
     """
     messages: list[Message] = []
-    size = 0
-    while True:
-        message = await receive()
-        messages.append(message)
-        size += len(message.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            raise Problem(413, "body-too-large", f"the body of this request is at most {MAX_BODY_BYTES} bytes")
-        if message["type"] != "http.request" or not message.get("more_body", False):
-            break
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            size = 0
+            while True:
+                message = await receive()
+                messages.append(message)
+                size += len(message.get("body", b""))
+                if size > MAX_BODY_BYTES:
+                    raise Problem(413, "body-too-large", f"the body of this request is at most {MAX_BODY_BYTES} bytes")
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise Problem(
+            408, "body-too-slow", f"the body did not arrive within {BODY_WITHIN_S:.0f} seconds; send it again at once"
+        ) from None
     pending = iter(messages)
 
     async def replay() -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -11,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from accounting.audit_replay import verify
 from accounting.plan import parse_plan
+from service.api import gate
 from service.api.app import create_app
 from service.api.problems import TYPE_BASE
 from service.services import Services
@@ -319,6 +321,26 @@ def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
     sent: list[int] = []
     response = api(None, "POST", "/v1/tasks/toys.colour/answers", content=endless())
     problem(response, 413, "body-too-large")
+
+
+def test_bodies_that_do_not_come_are_given_up(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "BODY_WITHIN_S", 0.05)
+    pieces = [{"type": "http.request", "body": b'{"query": ', "more_body": True}]
+    sent = []
+
+    async def receive():
+        if not pieces:
+            await asyncio.sleep(60)
+        return pieces.pop()
+
+    async def send(message):
+        sent.append(message)
+
+    path = "/v1/tasks/toys.colour/answers"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    asyncio.run(create_app(services)(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["type"] == TYPE_BASE + "body-too-slow"
 
 
 @pytest.mark.parametrize(
