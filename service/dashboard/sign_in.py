@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 
 from starlette.requests import Request
@@ -47,6 +48,7 @@ async def sign_in(request: Request) -> Response:
             "decide about budgets and cannot ask.",
         )
     token = await asyncio.to_thread(request.app.state.sessions.start, key)
+    await asyncio.to_thread(visit.services.records.rates.forget_idle)
     response = visit.redirect(visit.inside(visit.root + going) or "/")
     visit.sign_in(response, token)
     return response
@@ -94,8 +96,19 @@ def _too_soon(visit: Visit) -> float | None:
     client = visit.request.client
     rates = visit.services.records.rates
     # The address as the service sees it: behind a proxy all share one. A header that names another can be forged.
-    mine = rates.take(f"sign-in {client.host if client else '?'}", **_PER_ADDRESS)
+    mine = rates.take(f"sign-in {_neighbourhood(client.host if client else '?')}", **_PER_ADDRESS)
     return mine.wait_s or rates.take("sign-in", **_OVERALL).wait_s
+
+
+def _neighbourhood(host: str) -> str:
+    """Whose attempts count as one's: of IPv6 a network of 64 bits, since one machine may have all of its addresses."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64)
+    return str(address)
 
 
 def _show(

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
+from service.api.app import create_app
 from service.dashboard import sign_in
 from service.dashboard.sessions import LASTS, Sessions
 from service.services import Services
 from tests.service.conftest import make_records
-from tests.service.dashboard_browser import Browser
+from tests.service.dashboard_browser import OURS, Browser
 
 
 @pytest.fixture
@@ -211,6 +213,19 @@ def test_the_look_is_chosen_without_script(stranger: Browser) -> None:
     assert 'data-theme="dark"' in stranger.get("/sign-in").text
     stranger.post("/theme", {"theme": '"><script>', "back": "//evil.example"})
     assert 'data-theme="auto"' in stranger.get("/sign-in").text
+
+
+def test_a_network_of_ipv6_counts_as_one_address(services: Services) -> None:
+    def attempt(address: str) -> int:
+        client = TestClient(create_app(services), headers=OURS, client=(address, 50000))
+        return client.post("/admin/sign-in", data={"key": "dpicl_guess"}).status_code
+
+    assert [attempt(f"2001:db8::{last}") for last in range(11)] == [401] * 10 + [429]
+    assert [attempt(address) for address in ("2001:db8:0:1::1", "192.0.2.1", "::ffff:192.0.2.2")] == [401] * 3
+    rates = services.records.rates
+    assert rates.take("sign-in 2001:db8::", 10, 10).wait_s
+    assert Browser(services).sign_in().status_code == 303  # and clears away what is as good as new, which this is not
+    assert rates.take("sign-in 2001:db8::", 10, 10).wait_s
 
 
 def test_attempts_are_throttled_by_address_and_in_all(stranger: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
