@@ -1,4 +1,4 @@
-"""What happened to a ledger's budgets, read back by time: charges, releases, and answers charged per day.
+"""What happened to a ledger's budgets, read back by time: releases, and answers charged per day.
 
 Everything here is public: a query shows in none of it, and of exemplars nothing is known to the ledger at all.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,34 +16,9 @@ from accounting.budgets import address
 from accounting.ledger import LedgerError, Release
 from accounting.tables import charges, plans, releases, tasks
 
-State = Literal["charged", "released", "voided", "lost"]
-
 
 class UnknownCursorError(LedgerError):
     """The entry to read on from is not there."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A charge as it stands now.
-
-    Attributes:
-        id: its id.
-        task: the task's address with version.
-        key_id: the API key that asked.
-        state: ``charged`` while it is being answered, then ``released``, ``voided`` (given back) or ``lost``.
-        created_at: when the answer was spent.
-        settled_at: when it left the state ``charged``; None if it has not.
-        release_id: the release it became, if it did.
-    """
-
-    id: str
-    task: str
-    key_id: str
-    state: State
-    created_at: datetime
-    settled_at: datetime | None
-    release_id: str | None
 
 
 @dataclass(frozen=True)
@@ -86,39 +61,8 @@ class History:
         """
         columns = (releases.c.id, releases.c.charge_id, releases.c.answer, releases.c.created_at, *_TASK)
         query = sa.select(*columns).select_from(releases.join(tasks).join(plans))
-        rows = self._page(query.where(*_of(knowledge_base, task)), releases, after, limit)
+        rows = self._page(query.where(*_of(knowledge_base, task)), after, limit)
         return [Release(row.id, row.charge_id, _address(row), row.answer, row.created_at) for row in rows]
-
-    def charges(
-        self,
-        *,
-        knowledge_base: str | None = None,
-        task: str | None = None,
-        key_id: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> list[Charge]:
-        """Answers that were spent, or given back.
-
-        Args:
-            knowledge_base: only of this one.
-            task: as in :meth:`releases`.
-            key_id: only those this API key asked for.
-            after: go on behind the charge of this id.
-            limit: at most so many.
-
-        Raises:
-            UnknownCursorError: no charge has the id ``after``.
-        """
-        columns = [charges.c[name] for name in ("id", "key_id", "state", "created_at", "settled_at")]
-        query = sa.select(*columns, releases.c.id.label("release_id"), *_TASK)
-        query = query.select_from(charges.join(tasks).join(plans).outerjoin(releases, _RELEASED))
-        asked_by = () if key_id is None else (charges.c.key_id == key_id,)
-        rows = self._page(query.where(*_of(knowledge_base, task), *asked_by), charges, after, limit)
-        return [
-            Charge(row.id, _address(row), row.key_id, row.state, row.created_at, row.settled_at, row.release_id)
-            for row in rows
-        ]
 
     def charges_per_day(self, *, knowledge_base: str | None = None, since: datetime | None = None) -> list[Day]:
         """Answers spent per day and task, by day and then by task.
@@ -140,22 +84,20 @@ class History:
             rows = connection.execute(query).all()
         return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
 
-    def _page(self, query: sa.Select[Any], table: sa.Table, after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
-        """The newest rows, or those older than ``after``; equal times are ordered by id."""
-        query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+    def _page(self, query: sa.Select[Any], after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
+        """The newest releases, or those older than ``after``; equal times are ordered by id."""
+        when, name = releases.c.created_at, releases.c.id
+        query = query.order_by(when.desc(), name.desc()).limit(limit)
         with self._engine.execution_options(read_only=True).begin() as connection:
             if after is not None:
-                last = connection.execute(sa.select(table.c.created_at, table.c.id).where(table.c.id == after)).first()
+                last = connection.execute(sa.select(when, name).where(name == after)).first()
                 if last is None:
                     raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
-                older = table.c.created_at < last.created_at
-                same = sa.and_(table.c.created_at == last.created_at, table.c.id < last.id)
-                query = query.where(sa.or_(older, same))
+                query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
             return connection.execute(query).all()
 
 
 _TASK = (plans.c.knowledge_base, tasks.c.name, plans.c.version)
-_RELEASED = releases.c.charge_id == charges.c.id
 
 
 def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[bool]]:

@@ -46,7 +46,7 @@ from accounting.budgets import (
     address,
     utc_now,
 )
-from accounting.quotas import KeyQuota, QuotaExhaustedError, count_charge, quota_of, set_quota
+from accounting.quotas import QuotaExhaustedError, count_charge
 from accounting.refusals import Refusal, count_refusal, refusals_of
 from accounting.tables import charges, idempotency_keys, plans, releases, tasks
 from accounting.witness import Witness
@@ -60,7 +60,6 @@ __all__ = [
     "Charged",
     "IdempotencyConflictError",
     "InFlight",
-    "KeyQuota",
     "Ledger",
     "LedgerError",
     "PlansChangedError",
@@ -368,24 +367,6 @@ class Ledger(BudgetBook):
         """Refusals by task, key and reason, of one knowledge base or of all."""
         with self._reading() as connection:
             return refusals_of(connection, knowledge_base)
-
-    def set_quota(self, connection: sa.Connection, key_id: str, answers: int | None) -> None:
-        """Limit how many answers a key may be charged in all, within the caller's transaction.
-
-        Args:
-            connection: in a transaction.
-            key_id: whose.
-            answers: 0 or more; None: no limit but the budgets'.
-
-        Raises:
-            ValueError: below 0.
-        """
-        set_quota(connection, key_id, answers)
-
-    def quota(self, key_id: str) -> KeyQuota:
-        """A key's limit and what it has been charged."""
-        with self._reading() as connection:
-            return quota_of(connection, key_id)
 
     def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
         """The query's stored release under a task, or None; nothing is charged."""

@@ -5,8 +5,6 @@ The count is kept beside the charges, in the same transactions, and so cannot be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -25,21 +23,17 @@ class QuotaExhaustedError(LedgerError):
         )
 
 
-@dataclass(frozen=True)
-class KeyQuota:
-    """How many answers a key may be charged in all (None: no limit of its own), and how many it has been."""
-
-    answers: int | None
-    charged: int
-
-    @property
-    def left(self) -> int | None:
-        """What it may still be charged, as far as its own quota goes."""
-        return None if self.answers is None else max(0, self.answers - self.charged)
-
-
 def set_quota(connection: sa.Connection, key_id: str, answers: int | None) -> None:
-    """See :meth:`accounting.ledger.Ledger.set_quota`."""
+    """Limit how many answers a key may be charged in all, within the caller's transaction.
+
+    Args:
+        connection: in a transaction.
+        key_id: whose.
+        answers: 0 or more; None: no limit but the budgets'.
+
+    Raises:
+        ValueError: below 0.
+    """
     if answers is not None and answers < 0:
         raise ValueError(f"quota: {answers} is below 0")
     connection.execute(_upsert(connection, key_id, 0, answers, {"answers": answers}))
@@ -58,12 +52,6 @@ def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
     ).one()
     if by > 0 and counted.answers is not None and counted.charged > counted.answers:
         raise QuotaExhaustedError(counted.answers)  # the caller's transaction takes the count back
-
-
-def quota_of(connection: sa.Connection, key_id: str) -> KeyQuota:
-    """See :meth:`accounting.ledger.Ledger.quota`."""
-    row = connection.execute(sa.select(quotas).where(quotas.c.key_id == key_id)).first()
-    return KeyQuota(row.answers, row.charged) if row else KeyQuota(None, 0)
 
 
 def _upsert(

@@ -122,7 +122,6 @@ charges = sa.Table(
         postgresql_where=sa.text("state = 'charged'"),
     ),
     sa.Index(None, "task_id", "created_at"),
-    sa.Index(None, "created_at", "id"),
     comment="One answer's durable cost each; at most one open charge per task and query.",
 )
 

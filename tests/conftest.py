@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from service.database import open_database
+
+
+class Clock:
+    """A clock that stands until it is told to move."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +60,12 @@ def _fresh_postgres(server_uri: str) -> str:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
     admin.dispose()
     return sa.make_url(server_uri).set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def new_postgres(postgres_server: str) -> Callable[[], str]:
+    """Makes the URL of another empty PostgreSQL database each time it is called."""
+    return lambda: _fresh_postgres(postgres_server)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

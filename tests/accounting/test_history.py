@@ -72,11 +72,10 @@ def test_pages_split_entries_of_one_moment(past: Past) -> None:
     charged = [past.charge("animals.kind", hours=0) for _ in range(6)]
     for charge in charged:
         past.ledger.release(charge, {"label": "x"})
-    for read in (past.history.releases, past.history.charges):
-        seen: list[str] = []
-        while page := read(limit=4, after=seen[-1] if seen else None):
-            seen += [entry.id for entry in page]
-        assert len(seen) == len(set(seen)) == 6
+    seen: list[str] = []
+    while page := past.history.releases(limit=4, after=seen[-1] if seen else None):
+        seen += [entry.id for entry in page]
+    assert len(seen) == len(set(seen)) == 6
 
 
 def test_what_is_not_asked_for_is_left_out(past: Past) -> None:
@@ -90,29 +89,6 @@ def test_what_is_not_asked_for_is_left_out(past: Past) -> None:
     assert history.releases(task="animals.kind@1") == [kinds[0]]
     assert history.releases(task="animals.kind@2", knowledge_base="plants") == []
     assert history.releases(task="kind") == []
-    assert [charge.release_id for charge in history.charges(key_id="other")] == [age.id]
-    assert [charge.task for charge in history.charges(task="animals.kind")] == ["animals.kind@2", "animals.kind@1"]
-
-
-def test_a_charge_shows_what_became_of_it(past: Past) -> None:
-    release = past.release("animals.kind")
-    voided = past.charge("animals.kind")
-    past.ledger.void(voided)
-    lost = past.charge("animals.kind")
-    past.ledger.expire_leases()
-    still = past.charge("animals.kind", key_id="k2", hours=0)
-    found = past.history.charges()
-    assert [(charge.id, charge.state, charge.release_id) for charge in found[:2]] == [
-        (still, "charged", None),
-        (lost, "lost", None),
-    ]
-    by_id = {charge.id: charge for charge in found}
-    assert by_id[voided].state == "voided"
-    answered = by_id[release.charge_id]
-    assert (answered.state, answered.release_id, answered.key_id) == ("released", release.id, "k")
-    assert (answered.task, answered.created_at) == ("animals.kind@1", START)
-    assert answered.settled_at == START + timedelta(hours=1)
-    assert by_id[still].settled_at is None
 
 
 def test_days_are_utc_and_count_what_stays_spent(past: Past) -> None:
@@ -131,6 +107,5 @@ def test_days_are_utc_and_count_what_stays_spent(past: Past) -> None:
 
 def test_an_unknown_cursor_is_said(past: Past) -> None:
     past.release("animals.kind")
-    for read in (past.history.releases, past.history.charges):
-        with pytest.raises(UnknownCursorError, match="'nothing'"):
-            read(after="nothing")
+    with pytest.raises(UnknownCursorError, match="'nothing'"):
+        past.history.releases(after="nothing")

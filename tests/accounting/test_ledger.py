@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import hypothesis.strategies as st
 import pytest
@@ -28,26 +28,9 @@ from accounting.ledger import (
     UnknownReleaseError,
 )
 from accounting.replay import violations
+from tests.conftest import Clock
 
 ANSWERS = 3
-
-
-class Clock:
-    """A clock that stands until it is told to move."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

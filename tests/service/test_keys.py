@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -11,19 +11,7 @@ import sqlalchemy as sa
 from accounting import tables
 from accounting.audit import AuditTrail
 from service.keys import PREFIX, ApiKeys, UnknownKeyError, api_keys, metadata
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.conftest import Clock
 
 
 @pytest.fixture

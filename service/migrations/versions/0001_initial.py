@@ -175,7 +175,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'charged'"),
     )
     op.create_index(op.f("ix_charges_task_id_created_at"), "charges", ["task_id", "created_at"], unique=False)
-    op.create_index(op.f("ix_charges_created_at_id"), "charges", ["created_at", "id"], unique=False)
     op.create_table(
         "idempotency_keys",
         sa.Column("key_id", sa.String(length=200), nullable=False),
