@@ -9,6 +9,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
+import exemplar_store.store
 from exemplar_store import EncryptionKeyError, ExemplarStore, TamperedError
 from exemplar_store.encryption import place
 from exemplar_store.tables import exemplars, knowledge_bases, units
@@ -99,6 +100,24 @@ def test_an_upload_that_began_before_is_stored_under_the_new_keys(store, engine,
     report = store.ingest("tickets", renewing(), embed if embeddings else None)
     assert (report.exemplars, report.units, report.already_there) == (2, 2, 4)
     assert texts(store) == texts(other) == [f"text 0 of u{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize("step", ["members", "read_exemplars"])
+def test_a_renewal_between_two_steps_of_a_sample_is_not_seen(store, engine, tickets, rows, monkeypatch, step):
+    store.ingest("tickets", rows(50))
+    other, real = ExemplarStore(engine, OLD), getattr(exemplar_store.store, step)
+
+    def after_a_renewal(*args):
+        other.renew("tickets")
+        return real(*args)
+
+    monkeypatch.setattr(exemplar_store.store, step, after_a_renewal)
+    # It waits for readers to be done, and this thread's sample is one.
+    monkeypatch.setattr(exemplar_store.store, "empty_write_ahead_log", lambda _engine: None)
+    for _ in range(2):
+        assert len(texts(store)) == 50
+        blocks = store.sample_blocks("tickets", probability=1, blocks=3, max_exemplars=1000)
+        assert sum(map(len, blocks)) == 50
 
 
 def test_samples_are_whole_and_uploads_go_on_meanwhile(store, engine, database_url, tickets, rows, embed):
