@@ -12,6 +12,7 @@ import asyncio
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,12 @@ from service.database import open_database
 from service.engines import Sentence
 from service.engines.nearest_exemplar import NearestExemplarEngine
 from service.queries import task_spec
-from tests.privacy.audit import Verdict, judge
+from tests.privacy.audit import Counts, caught, claim, judge
 
 QUERY = {"text": "Which way to the harbour?"}
 COMPASS = {QUERY["text"]: (0.0, 1.0), "left": (-1.0, 0.0), "right": (1.0, 0.0)}
 ELSEWHERE = (0.6, 0.8)
-TOP, RARE = "left", [f"lane{i}" for i in range(20)]
+RARE = [f"lane{i}" for i in range(20)]
 TURNS = ["right", *(f"turn{i}" for i in range(29))]
 
 
@@ -46,73 +47,61 @@ class Compass:
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism with the claim it makes, how its answers are told apart, and a setting in which it can be attacked.
+    """A mechanism, and a setting in which one event tells the neighbours apart.
 
-    ``broken`` is a claim, and what is done instead: less noise.
+    Attributes:
+        mechanism: as in a plan.
+        given: its noise, and what is claimed.
+        weaker: a claim for more noise, which must be caught.
+        event: whether an answer speaks for the canary.
+        usual: what everybody answers.
+        canary: what the canary answers.
+        others: units beside the canary.
     """
 
     mechanism: dict[str, object]
-    claim: Mechanism
-    broken: tuple[Mechanism, Mechanism]
-    outcomes: Callable[[Answer], int]
-    labels: int
+    given: Mechanism
+    weaker: Mechanism
+    event: Callable[[Answer], bool]
     usual: str
     canary: str
-    units: int
+    others: int
     ensemble: int
-    deltas: Sequence[float]
 
 
-def direction(answer: Answer) -> int:
-    return int(answer["text"] == "right")
-
-
-def ranking(answer: Answer) -> int:
-    """Of each of the two words, whether it is everybody's, one of the canary's, or nobody's."""
-    first, second = (0 if word == TOP else 1 if word in TURNS else 2 for word in answer["keywords"])
-    return 3 * first + second
-
-
-def passed(answer: Answer) -> int:
-    return int(answer["fallback"]) + 2 * int(answer["keywords"] == ["right"])
-
-
+# A claim for the smaller q escapes with probability 2e-23 at most; the weaker claims with 1e-14, 2e-19 and 1e-11.
+TRIALS = 1_000
+Q, SMALLER_Q = 0.8, 0.3
 CASES = {
     "embedding_mean": Case(
-        {"type": "embedding_mean"},
-        Gaussian(1.5),
-        (Gaussian(1.5), Gaussian(0.75)),
-        direction,
-        2,
-        "left",
-        "right",
-        24,
-        3,
-        (0.02, 0.05, 0.1),
+        mechanism={"type": "embedding_mean"},
+        given=Gaussian(0.4),
+        weaker=Gaussian(0.9),
+        event=lambda answer: answer["text"] == "right",
+        usual="left",
+        canary="right",
+        others=6,
+        ensemble=1,
     ),
-    "keyword_joint_em": Case(
-        {"type": "keyword_joint_em", "k": 2},
-        BoundedRange(5.0),
-        (BoundedRange(2.0), BoundedRange(10.0)),
-        ranking,
-        9,
-        "left",
-        " ".join(TURNS),
-        24,
-        3,
-        (0.001, 0.05, 0.1),
+    "keyword_joint_em": Case(  # a fifth of ε: the worst case of ranked words is another one
+        mechanism={"type": "keyword_joint_em", "k": 2},
+        given=BoundedRange(10.0),
+        weaker=BoundedRange(2.0),
+        event=lambda answer: answer["keywords"][0] in TURNS,
+        usual="left",
+        canary=" ".join(TURNS),
+        others=12,
+        ensemble=3,
     ),
-    "keyword_ptr": Case(
-        {"type": "keyword_ptr", "k_min": 1, "k_max": 1},
-        ProposeTestRelease(0.01, 0.6, 0.02),
-        (ProposeTestRelease(0.01, 0.6, 0.02), ProposeTestRelease(0.01, 0.3, 0.02)),
-        passed,
-        4,
-        "left",
-        "right",
-        40,
-        5,
-        (0.03, 0.05, 0.1),
+    "keyword_ptr": Case(  # a lead of four slots, or of two, which passes as seldom as none
+        mechanism={"type": "keyword_ptr", "k_min": 1, "k_max": 1},
+        given=ProposeTestRelease(0.01, 0.4, 0.1),
+        weaker=ProposeTestRelease(0.01, 1.0, 0.1),
+        event=lambda answer: bool(answer["fallback"]),
+        usual="left",
+        canary="right",
+        others=16,
+        ensemble=4,
     ),
 }
 
@@ -123,7 +112,7 @@ def store_with(case: Case, canary: bool) -> ExemplarStore:
     store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "response"], embedded_field="text")
-    rows = [{"unit_id": f"u{i}", "text": f"Way {i}?", "response": case.usual} for i in range(case.units)]
+    rows = [{"unit_id": f"u{i}", "text": f"Way {i}?", "response": case.usual} for i in range(case.others)]
     if canary:
         rows.append({"unit_id": "canary", **QUERY, "response": case.canary})
     stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
@@ -131,8 +120,8 @@ def store_with(case: Case, canary: bool) -> ExemplarStore:
     return store
 
 
-def draw(case: Case, given: Mechanism, probability: float, trials: int) -> list[np.ndarray]:
-    """Counts of outcomes without and with the canary, as the service gives its answers; the probe is asked once."""
+def draw(case: Case) -> Counts:
+    """How often the event happens without and with the canary, as the service answers; the probe is asked once."""
     engine = NearestExemplarEngine(Compass())
     task = GenerateTask.model_validate(
         {
@@ -146,50 +135,33 @@ def draw(case: Case, given: Mechanism, probability: float, trials: int) -> list[
         }
     )
     spec = task_spec("audit.task", task, "audit", "text")
-    noise = TaskNoise(sampling_probability=probability, mechanism=given)
+    noise = TaskNoise(sampling_probability=Q, mechanism=case.given)
 
     async def sentence(words: Sequence[str], _ordered: bool) -> Sentence:
         return Sentence(" ".join(words), "words")
 
-    async def answers(store: ExemplarStore) -> np.ndarray:
+    async def answers(store: ExemplarStore) -> Counter[bool]:
         zero_shot = await engine.zero_shot(spec, QUERY)
         query = {"text": " ".join([QUERY["text"], *TURNS, *RARE])}  # the attacker knows which words to offer
         aggregator = await prepare(task, noise, query, zero_shot, embed=Compass().embed, reconstruct=sentence)
-        counts = np.zeros(case.labels, np.int64)
-        for _ in range(trials):
+        counts: Counter[bool] = Counter()
+        for _ in range(TRIALS):
             slots = store.sample_slots(
                 "audit", probability=noise.sampling_probability, ensemble=task.ensemble, max_exemplars=100
             )
             outputs = await engine.contributions(spec, QUERY, slots, zero_shot)
-            counts[case.outcomes(await aggregator.release(outputs))] += 1
+            counts[case.event(await aggregator.release(outputs))] += 1
         return counts
 
-    return [asyncio.run(answers(store_with(case, canary))) for canary in (False, True)]
-
-
-def verdicts(case: Case, counts: list[np.ndarray], probability: float, claim: Mechanism | None = None) -> list[Verdict]:
-    return judge(counts, mechanism=claim or case.claim, probability=probability, deltas=case.deltas)
+    without, with_canary = (asyncio.run(answers(store_with(case, canary))) for canary in (False, True))
+    return without, with_canary
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_claim_survives_where_everybody_takes_part(case: Case) -> None:
-    """An audit that sees nothing would pass too, so it must find a quarter of what is claimed."""
-    found = verdicts(case, draw(case, case.claim, 1.0, trials=2_000), 1.0)
-    for verdict in found:
-        assert not verdict.caught, verdict
-    assert max(verdict.lower_bound / verdict.claimed for verdict in found) > 0.25
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_claim_survives_with_a_sample_and_a_smaller_q_is_caught(case: Case) -> None:
-    counts = draw(case, case.claim, 0.7, trials=4_000)
-    for verdict in verdicts(case, counts, 0.7):
-        assert not verdict.caught, verdict
-    assert any(verdict.caught for verdict in verdicts(case, counts, 0.05))
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_too_little_noise_is_caught(case: Case) -> None:
-    """Half of what is claimed; a fifth for ranked words, whose worst case is not the one at hand."""
-    claim, given = case.broken
-    assert any(verdict.caught for verdict in verdicts(case, draw(case, given, 1.0, trials=4_000), 1.0, claim))
+def test_the_claim_survives_and_weaker_ones_are_caught(case: Case) -> None:
+    """On the same answers: the claim made, one for a smaller q, and one for more noise."""
+    counts = draw(case)
+    right, smaller_q, more_noise = claim(case.given, Q), claim(case.given, SMALLER_Q), claim(case.weaker, Q)
+    assert not caught(counts, right), judge(counts, right)
+    assert caught(counts, smaller_q), judge(counts, smaller_q)
+    assert caught(counts, more_noise), judge(counts, more_noise)

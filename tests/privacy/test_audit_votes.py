@@ -3,6 +3,9 @@
 Two neighbouring knowledge bases differ in one unit, the canary, whose text is the attacker's query word for word, with
 another label than everybody else's. Where it is drawn, it flips its slot. The audit must find nothing in the pipeline
 as it is, and must catch each broken variant of it.
+
+What the slots answer is drawn once for each setting and shared; every test draws its own noise. The public prior leans
+so far to the canary's label that the two labels are about as likely with the canary as they are without, swapped.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -27,17 +32,35 @@ from service.database import open_database
 from service.embedding import Embedder
 from service.engines import Prompt, TaskSpec
 from service.engines.nearest_exemplar import NearestExemplarEngine
-from tests.privacy.audit import Verdict, audit
+from tests.privacy.audit import Counts, caught, claim, judge
 
 QUERY = {"text": "The parcel arrived with a broken lid."}
 LABELS = ("delivery", "music")
 TASK = TaskSpec("audit.task", LABELS, Prompt("", "{text}: {label}", "{text}:"))
-Draw = Callable[[], int]
+Trials = list[Sequence[np.ndarray | None]]
 
 
-@pytest.fixture(scope="module")
-def engine() -> NearestExemplarEngine:
-    return NearestExemplarEngine(Embedder(threads=1))
+@dataclass(frozen=True)
+class Setting:
+    """How the attacked service is set up.
+
+    Attributes:
+        others: units beside the canary; the knowledge base is declared to be larger.
+        lead: votes that the public prior has for the canary's label.
+    """
+
+    others: int
+    probability: float
+    ensemble: int
+    noise_multiplier: float
+    lead: float
+    trials: int
+
+
+EVERYBODY = Setting(others=6, probability=1.0, ensemble=2, noise_multiplier=0.4, lead=1.0, trials=2_000)
+SAMPLED = Setting(others=6, probability=0.7, ensemble=2, noise_multiplier=0.4, lead=1.0, trials=1_000)
+SELDOM = Setting(others=6, probability=0.3, ensemble=2, noise_multiplier=0.4, lead=1.0, trials=300)
+AS_MANY_SLOTS = Setting(others=12, probability=1.0, ensemble=12, noise_multiplier=2.0, lead=8.5, trials=500)
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +68,18 @@ def embedder() -> Embedder:
     return Embedder(threads=1)
 
 
-def store_with(units: int, canary: bool, embedder: Embedder) -> ExemplarStore:
+@pytest.fixture(scope="module")
+def engine(embedder: Embedder) -> NearestExemplarEngine:
+    return NearestExemplarEngine(embedder)
+
+
+def store_with(others: int, canary: bool, embedder: Embedder) -> ExemplarStore:
     database = open_database("sqlite://")
     metadata.create_all(database)
     store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
-    rows = [{"unit_id": f"u{i}", "text": f"Where is my parcel number {i}?", "label": "delivery"} for i in range(units)]
+    rows = [{"unit_id": f"u{i}", "text": f"Where is my parcel number {i}?", "label": "delivery"} for i in range(others)]
     if canary:
         rows.append({"unit_id": "canary", **QUERY, "label": "music"})
     stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
@@ -59,106 +87,77 @@ def store_with(units: int, canary: bool, embedder: Embedder) -> ExemplarStore:
     return store
 
 
-def pipeline(
-    store: ExemplarStore, engine: NearestExemplarEngine, *, probability: float, ensemble: int, noise_multiplier: float
-) -> Draw:
-    """Draws answers as the service does; the public zero-shot call is made once."""
-    mechanism = RnmGaussian(noise_multiplier, len(LABELS))
-    loop = asyncio.new_event_loop()
-    zero_shot = loop.run_until_complete(engine.zero_shot(TASK, QUERY))
-    assert zero_shot.probabilities.argmax() == 0
+def draw(setting: Setting, engine: NearestExemplarEngine, embedder: Embedder) -> tuple[Trials, Trials]:
+    """What the slots answer without the canary and with it, sampled and asked as the service does, trial by trial."""
 
-    def draw() -> int:
-        slots = store.sample_slots("audit", probability=probability, ensemble=ensemble, max_exemplars=100)
-        contributions = loop.run_until_complete(engine.contributions(TASK, QUERY, slots, zero_shot))
-        return mechanism.release(contributions, zero_shot.probabilities)
+    async def trials(store: ExemplarStore) -> Trials:
+        zero_shot = await engine.zero_shot(TASK, QUERY)  # public: once for all
+        drawn = []
+        for _ in range(setting.trials):
+            slots = store.sample_slots(
+                "audit", probability=setting.probability, ensemble=setting.ensemble, max_exemplars=100
+            )
+            drawn.append(await engine.contributions(TASK, QUERY, slots, zero_shot))
+        return drawn
 
-    return draw
-
-
-def run_audit(
-    engine: NearestExemplarEngine,
-    embedder: Embedder,
-    *,
-    units: int,
-    probability: float,
-    ensemble: int,
-    noise_multiplier: float,
-    trials: int,
-    deltas: Sequence[float],
-    claimed_probability: float | None = None,
-) -> list[Verdict]:
-    draws = [
-        pipeline(
-            store_with(units, canary, embedder),
-            engine,
-            probability=probability,
-            ensemble=ensemble,
-            noise_multiplier=noise_multiplier,
-        )
-        for canary in (False, True)
-    ]
-    return audit(
-        *draws,
-        labels=len(LABELS),
-        trials=trials,
-        mechanism=Gaussian(noise_multiplier),
-        probability=probability if claimed_probability is None else claimed_probability,
-        deltas=deltas,
+    without, with_canary = (
+        asyncio.run(trials(store_with(setting.others, canary, embedder))) for canary in (False, True)
     )
+    return without, with_canary
 
 
-# Every unit takes part: the sensitivity is laid bare. The attack is the optimal one (a threshold on the difference of
-# two votes, which moves by its full range), so a claim that is 5 % too low would be caught.
-EVERYBODY = {
-    "units": 12,
-    "probability": 1.0,
-    "ensemble": 3,
-    "noise_multiplier": 1.0,
-    "trials": 8_000,
-    "deltas": (0.02, 0.05, 0.1),
-}
-# Few units, in a knowledge base declared to be larger: each takes part with the claimed probability all the same.
-SAMPLED = {
-    "units": 20,
-    "probability": 0.2,
-    "ensemble": 2,
-    "noise_multiplier": 0.5,
-    "trials": 8_000,
-    "deltas": (0.005, 0.02, 0.05),
-}
+def release(setting: Setting, drawn: tuple[Trials, Trials]) -> Counts:
+    """How often each label is released, with fresh noise."""
+    mechanism = RnmGaussian(setting.noise_multiplier, len(LABELS), prior_weight=setting.lead)
+    prior = np.array([0.0, 1.0])
+    without, with_canary = (Counter(mechanism.release(votes, prior) for votes in trials) for trials in drawn)
+    return without, with_canary
 
 
-def test_the_claim_survives_a_strong_attack_on_everybody(engine, embedder) -> None:
-    """Strong: an audit that sees nothing would pass too, so it must find at least half of what is claimed."""
-    verdicts = run_audit(engine, embedder, **EVERYBODY)
-    for verdict in verdicts:
-        assert not verdict.caught, verdict
-    assert max(verdict.lower_bound / verdict.claimed for verdict in verdicts) > 0.5
+@pytest.fixture(scope="module")
+def everybody(engine, embedder) -> tuple[Trials, Trials]:
+    return draw(EVERYBODY, engine, embedder)
 
 
-def test_the_claim_survives_with_a_sample(engine, embedder) -> None:
-    for verdict in run_audit(engine, embedder, **SAMPLED):
-        assert not verdict.caught, verdict
+RIGHT, TOO_LITTLE = claim(Gaussian(0.4)), claim(Gaussian(0.6))
 
 
-def test_a_sensitivity_of_one_is_caught(engine, embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_claim_survives_and_one_for_more_noise_is_caught(everybody) -> None:
+    """The optimal attack: 1.5 times the noise that there is escapes with probability 3e-16."""
+    counts = release(EVERYBODY, everybody)
+    assert not caught(counts, RIGHT), judge(counts, RIGHT)
+    assert caught(counts, TOO_LITTLE), judge(counts, TOO_LITTLE)
+
+
+def test_a_sensitivity_of_one_is_caught(everybody, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missed with probability 2e-11."""
     monkeypatch.setattr(aggregation.rnm_gaussian, "L2_SENSITIVITY", 1.0)
-    assert any(verdict.caught for verdict in run_audit(engine, embedder, **EVERYBODY))
+    counts = release(EVERYBODY, everybody)
+    assert caught(counts, RIGHT), judge(counts, RIGHT)
 
 
-def test_a_smaller_q_than_the_samplers_is_caught(engine, embedder) -> None:
-    assert any(v.caught for v in run_audit(engine, embedder, claimed_probability=0.05, **SAMPLED))
-
-
-def test_no_noise_is_caught(engine, embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_noise_is_caught(everybody, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Always: the canary's label comes out if and only if the canary is there."""
     monkeypatch.setattr(aggregation.rnm_gaussian, "add_gaussian_noise", lambda votes, _sigma: votes)
-    setting = {**EVERYBODY, "ensemble": 1, "trials": 200}
-    assert any(verdict.caught for verdict in run_audit(engine, embedder, **setting))
+    counts = release(EVERYBODY, everybody)
+    assert counts[0].keys() == {0}
+    assert counts[1].keys() == {1}
+    assert caught(counts, RIGHT)
+
+
+def test_the_claim_survives_with_a_sample_and_a_smaller_q_than_the_samplers_is_caught(engine, embedder) -> None:
+    """A q of 0.25 escapes with probability 7e-15."""
+    counts = release(SAMPLED, draw(SAMPLED, engine, embedder))
+    right, wrong = (claim(Gaussian(SAMPLED.noise_multiplier), q) for q in (SAMPLED.probability, 0.25))
+    assert not caught(counts, right), judge(counts, right)
+    assert caught(counts, wrong), judge(counts, wrong)
 
 
 def test_a_sample_of_fixed_size_is_caught(engine, embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as Poisson sampling expects of the declared size: with fewer units, each is drawn far more often."""
+    """As many as Poisson sampling expects of the declared size: with fewer units, each is drawn far more often.
+
+    Here all are drawn, against a claim for three in ten; missed with probability 2e-16.
+    """
 
     def fixed_size(positions: int, probability: float) -> np.ndarray:
         size = min(positions, round(probability * 100))
@@ -166,28 +165,31 @@ def test_a_sample_of_fixed_size_is_caught(engine, embedder, monkeypatch: pytest.
         return np.sort(order[:size]).astype(np.int64)
 
     monkeypatch.setattr(exemplar_store.store.sampling, "poisson_sample", fixed_size)
-    assert any(verdict.caught for verdict in run_audit(engine, embedder, **SAMPLED))
+    counts = release(SELDOM, draw(SELDOM, engine, embedder))
+    claimed = claim(Gaussian(SELDOM.noise_multiplier), SELDOM.probability)
+    assert caught(counts, claimed), judge(counts, claimed)
 
 
 def test_cutting_a_shuffled_sample_is_caught(engine, embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal pieces of a shuffled sample: one more unit makes every piece larger, and there are fewer of them."""
+    """Equal pieces of a shuffled sample: one more unit makes every piece larger, and there are fewer of them.
+
+    Twelve votes to none become six to one, which is missed with probability 5e-12.
+    """
 
     def cut_after_shuffle(ensemble: int, count: int) -> np.ndarray:
         slots = np.arange(count) // max(1, math.ceil(count / ensemble))
         return slots[np.argsort(sampling.words(count))].astype(np.int64)
 
+    claimed = claim(Gaussian(AS_MANY_SLOTS.noise_multiplier))
+    counts = release(AS_MANY_SLOTS, draw(AS_MANY_SLOTS, engine, embedder))
+    assert not caught(counts, claimed), judge(counts, claimed)
     monkeypatch.setattr(exemplar_store.store.sampling, "below", cut_after_shuffle)
-    setting = {**EVERYBODY, "units": 12, "ensemble": 12, "noise_multiplier": 2.0}
-    assert any(verdict.caught for verdict in run_audit(engine, embedder, **setting))
-
-
-def test_independent_slots_survive_where_cutting_fails(engine, embedder) -> None:
-    for verdict in run_audit(engine, embedder, **{**EVERYBODY, "units": 12, "ensemble": 12, "noise_multiplier": 2.0}):
-        assert not verdict.caught, verdict
+    counts = release(AS_MANY_SLOTS, draw(AS_MANY_SLOTS, engine, embedder))
+    assert caught(counts, claimed), judge(counts, claimed)
 
 
 def test_the_canary_flips_its_slot(engine, embedder) -> None:
-    """Three slots of twelve units, all drawn, hardly any noise: 2 to 1 against the canary, whatever the slots."""
+    """Three slots of twelve units, all drawn: 2 to 1 against the canary, whatever the slots."""
     for canary, flipped in ((False, 0), (True, 1)):
         store = store_with(12, canary, embedder)
         zero_shot = asyncio.run(engine.zero_shot(TASK, QUERY))
