@@ -129,6 +129,12 @@ def _told(kind: str, body: dict[str, str]) -> list[str]:
             return [f"key {body['key']} was revoked: will be revoked again"]
         case "key.changed":
             return [f"key {body['key']} got other limits: will get them again"]
+        case "encryption_key.added":
+            return [f"encryption key {body['fingerprint']} was added: add it again"]
+        case "encryption_key.retired":
+            return [f"encryption key {body['fingerprint']} was retired: retire it again"]
+        case "exemplars.renewed":
+            return [f"exemplars of {body['knowledge_base']} got new data keys: renew them again"]
         case "remote_engine.changed":
             return [f"the rule on remote engines of {body['knowledge_base']} was changed: will be changed again"]
     return []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import secrets
 import shutil
 import subprocess
 import uuid
@@ -39,7 +41,12 @@ class Database:
         self.kind = sa.make_url(url).get_backend_name()
 
     def settings(self, **others: object) -> Settings:
-        settings = {"database_url": self.url, "witness_url": self.witness, "latency_grain_ms": 0, "development": True}
+        settings = {
+            "database_url": self.url,
+            "witness_url": self.witness,
+            "latency_unpadded": True,
+            "development": True,
+        }
         return Settings.model_validate(settings | others)
 
     def save(self, dpicl: Shell) -> None:
@@ -113,7 +120,7 @@ def close(records: Records) -> None:
 
 
 def test_a_restored_backup_is_refused_until_its_loss_is_charged(
-    opened: Services, database: Database, dpicl: Shell
+    opened: Services, database: Database, dpicl: Shell, tmp_path: Path
 ) -> None:
     spared, _ = opened.records.keys.create("spared", "analyst")
     stolen, _ = opened.records.keys.create("stolen", "analyst", quota=7)
@@ -127,6 +134,9 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     opened.records.keys.revoke(stolen.id)
     opened.records.keys.limit(spared.id, quota=3, rate_per_minute=None)
     opened.records.allow_remote_engine("toys", True, by="root")
+    new_key = base64.b64encode(secrets.token_bytes(32)).decode()
+    (tmp_path / "next.key").write_text(new_key)
+    dpicl.ok("encryption", "add", "--new-key-file", tmp_path / "next.key")
     opened.records.witness.catch_up()
     close(opened.records)
     database.restore()
@@ -138,6 +148,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     assert status == 1
     assert "3 answers of toys.colour@1: will be charged as lost" in told
     assert "a unit of toys was forgotten and is back: forget it again" in told
+    assert "was added: add it again" in told
     status, told, _ = dpicl("ledger", "status", "--json")
     lost = json.loads(told)
     assert lost["restored"]
@@ -218,11 +229,11 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(
         connection.execute(sa.text("CREATE DATABASE without_witness"))
     admin.dispose()
     url = sa.make_url(postgres_server).set(database="without_witness").render_as_string(hide_password=False)
-    records = open_records(Settings(database_url=url, development=True, latency_grain_ms=0))
+    records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
     with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
         open_services(records, MajorityEngine(), embed)
     records.database.dispose()
-    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_grain_ms=0))
+    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
     assert open_services(records, MajorityEngine(), embed).records.witness is None
     records.database.dispose()
     nowhere = sa.make_url(postgres_server).set(database="nowhere").render_as_string(hide_password=False)
