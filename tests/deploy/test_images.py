@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.deploy.overlays import ROOT, environment, instructions, stages
+
 IMAGES = sorted((ROOT / "deploy" / "images").glob("*.Dockerfile"))
 LOCKS = {"cpu": "requirements-runtime.lock", "gpu": "requirements-vllm.lock"}
+SBOM_LOCK = "requirements-sbom.lock"
 KNOWN = {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "LABEL", "USER", "EXPOSE", "HEALTHCHECK", "CMD"}
 
 each_image = pytest.mark.parametrize("image", IMAGES, ids=lambda path: path.stem)
 
 
-def instructions(image: Path) -> list[tuple[str, str]]:
-    """What a Dockerfile says, comments left out and continued lines joined: (keyword, rest)."""
-    lines = [line for line in image.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\\n", " ", "\n".join(lines))
-    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines())]
-
-
 def all_of(image: Path, keyword: str) -> list[str]:
     return [rest for word, rest in instructions(image) if word == keyword]
-
-
-def last_stage(image: Path) -> list[tuple[str, str]]:
-    said = instructions(image)
-    return said[max(n for n, (word, _) in enumerate(said) if word == "FROM") :]
-
-
-def environment(image: Path) -> dict[str, str]:
-    pairs = [pair for word, rest in last_stage(image) if word == "ENV" for pair in shlex.split(rest)]
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def ignored(path: str) -> bool:
@@ -46,6 +36,12 @@ def ignored(path: str) -> bool:
 
 def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def unnamed(sbom: dict[str, Any], packages: dict[str, str]) -> set[tuple[str, str]]:
+    """Packages that a CycloneDX SBOM does not name with their version."""
+    named = {(re.sub(r"[-_.]+", "-", one["name"]).lower(), one.get("version")) for one in sbom["components"]}
+    return set(packages.items()) - named
 
 
 def test_there_is_an_image_for_each_kind_of_host():
@@ -59,7 +55,7 @@ def test_only_instructions_that_we_know(image: Path):
 
 @each_image
 def test_bases_are_pinned_and_the_same(image: Path):
-    bases = {rest.split()[0] for rest in all_of(image, "FROM")}
+    bases = {rest.split()[0] for rest in all_of(image, "FROM")} - stages(image).keys()
     assert len(bases) == 1
     assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm(@sha256:[0-9a-f]{64})?", bases.pop())
 
@@ -76,18 +72,56 @@ def test_whatever_is_copied_is_there_and_not_ignored(image: Path):
 def test_dockerignore_leaves_out_everything_else():
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
-    wanted = {path for image in IMAGES for rest in all_of(image, "COPY") for path in rest.split()[:-1]}
-    assert {line[1:] for line in lines if line.startswith("!")} == {path for path in wanted if "/" not in path} - {
-        "--from=build"
+    copies = [rest for image in IMAGES for rest in all_of(image, "COPY") if "--from=" not in rest]
+    assert {line[1:] for line in lines if line.startswith("!")} == {
+        path for rest in copies for path in rest.split()[:-1]
     }
 
 
 @each_image
+def test_the_linter_finds_nothing(image: Path):
+    linter = Path(sys.executable).parent / "hadolint"
+    done = subprocess.run([linter, image], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    # One rule, at one place, with its reason above.
+    ignored_rules = re.findall(r"hadolint +ignore=(.*)\n(.*)", image.read_text())
+    assert ignored_rules == ([("DL3008", "RUN apt-get update \\")] if image.stem == "gpu" else [])
+
+
+def test_the_linter_minds_a_defect(tmp_path: Path):
+    spoilt = tmp_path / "Dockerfile"
+    spoilt.write_text(IMAGES[0].read_text().replace("WORKDIR /src", "WORKDIR src"))
+    linter = Path(sys.executable).parent / "hadolint"
+    assert subprocess.run([linter, spoilt], capture_output=True, check=False).returncode == 1
+
+
+@each_image
 def test_packages_come_from_the_lock_alone(image: Path):
-    installs = [rest for rest in all_of(image, "RUN") if "pip install" in rest]
-    assert len(installs) == 2
-    assert f"--no-deps --require-hashes -r {LOCKS[image.stem]}" in installs[0]
-    assert "--no-deps --no-build-isolation . " in installs[1]
+    of_the_image, ours, of_the_sbom = [rest for rest in all_of(image, "RUN") if "pip install" in rest]
+    assert f"--no-deps --require-hashes -r {LOCKS[image.stem]}" in of_the_image
+    assert "--no-deps --no-build-isolation . " in ours
+    assert f"--no-deps --require-hashes -r {SBOM_LOCK}" in of_the_sbom
+    # What writes the SBOM stays out of the image.
+    copied = [rest for word, rest in stages(image)[""] if word == "COPY"]
+    assert copied == ["--from=build /opt/dp-icl /opt/dp-icl", "--from=sbom /src/sbom.json /opt/dp-icl/sbom.json"]
+
+
+def test_the_sbom_is_written_by_what_is_tested():
+    tested = pins("requirements.lock")
+    assert {name: version for name, version in pins(SBOM_LOCK).items() if tested[name] != version} == {}
+
+
+@each_image
+def test_the_sbom_names_every_locked_package(image: Path, tmp_path: Path):
+    """The image's own command, on the environment of these tests: it holds all that the CPU image's does, and more."""
+    (command,) = [rest for rest in all_of(image, "RUN") if "cyclonedx-py" in rest]
+    here = {"/opt/sbom/bin/cyclonedx-py": f"{sys.executable} -m cyclonedx_py", "/opt/dp-icl/bin/python": sys.executable}
+    for there, instead in here.items():
+        assert there in command
+        command = command.replace(there, instead)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    assert unnamed(json.loads((tmp_path / "sbom.json").read_text()), pins(LOCKS["cpu"])) == set()
 
 
 @pytest.mark.parametrize("lock", LOCKS.values())
@@ -97,8 +131,8 @@ def test_locks_have_hashes_no_address_and_nothing_for_development(lock: str):
     assert text.count("==") <= text.count("--hash=sha256:")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     development = {re.match(r"[\w-]+", name)[0] for name in project["optional-dependencies"]["dev"]} - {"dp-icl"}  # type: ignore[index]
-    # vLLM itself asks for OpenAI's client.
-    assert pins(lock).keys() & development <= {"openai"}
+    # Ray itself asks for jsonschema, and vLLM for OpenAI's client.
+    assert pins(lock).keys() & development <= {"jsonschema", "openai"}
     needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"]}  # type: ignore[index]
     assert needed | {"psycopg", "opentelemetry-sdk", "setuptools"} <= pins(lock).keys()
 
@@ -116,7 +150,7 @@ def test_both_locks_have_the_numerics_that_were_tested():
 
 @each_image
 def test_runs_as_a_number_that_is_not_root_and_without_a_shell(image: Path):
-    final = last_stage(image)
+    final = stages(image)[""]
     assert [rest for word, rest in final if word == "USER"] == ["10001:10001"]
     after_user = [word for word, _ in final[[word for word, _ in final].index("USER") :]]
     assert "RUN" not in after_user
@@ -127,7 +161,7 @@ def test_runs_as_a_number_that_is_not_root_and_without_a_shell(image: Path):
 
 @each_image
 def test_writes_only_to_tmp_and_its_own_folder(image: Path):
-    final, given = last_stage(image), environment(image)
+    final, given = stages(image)[""], environment(image)
     assert given["HOME"] == "/tmp"  # noqa: S108
     assert given["MPLCONFIGDIR"].startswith("/tmp/")  # noqa: S108
     assert ("WORKDIR", "/var/lib/dp-icl") in final

@@ -1,0 +1,98 @@
+"""Every overlay is what Kubernetes, KubeRay and Ray Serve take: unknown fields are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+from service.serve_config import load_serve_config
+from tests.deploy.overlays import ROOT, containers, each_overlay, pods, ray_service, rendered, serve_config
+
+OF_OPERATORS = {"RayService", "ExternalSecret", "PrometheusRule", "ServiceMonitor"}
+KUBERNETES = "1.32"
+
+
+def strict(schema: Any) -> Any:
+    """The schema with unknown members refused, as the API server refuses them with strict validation."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if "properties" in closed and not closed.get("x-kubernetes-preserve-unknown-fields"):
+        closed.setdefault("additionalProperties", False)
+    if closed.get("x-kubernetes-int-or-string"):
+        closed.pop("type", None)
+    return closed
+
+
+def problems(spec: dict[str, Any]) -> list[str]:
+    schema = strict(yaml.safe_load((Path(__file__).parent / "rayservice.schema.yaml").read_text()))
+    return [
+        f"{error.json_path}: {error.message}" for error in jsonschema.Draft202012Validator(schema).iter_errors(spec)
+    ]
+
+
+@each_overlay
+def test_the_ray_service_is_what_kuberay_takes(overlay: str):
+    assert rendered(overlay)["RayService", "dp-icl"]["apiVersion"] == "ray.io/v1"
+    assert problems(ray_service(overlay)) == []
+
+
+@each_overlay
+def test_core_kinds_are_what_kubernetes_takes(overlay: str):
+    """Pod templates of the RayService, which its schema leaves open, as well."""
+    objects = [one for (kind, _), one in rendered(overlay).items() if kind not in OF_OPERATORS]
+    assert objects
+    for name, template in pods(overlay).items():
+        metadata = {"name": name, **template["metadata"]}
+        objects.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    for one in objects:
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+
+
+def test_unknown_fields_of_a_ray_service_are_refused():
+    spec = json.loads(json.dumps(ray_service("gpu")))
+    spec["rayClusterConfig"]["workerGroupSpecs"][0]["minReplica"] = 1
+    assert any("minReplica" in problem for problem in problems(spec))
+
+
+@each_overlay
+def test_serve_takes_the_config(overlay: str, tmp_path: Path):
+    (tmp_path / "serve.yaml").write_text(ray_service(overlay)["serveConfigV2"])
+    config = load_serve_config(tmp_path / "serve.yaml")
+    assert config.http_options.host == "0.0.0.0"  # noqa: S104
+    assert config.http_options.port == 8000
+
+
+def test_the_base_serves_what_the_package_serves():
+    packaged = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
+    door = {"proxy_location", "http_options"}
+    assert {k: v for k, v in serve_config("local").items() if k not in door} == {
+        k: v for k, v in packaged.items() if k not in door
+    }
+
+
+@each_overlay
+def test_serve_writes_no_times(overlay: str):
+    config = serve_config(overlay)
+    for logging in (config["logging_config"], *(one["logging_config"] for one in config["applications"])):
+        assert logging["enable_access_log"] is False
+
+
+@each_overlay
+def test_versions_are_those_of_the_package(overlay: str):
+    locked = re.search(r"^ray==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert locked
+    assert version
+    assert ray_service(overlay)["rayClusterConfig"]["rayVersion"] == locked[1]
+    for name, template in pods(overlay).items():
+        expected = "dp-icl-gpu" if name == "engine" else "dp-icl"
+        assert {container["image"] for container in containers(template)} == {f"{expected}:{version[1]}"}
