@@ -16,6 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from accounting.compatibility import OLDEST, check
 from accounting.tables import audit_events
 
 FIRST = "0" * 64
@@ -94,16 +95,19 @@ def append(connection: sa.Connection, at: datetime, kind: str, body: Mapping[str
         at: when it happened.
         kind: at most 40 characters.
         body: public particulars, as JSON.
+
+    Raises:
+        accounting.compatibility.SchemaError: newer code has changed what this code does not know.
     """
     append_all(connection, at, [(kind, body)])
 
 
 def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Add several events, each a kind and a body, as :func:`append` does one."""
-    if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-    last = connection.execute(_NEWEST_FIRST.limit(1)).first()
-    sequence, previous = (last.sequence, last.hash) if last else (0, FIRST)
+    lock_end(connection)
+    end = connection.execute(_END).one()
+    check(end.oldest)
+    sequence, previous = end.sequence or 0, end.hash or FIRST
     new = []
     for kind, body in happened:
         sequence += 1
@@ -113,6 +117,12 @@ def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple
         previous = event.hash
     if new:
         connection.execute(sa.insert(audit_events), new)
+
+
+def lock_end(connection: sa.Connection) -> None:
+    """Keep all others from appending until the transaction ends."""
+    if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
 
 _ACTORS = ("key", "by", "signed_by")
@@ -125,6 +135,12 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
 
 
 _NEWEST_FIRST = sa.select(audit_events).order_by(audit_events.c.sequence.desc())
+_oldest = OLDEST.subquery()
+_newest = _NEWEST_FIRST.limit(1).subquery()
+_END = sa.select(_oldest.c.oldest, _newest.c.sequence, _newest.c.hash).select_from(
+    _oldest.outerjoin(_newest, sa.true())
+)
+"""One row, read once the end is locked."""
 
 
 class AuditTrail:

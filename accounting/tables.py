@@ -186,6 +186,13 @@ audit_events = sa.Table(
     comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
 )
 
+breaking_revisions = sa.Table(
+    "breaking_revisions",
+    metadata,
+    sa.Column("revision", sa.String(4), primary_key=True),
+    comment="Revisions of the schema that code must know to write here (accounting.compatibility).",
+)
+
 
 @dataclass(frozen=True)
 class Guard:

@@ -1,4 +1,4 @@
-"""One database for the exemplar store, the ledger and the API keys: opening it and bringing its schema up to date."""
+"""One database for the exemplar store, the ledger and the API keys: opening it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
 BUSY_TIMEOUT_S = 60
 _QUIET: dict[str, Any] = {"hide_parameters": True}  # errors must not quote what was to be stored
-_MIGRATION_LOCK = 0x64706963_6C  # "dpicl": PostgreSQL's advisory lock that migrations take
 
 
 def open_database(url: str) -> sa.Engine:
@@ -105,23 +102,3 @@ def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
-
-
-def migrate(engine: sa.Engine) -> None:
-    """Bring the schema to the newest version (Alembic), creating it on an empty database.
-
-    Processes that start together may all call this: the first migrates, in one transaction, and the others wait for it
-    and find nothing left to do.
-    """
-    with engine.begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-        command.upgrade(migration_config(connection), "head")
-
-
-def migration_config(connection: sa.Connection) -> Config:
-    """Alembic's configuration for an open connection; the migrations lie in ``service/migrations``."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    return config

@@ -18,11 +18,12 @@ from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load
 from exemplar_store.ingest import Progress, Within
 from service.alerts import Alerts
 from service.answering import Answering
-from service.database import migrate, open_database
+from service.database import open_database
 from service.embedding import Embed
 from service.engines import Engine
 from service.keys import ApiKeys
 from service.rate_limits import RateLimits
+from service.schema import migrate, require
 from service.settings import Settings
 from service.synthetic import KEY
 from service.synthetic.marked import MarkedEngine
@@ -101,11 +102,14 @@ class Records:
 def open_records(settings: Settings, *, restored: bool = False) -> Records:
     """Open the database, bring its schema up to date, read the encryption key, and compare the ledger with its witness.
 
+    With ``DPICL_MIGRATE=never`` the schema must be up to date already.
+
     Args:
         settings: where everything is.
         restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
 
     Raises:
+        accounting.compatibility.SchemaError: this code cannot work on the schema, or not yet.
         accounting.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
         accounting.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
@@ -118,7 +122,10 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
     if settings.development and settings.encryption_key is None and settings.encryption_key_file is None:
         log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
     database = open_database(settings.database_url)
-    migrate(database)
+    if settings.migrate == "auto":
+        migrate(database)
+    else:
+        require(database)
     synthetic = hmac.compare_digest(master, KEY)
     store = (SealedStore if synthetic else ExemplarStore)(database, master)
     store.list()  # refuses keys of another database, now rather than at the first query

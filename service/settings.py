@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -18,6 +19,9 @@ class Settings(BaseSettings):
     witness_url: SecretStr | None = None
     """A second database, never restored together with the first: it notices a ledger restored from a backup. A file
     beside a SQLite database unless set; with PostgreSQL it must be set, to `none` to do without."""
+    migrate: Literal["auto", "never"] = "auto"
+    """Whether a start brings the schema up to date (`auto`), or refuses one that is not and leaves that to
+    `dpicl migrate` (`never`)."""
     encryption_key: SecretStr | None = None
     """32 random bytes in base64, under which exemplars are encrypted at rest."""
     encryption_key_file: Path | None = None

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
+from accounting.compatibility import OLDEST, check
 from service.api.dependencies import TheServices
 from service.api.problems import Problem
 from service.engines import EngineUnavailableError
@@ -40,7 +41,7 @@ async def readyz(request: Request, services: TheServices) -> Health:
 
     def ping() -> None:
         with services.records.database.connect().execution_options(read_only=True) as connection:
-            connection.execute(sa.text("SELECT 1"))
+            check(connection.execute(OLDEST).scalar())
 
     try:
         await asyncio.to_thread(ping)

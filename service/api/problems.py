@@ -19,6 +19,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from accounting.accountants import AccountantsDisagreeError
+from accounting.compatibility import SchemaError
 from accounting.history import UnknownCursorError
 from accounting.ledger import (
     AnswersExhaustedError,
@@ -149,6 +150,7 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     PlanError: (422, "invalid-plan"),
     AccountantsDisagreeError: (422, "accountants-disagree"),
     LedgerRestoredError: (503, "ledger-restored"),
+    SchemaError: (503, "schema-too-new"),
 }
 _SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
 """Of the framework's own refusals."""

@@ -1,6 +1,6 @@
 """The command line, ``dpicl``.
 
-Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption``, ``serve``) work on the
+Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption``, ``migrate``, ``serve``) work on the
 database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from accounting.accountants import AccountantsDisagreeError
+from accounting.compatibility import SchemaError
 from accounting.ledger import LedgerError
 from accounting.plan import PlanError
 from exemplar_store import ExemplarStoreError
-from service.cli import ask, audit, budget, encryption, evaluate, keys, knowledge_bases, ledger, plans, serve
+from service.cli import ask, audit, budget, encryption, evaluate, keys, knowledge_bases, ledger, migrate, plans, serve
 from service.cli.output import tell_witnesses
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ def _begin(context: typer.Context) -> None:
 
 
 app.command("serve")(serve.serve)
+app.command("migrate")(migrate.migrate_)
 app.add_typer(knowledge_bases.app, name="kb")
 app.add_typer(plans.app, name="plan")
 app.command("ask")(ask.ask)
@@ -54,7 +56,15 @@ def main() -> None:
     """Run the command line; what a user can mend is one line on standard error and exit status 1."""
     try:
         app()
-    except (LedgerError, ExemplarStoreError, PlanError, AccountantsDisagreeError, LookupError, ValueError) as error:
+    except (
+        LedgerError,
+        SchemaError,
+        ExemplarStoreError,
+        PlanError,
+        AccountantsDisagreeError,
+        LookupError,
+        ValueError,
+    ) as error:
         _fail(_explain(error))
     except httpx.HTTPError as error:
         _fail(f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?")

@@ -13,10 +13,11 @@ from typing import Any
 from accounting.plan import Plan
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from service.aggregating import Outputs
-from service.database import migrate, open_database
+from service.database import open_database
 from service.embedding import Embed
 from service.engines import Engine, TaskSpec, ZeroShot
 from service.queries import check_query, task_spec
+from service.schema import migrate
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, what is done of it and the total."""

@@ -14,16 +14,18 @@ from alembic.migration import MigrationContext
 
 import exemplar_store.tables
 from accounting import tables as ledger_tables
-from service import engine_record, keys, rate_limits  # noqa: F401  (whose table is among the keys')
+from service import engine_record, keys, rate_limits, responses  # noqa: F401  (two tables among the keys')
 from service.dashboard import sessions as _admin_sessions  # noqa: F401  (a table of the keys' metadata)
-from service.database import migrate, open_database
+from service.database import open_database
+from service.schema import migrate
 
 ROOT = Path(__file__).parents[2]
 METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, keys.metadata, engine_record.metadata]
 
 MIGRATING = """
 import sys
-from service.database import migrate, open_database
+from service.database import open_database
+from service.schema import migrate
 sys.stdin.readline()
 migrate(open_database(sys.argv[1]))
 """

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from service.api.app import create_app
-from service.database import migrate, open_database
+from service.database import open_database
 from service.responses import Responses, http_responses
+from service.schema import migrate
 from service.services import Services
 from tests.service.conftest import MajorityEngine
 

@@ -245,6 +245,12 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_audit_events_kind_sequence"), "audit_events", ["kind", "sequence"], unique=False)
     op.create_table(
+        "breaking_revisions",
+        sa.Column("revision", sa.String(length=4), nullable=False),
+        sa.PrimaryKeyConstraint("revision", name=op.f("pk_breaking_revisions")),
+        comment="Revisions of the schema that code must know to write here (accounting.compatibility).",
+    )
+    op.create_table(
         "rate_limits",
         sa.Column("name", sa.String(length=300), nullable=False),
         sa.Column("free_at", sa.Float(), nullable=False, comment="when all of its burst is free again, as Unix time"),

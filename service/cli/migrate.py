@@ -1,0 +1,56 @@
+"""``dpicl migrate``: bring the database's schema up to date, or wait until another process has."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import sqlalchemy as sa
+import typer
+
+from accounting.compatibility import SchemaError
+from service.database import open_database
+from service.schema import migrate, require, revision
+from service.settings import Settings
+from service.witnessing import check_witness, open_witness
+
+_LOOK_EVERY_S = 1.0
+
+
+def migrate_(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with 1 if this version cannot work on the database.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="As --check, giving another process so long to migrate.")
+    ] = 0,
+) -> None:
+    """Bring the schema of the database, and of its witness, up to date; tells from which revision to which.
+
+    Running services may go on meanwhile, unless the release notes call the migration breaking. A database that a newer
+    version has migrated stays as it is.
+    """
+    settings = Settings()
+    check_witness(settings)
+    database = open_database(settings.database_url)
+    if check or wait:
+        _require_within(wait, database)
+        typer.echo(f"Revision {revision(database)}: nothing to do")
+        return
+    before, after = migrate(database)
+    open_witness(settings, database)
+    if before == after:
+        typer.echo(f"Revision {after}: nothing to do")
+    else:
+        typer.echo(f"Migrated from {'an empty database' if before is None else f'revision {before}'} to {after}")
+
+
+def _require_within(seconds: float, database: sa.Engine) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return require(database)
+        except (SchemaError, sa.exc.OperationalError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOOK_EVERY_S)
