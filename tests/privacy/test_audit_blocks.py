@@ -13,6 +13,7 @@ import json
 import math
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,16 +22,14 @@ import pytest
 from accounting.events import Event, Sampling
 from accounting.pld import PldAccountant
 from accounting.profiles import BoundedRange, Gaussian
-from accounting.subsampling import amplify
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines
+from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines, sampling
 from exemplar_store.tables import knowledge_bases, metadata
 from service.database import open_database
 from service.embedding import Embedder
 from service.engines import Prompt, TaskSpec
 from service.engines.nearest_exemplar import NearestExemplarEngine
-from tests.privacy.attacks import attack
-from tests.privacy.audit import Verdict, epsilon_lower_bound
+from tests.privacy.audit import Counts, caught, claim, judge
 
 QUERY = {"text": "The parcel arrived with a broken lid."}
 LABELS = ("delivery", "music")
@@ -38,6 +37,7 @@ TASK = TaskSpec("audit.task", LABELS, Prompt("", "{text}: {label}", "{text}:"))
 BLOCKS = 3
 CANARYS = 1  # the canary's block
 Slots = Sequence[np.ndarray | None]
+Answers = tuple[list[Slots], list[Slots]]
 
 
 @pytest.fixture(scope="module")
@@ -94,64 +94,54 @@ def votes(store: ExemplarStore, engine: NearestExemplarEngine, probability: floa
     return draw
 
 
-def run_audit(
-    engine: NearestExemplarEngine,
-    embedder: Embedder,
-    *,
-    others: int,
-    lead: float,
-    probability: float = 0.8,
-    claimed_probability: float | None = None,
-    trials: int = 5_000,
-) -> list[Verdict]:
-    """``lead``: in votes, the public prior's for the label that is not the canary's. It sets the attack's threshold."""
-    z = 0.5
-    mechanism = RnmGaussian(z, len(LABELS), prior_weight=lead)
+def draw(engine: NearestExemplarEngine, embedder: Embedder, *, others: int, probability: float, trials: int) -> Answers:
+    """Trial by trial, without the canary and with it."""
+    without, with_canary = (
+        [draw_votes() for _ in range(trials)]
+        for draw_votes in (votes(store, engine, probability) for store in neighbours(embedder, others))
+    )
+    return without, with_canary
+
+
+def release(answers: Answers, noise_multiplier: float, lead: float = 0.0) -> Counts:
+    """``lead``: in votes, the public prior's for the label that is not the canary's."""
+    mechanism = RnmGaussian(noise_multiplier, len(LABELS), prior_weight=lead)
     prior = np.array([1.0, 0.0])
-
-    def release(draw: Callable[[], Slots]) -> Callable[[], int]:
-        return lambda: mechanism.release(draw(), prior)
-
-    one, other = (release(votes(store, engine, probability)) for store in neighbours(embedder, others))
-    (pair,) = amplify(Gaussian(z), Sampling("blocks", claimed_probability or probability))
-    return attack(one, other, delta=pair.delta, losses=(1.0, 2.0, 3.0), trials=trials)
+    without, with_canary = (Counter(mechanism.release(slots, prior) for slots in trials) for trials in answers)
+    return without, with_canary
 
 
-def test_the_claim_survives_a_strong_attack(engine, embedder) -> None:
-    """Strong: an audit that sees nothing would pass too. (Expected: 0.46 of the claim; 0.37 once in 300,000 runs.)"""
-    verdicts = run_audit(engine, embedder, others=3, lead=1.0)
-    for verdict in verdicts:
-        assert not verdict.caught, verdict
-    assert max(verdict.lower_bound / verdict.claimed for verdict in verdicts) > 0.3, verdicts
+def test_the_claim_survives_and_a_smaller_q_or_more_noise_is_caught(engine, embedder) -> None:
+    """The canary flips its block. The wrong claims escape with probability 8e-17 and 4e-13."""
+    counts = release(draw(engine, embedder, others=3, probability=0.8, trials=1_000), 0.4)
+    right, smaller_q, more_noise = (claim(Gaussian(z), q, "blocks") for z, q in ((0.4, 0.8), (0.4, 0.4), (0.9, 0.8)))
+    assert not caught(counts, right), judge(counts, right)
+    assert caught(counts, smaller_q), judge(counts, smaller_q)
+    assert caught(counts, more_noise), judge(counts, more_noise)
 
 
-@pytest.mark.parametrize("probability", [0.3, 1.0])
-def test_the_claim_survives_whether_the_block_was_empty_or_not(engine, embedder, probability) -> None:
-    for others in (0, 1):
-        for verdict in run_audit(engine, embedder, others=others, lead=0.5, probability=probability, trials=1_500):
-            assert not verdict.caught, verdict
+@pytest.mark.parametrize(("probability", "more_noise"), [(0.8, 2.0), (1.0, 1.5)])
+def test_the_claim_survives_where_the_block_was_empty(engine, embedder, probability, more_noise) -> None:
+    """The canary's vote is half the change that is claimed for; the wrong claims escape with 2e-20 and 1e-38."""
+    counts = release(draw(engine, embedder, others=0, probability=probability, trials=500), 0.2, lead=0.5)
+    right, wrong = (claim(Gaussian(z), probability, "blocks") for z in (0.2, more_noise))
+    assert not caught(counts, right), judge(counts, right)
+    assert caught(counts, wrong), judge(counts, wrong)
 
 
-def test_a_smaller_q_than_the_samplers_is_caught(engine, embedder) -> None:
-    verdicts = run_audit(engine, embedder, others=3, lead=1.0, claimed_probability=0.2, trials=3_000)
-    assert any(verdict.caught for verdict in verdicts), verdicts
-
-
-# Two answers by randomised response to the canary's block: nobody drawn, or its vote; kept in 20 of 21 cases, else one
+# Two answers by randomised response to the canary's block: nobody drawn, or its vote; kept in 15 of 16 cases, else one
 # of the two others. The slot's content is replaced, so removing *and* adding a vote are at work at once, and that is
 # more than either direction of `units`, composed by itself, allows for.
 
-Q = 0.8
-KEPT, CHANGED = 20 / 21, 1 / 42
-LOSS = 1.9
+Q = 0.78
+KEPT, CHANGED = 15 / 16, 1 / 32
+LOSS = 1.7
 
 
-def randomised(votes: Slots) -> int:
+def randomised(vote: np.ndarray | None) -> int:
     """0 for no vote, 1 and 2 for the labels."""
-    given = [1 + int(np.argmax(vote)) for vote in votes if vote is not None]
-    assert len(given) <= 1
-    value = given[0] if given else 0
-    return value if secrets.randbelow(21) else (value + 1 + secrets.randbelow(2)) % 3
+    value = 0 if vote is None else 1 + int(np.argmax(vote))
+    return value if secrets.randbelow(16) else (value + 1 + secrets.randbelow(2)) % 3
 
 
 def response(value: int) -> np.ndarray:
@@ -179,18 +169,22 @@ COST_BY_BLOCKS = divergence(twice(sampled(2)), twice(sampled(1)))
 
 
 def test_two_answers_by_blocks_cost_more_than_by_units() -> None:
-    """Exactly; and what is charged for blocks is enough. (A ratio of at most 40 is a range of at most 2 ln 40.)"""
+    """Exactly; and what is charged for blocks is enough. (A ratio of at most 30 is a range of at most 2 ln 30.)"""
     assert COST_BY_BLOCKS > COST_BY_UNITS + 0.2
     event = Event(BoundedRange(2 * math.log(KEPT / CHANGED)), Sampling("blocks", Q), 2)
     assert PldAccountant().bounds([event], COST_BY_BLOCKS).upper > LOSS
 
 
 def test_the_claim_of_units_is_caught_where_blocks_are_drawn(engine, embedder) -> None:
-    trials = 5_000
+    """It escapes with probability 3e-10. What is in the blocks is read once; which are drawn is the sampler's."""
     event = twice(sampled(2)) > math.exp(LOSS) * twice(sampled(1))
-    hits = []
+    counts = []
     for store in neighbours(embedder, others=3):
-        draw = votes(store, engine, Q)
-        hits.append(sum(bool(event[randomised(draw()), randomised(draw())]) for _ in range(trials)))
-    assert Verdict(COST_BY_UNITS, LOSS, epsilon_lower_bound(*hits, trials, COST_BY_UNITS)).caught
-    assert not Verdict(COST_BY_BLOCKS, LOSS, epsilon_lower_bound(*hits, trials, COST_BY_BLOCKS)).caught
+        block = votes(store, engine, probability=1.0)()[CANARYS]
+
+        def answer(block: np.ndarray | None = block) -> int:
+            return randomised(block if CANARYS in sampling.poisson_sample(BLOCKS, Q) else None)
+
+        counts.append(Counter(bool(event[answer(), answer()]) for _ in range(4_000)))
+    assert caught((counts[0], counts[1]), lambda _: COST_BY_UNITS, [LOSS])
+    assert not caught((counts[0], counts[1]), lambda _: COST_BY_BLOCKS, [LOSS])
