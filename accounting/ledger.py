@@ -210,7 +210,7 @@ class Ledger(BudgetBook):
         self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None
     ) -> Charged | Release | InFlight:
         with self._engine.begin() as connection:
-            connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task.id).with_for_update(key_share=True))
+            _lock(connection, task.id)
             if idempotency_key is not None:
                 self._bind(connection, task, query_digest, key_id, idempotency_key)
             stored, twin = _present(connection, task, query_digest, lock=True)
@@ -270,11 +270,15 @@ class Ledger(BudgetBook):
     def release(self, charge_id: str, answer: Mapping[str, Any]) -> Release:
         """Settle a charge by storing its answer, both in one transaction.
 
-        A charge whose lease ran out, even one marked lost, is still paid for, so its holder may still release.
+        A charge whose lease ran out, even one marked lost, is still paid for, so its holder may still release. But a
+        query has one answer for ever: if its other holder was quicker, that answer is returned, and this one is lost.
 
         Args:
             charge_id: from :meth:`charge`.
             answer: what the caller is told, as JSON; the stored and the returned one are equal.
+
+        Returns:
+            The query's one release.
 
         Raises:
             ChargeStateError: it is released or voided already.
@@ -284,6 +288,14 @@ class Ledger(BudgetBook):
         plain = json.loads(json.dumps(answer, allow_nan=False))
         with self._engine.begin() as connection:
             now = self._clock()
+            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).first()
+            if charge is None:
+                raise _refusal(connection, charge_id, "released")
+            _lock(connection, charge.task_id)  # as `charge` does: two holders of one query take turns
+            first = _released(connection, charge.task_id, charge.query_digest)
+            if first is not None and charge.state in ("charged", "lost"):
+                self._lose(connection, charge_id, now)
+                return first
             row = connection.execute(
                 sa.update(charges)
                 .where(charges.c.id == charge_id, charges.c.state.in_(["charged", "lost"]))
@@ -305,6 +317,13 @@ class Ledger(BudgetBook):
             audit.append(connection, now, "release", particulars)
             return release
 
+    def _lose(self, connection: sa.Connection, charge_id: str, now: datetime) -> None:
+        """Mark a charge as lost, unless it is."""
+        lost = sa.update(charges).where(charges.c.id == charge_id, charges.c.state == "charged")
+        if connection.execute(lost.values(state="lost", settled_at=now)).rowcount:
+            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).one()
+            audit.append(connection, now, "lost", {"charge": charge_id, "task": _address(charge)})
+
     def void(self, charge_id: str, reason: str = "") -> None:
         """Give an answer back. Only for a failure that no private exemplar can have caused: the query's own zero-shot
         probe, which runs before the sample is drawn, failed.
@@ -321,10 +340,7 @@ class Ledger(BudgetBook):
             charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).first()
             if charge is None:
                 raise _refusal(connection, charge_id, "voided")
-            # Task before charge, the order in which `charge` locks them, so that the two cannot deadlock.
-            connection.execute(
-                sa.select(tasks.c.id).where(tasks.c.id == charge.task_id).with_for_update(key_share=True)
-            )
+            _lock(connection, charge.task_id)  # before the charge, as `charge` does, so that the two cannot deadlock
             now = self._clock()
             voided = connection.execute(
                 sa.update(charges)
@@ -405,7 +421,7 @@ def _address(row: sa.Row[Any]) -> str:
 def _present(
     connection: sa.Connection, task: SignedTask, query_digest: bytes, *, lock: bool = False
 ) -> tuple[Release | None, InFlight | None]:
-    """The query's first release and its open charge, whether alive or dead.
+    """The query's release and its open charge, whether alive or dead.
 
     The open charge is read first (and, with ``lock``, waits for a release under way): each statement sees what was
     committed before it, so a charge settled in between is found as a release, never missed as both.
@@ -414,9 +430,20 @@ def _present(
         charges.c.task_id == task.id, charges.c.query_digest == query_digest, charges.c.state == "charged"
     )
     twin = connection.execute(open_charge.with_for_update(key_share=True) if lock else open_charge).first()
-    same = _RELEASES.where(releases.c.task_id == task.id, releases.c.query_digest == query_digest)
-    stored = connection.execute(same.order_by(releases.c.created_at, releases.c.id).limit(1)).first()
-    return _release(stored) if stored else None, InFlight(twin.id, twin.lease_until) if twin else None
+    stored = _released(connection, task.id, query_digest)
+    return stored, InFlight(twin.id, twin.lease_until) if twin else None
+
+
+def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
+    """The query's one release."""
+    same = _RELEASES.where(releases.c.task_id == task_id, releases.c.query_digest == query_digest)
+    row = connection.execute(same).first()
+    return _release(row) if row else None
+
+
+def _lock(connection: sa.Connection, task_id: int) -> None:
+    """Let nobody else charge or release a task until the transaction ends."""
+    connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
 
 
 def _is_bound(

@@ -154,9 +154,11 @@ def test_a_slow_holder_may_still_release_what_was_paid(ledger: Ledger, task: Sig
     late = ledger.release(slow.id, {"label": "late"})
     assert ledger.charge(task, b"query", key_id="k") == late  # the twin's charge is open, the answer is there
     clock.advance(1)
-    ledger.release(twin.id, {"label": "twin"})
-    assert ledger.charge(task, b"query", key_id="k") == late  # one answer for ever: the first
-    assert states(ledger) == {"released": 2}
+    assert ledger.release(twin.id, {"label": "twin"}) == late  # one answer for ever: the first
+    assert ledger.charge(task, b"query", key_id="k") == late
+    assert states(ledger) == {"released": 1, "lost": 1}
+    with pytest.raises(ChargeStateError, match="is released"):
+        ledger.release(slow.id, {"label": "again"})
 
 
 def test_a_late_release_under_way_is_waited_for(ledger: Ledger, task: SignedTask, clock: Clock, engine: sa.Engine):
