@@ -190,14 +190,7 @@ class Ledger(BudgetBook):
 
         if self._witness is not None and self._witness.trouble is not None:
             self._witness.catch_up()
-        try:
-            outcome = self._charge(task, query_digest, key_id, idempotency_key)
-        except AnswersExhaustedError:
-            self.refuse(task.address, key_id, "answers-exhausted")
-            raise
-        except QuotaExhaustedError:
-            self.refuse(task.address, key_id, "quota-exhausted")
-            raise
+        outcome = self._charge(task, query_digest, key_id, idempotency_key)
         if self._witness is not None and isinstance(outcome, Charged):
             try:
                 self._witness.catch_up()
@@ -325,8 +318,8 @@ class Ledger(BudgetBook):
             audit.append(connection, now, "lost", {"charge": charge_id, "task": _address(charge)})
 
     def void(self, charge_id: str, reason: str = "") -> None:
-        """Give an answer back. Only for a failure that no private exemplar can have caused: the query's own zero-shot
-        probe, which runs before the sample is drawn, failed.
+        """Give an answer back. Only for a failure that no private exemplar can have caused, before the sample is drawn:
+        the witness took no note of the charge, or the query's own zero-shot probe failed.
 
         Args:
             charge_id: from :meth:`charge`.

@@ -91,7 +91,7 @@ def main() -> None:
     if arguments.raw:
         raw(json.loads(arguments.raw))
         return
-    print("DPICL_LATENCY_GRAIN_MS=0 and no prefix cache: see this file")
+    print("DPICL_LATENCY_UNPADDED=true and no prefix cache: see this file")
     shapes = [(0, 0)] if arguments.model else zip(arguments.hidden, arguments.layers, strict=True)
     for (hidden, layers), queries in zip(shapes, arguments.queries, strict=False):
         with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/bench.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
     os.environ |= {"DPICL_QUERY_TIMEOUT_S": "290", "DPICL_LEASE_S": "1300"}
-    os.environ["DPICL_LATENCY_GRAIN_MS"] = "0"  # waiting is no work
+    os.environ["DPICL_LATENCY_UNPADDED"] = "true"  # waiting is no work
     key = fill(folder)
     queries = [f"Where is my parcel number {n}?" for n in range(WARM_UP + number)]
     task = {"folder": str(folder), "engine": engine, "queries": queries}

@@ -88,7 +88,7 @@ def two_commits(folder: Path, repeats: int) -> list[float]:
 
 def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[float]], list[float]]:
     records = open_records(
-        Settings(database_url=f"sqlite:///{folder}/bench.sqlite", development=True, latency_grain_ms=0)
+        Settings(database_url=f"sqlite:///{folder}/bench.sqlite", development=True, latency_unpadded=True)
     )
     records.create_knowledge_base(
         "agnews", epsilon=8, delta=1e-3, public_size=units, fields=["text", "label"], embedded_field="text"

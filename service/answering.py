@@ -23,13 +23,23 @@ from functools import lru_cache, partial
 import sqlalchemy as sa
 import structlog
 
-from accounting.ledger import Charged, ChargeStateError, InFlight, Ledger, Release, SignedTask
+from accounting.ledger import (
+    AnswersExhaustedError,
+    Charged,
+    ChargeStateError,
+    InFlight,
+    Ledger,
+    QuotaExhaustedError,
+    Release,
+    SignedTask,
+)
 from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service import aggregating
 from service.embedding import Embed
 from service.engines import Engine, EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.latency import whole_grains
 from service.queries import InvalidQueryError, check_query, task_spec
 from service.stages import Stages
 
@@ -78,8 +88,9 @@ class Answering:
         embed: sentence embeddings, for mechanisms that compare answers.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
         timeout_s: slots not answered by then abstain.
-        latency_grain_s: charged answers take a multiple of this.
-        max_in_flight: queries answered at once; more are refused before they are charged.
+        latency_grain_s: charged answers take a multiple of this (:mod:`service.latency`).
+        max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
+            leaves, even if nobody waits for it any more.
         on_charge: is told the task of each charge and how many answers that left.
     """
 
@@ -152,7 +163,7 @@ class Answering:
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.engine.describe()
         if engine.remote and not knowledge_base.remote_engine:
-            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, "remote-engine-forbidden")
+            await self._refused(signed, key_id, "remote-engine-forbidden")
             raise RemoteEngineForbiddenError(
                 f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
                 "exemplars to leave: an admin can allow it for this knowledge base"
@@ -160,13 +171,24 @@ class Answering:
         digest = self._digest(fields)
 
         spec = task_spec(
-            signed.address, plan.plan.tasks[signed.name], signed.knowledge_base, knowledge_base.embedded_field
+            signed.address,
+            plan.plan.tasks[signed.name],
+            signed.knowledge_base,
+            knowledge_base.embedded_field,
+            self._grain_s,
         )
 
         async def charge_and_answer() -> Answer | InFlight:
-            outcome = await asyncio.to_thread(
-                self.ledger.charge, signed, digest, key_id=key_id, idempotency_key=idempotency_key
-            )
+            try:
+                outcome = await asyncio.to_thread(
+                    self.ledger.charge, signed, digest, key_id=key_id, idempotency_key=idempotency_key
+                )
+            except AnswersExhaustedError:
+                await self._refused(signed, key_id, "answers-exhausted")
+                raise
+            except QuotaExhaustedError:
+                await self._refused(signed, key_id, "quota-exhausted")
+                raise
             match outcome:
                 case Release():
                     left = await asyncio.to_thread(self.ledger.answers_left, signed)
@@ -186,7 +208,13 @@ class Answering:
             work = asyncio.create_task(charge_and_answer(), context=contextvars.Context())
             self._running.add(work)
             work.add_done_callback(self._done)
-            answer = await asyncio.shield(work)
+            try:
+                answer = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if not work.done():  # the caller's place is free now; the work takes one of its own
+                    self._in_flight += 1
+                    work.add_done_callback(self._left)
+                raise
             if isinstance(answer, Answer):
                 return answer
             if time.monotonic() > deadline:
@@ -204,7 +232,7 @@ class Answering:
         embeddings: bool,
     ) -> Release:
         """From a durable charge to a stored release."""
-        started = time.monotonic()
+        started = asyncio.get_running_loop().time()
         task = plan.plan.tasks[signed.name]
         noise = plan.noise[signed.name]
         try:
@@ -224,7 +252,9 @@ class Answering:
         outputs = await self.stages.ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
-        await self._pad(started)
+        grains = await whole_grains(started, self._grain_s)
+        if grains > 1:  # no more than the caller sees, and whoever reads the audit trail
+            log.error("answer_overran", task=signed.address, grains=grains, advice="raise DPICL_LATENCY_GRAIN_MS")
         return await self._settle(charge, signed, digest, answer)
 
     async def _sample(
@@ -265,11 +295,12 @@ class Answering:
                 raise
         return await asyncio.to_thread(self.ledger.release, charge.id, answer)
 
-    async def _pad(self, started: float) -> None:
-        """Wait until a whole number of grains has passed since the charge."""
-        if self._grain_s > 0:
-            elapsed = time.monotonic() - started
-            await asyncio.sleep(-elapsed % self._grain_s)
+    async def _refused(self, signed: SignedTask, key_id: str, reason: str) -> None:
+        """Count a refusal. It stands whether or not the database has time to count it."""
+        try:
+            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, reason)
+        except sa.exc.SQLAlchemyError as error:
+            log.error("refusal_not_counted", task=signed.address, reason=reason, error=type(error).__name__)
 
     def _digest(self, fields: Mapping[str, str]) -> bytes:
         """What makes two queries the same: their fields, whatever their white space."""
@@ -280,6 +311,9 @@ class Answering:
         self._running.discard(work)
         if not work.cancelled():
             work.exception()  # seen: else asyncio prints its traceback when the caller has hung up
+
+    def _left(self, _work: object) -> None:
+        self._in_flight -= 1
 
     async def drain(self) -> None:
         """Wait for the answers whose charge is spent (before shutting down)."""

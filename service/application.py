@@ -191,10 +191,15 @@ class RemoteEngine:
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
+    def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
         configure_logs()
         keep_to_loopback()
-        self._services = open_services(open_records(Settings()), RemoteEngine(engine), RemoteEmbedder(embedder).embed)
+        self._services = open_services(
+            open_records(Settings()),
+            RemoteEngine(engine),
+            RemoteEmbedder(embedder).embed,
+            language_model=language_model,
+        )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
@@ -211,5 +216,5 @@ def build(args: dict[str, Any]) -> Application:
     checked = ApplicationArgs.model_validate(args)
     embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
     engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
-    ingress: Application = Ingress.bind(engine, embedder)  # type: ignore[attr-defined]
+    ingress: Application = Ingress.bind(engine, embedder, checked.engine.is_llm)  # type: ignore[attr-defined]
     return ingress

@@ -42,7 +42,13 @@ def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str
     return fields
 
 
-def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: str, embedded_field: str) -> TaskSpec:
+def task_spec(
+    address: str,
+    task: ClassifyTask | GenerateTask,
+    knowledge_base: str,
+    embedded_field: str,
+    latency_grain_s: float = 0.0,
+) -> TaskSpec:
     """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
     prompt = Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query)
     match task:
@@ -56,6 +62,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: s
                 ensemble=task.ensemble,
                 slot_tokens=task.shots * task.typical_exemplar_tokens,
                 knowledge_base=knowledge_base,
+                latency_grain_s=latency_grain_s,
                 label_descriptions=task.label_descriptions,
             )
         case GenerateTask():
@@ -69,6 +76,7 @@ def task_spec(address: str, task: ClassifyTask | GenerateTask, knowledge_base: s
                 ensemble=task.ensemble,
                 slot_tokens=task.shots * task.typical_exemplar_tokens,
                 knowledge_base=knowledge_base,
+                latency_grain_s=latency_grain_s,
                 candidates=task.candidates,
                 public_answers=task.public_answers,
                 document_field=task.document_field,

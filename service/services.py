@@ -21,12 +21,13 @@ from service.answering import Answering
 from service.database import open_database
 from service.embedding import Embed
 from service.engines import Engine
+from service.engines.noted import NotedEngine
 from service.keys import ApiKeys
+from service.latency import UNPADDED, latency_grain_s
 from service.rate_limits import RateLimits
 from service.schema import migrate, require
 from service.settings import Settings
-from service.synthetic import KEY
-from service.synthetic.marked import MarkedEngine
+from service.synthetic import KEY, NOTICE
 from service.synthetic.sealed import SealedStore
 from service.trying import Trials
 from service.witnessing import check_witness, open_witness
@@ -158,18 +159,24 @@ class Services:
     alerts: Alerts
 
 
-def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
+def open_services(records: Records, engine: Engine, embed: Embed, *, language_model: bool = False) -> Services:
     """Put an engine and an embedder beside the records.
 
+    Args:
+        records: opened.
+        engine: what answers.
+        embed: sentence embeddings.
+        language_model: whether the engine runs one.
+
     Raises:
+        service.latency.UnknownLatencyError: it does, and nobody has said how long it takes.
         ValueError: the settings leave open whether there shall be a witness.
     """
     settings = records.settings
     check_witness(settings)
-    if records.synthetic:
-        engine = MarkedEngine(engine)
-    if settings.latency_grain_ms == 0:
-        log.warning("latency_not_padded", advice="answers' latency depends on private data: set DPICL_LATENCY_GRAIN_MS")
+    grain_s = latency_grain_s(settings, language_model=language_model)
+    if notices := [NOTICE] * records.synthetic + [UNPADDED] * (grain_s == 0):
+        engine = NotedEngine(engine, " ".join(notices))
     alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     answering = Answering(
         records.ledger,
@@ -178,9 +185,9 @@ def open_services(records: Records, engine: Engine, embed: Embed) -> Services:
         embed,
         digest_key=records.digest_key,
         timeout_s=settings.query_timeout_s,
-        latency_grain_s=settings.latency_grain_ms / 1000,
+        latency_grain_s=grain_s,
         max_in_flight=settings.max_queries_in_flight,
         on_charge=alerts.charged,
     )
-    trials = Trials(answering.stages, latency_grain_s=settings.latency_grain_ms / 1000)
+    trials = Trials(answering.stages, latency_grain_s=grain_s)
     return Services(records, engine, embed, answering, trials, alerts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -29,9 +29,11 @@ class Settings(BaseSettings):
     development: bool = False
     """Allow a published key. For trying things out on made-up data, never for real exemplars."""
 
-    latency_grain_ms: int = Field(default=100, ge=0, le=600_000)
-    """Answers leave at multiples of this after their charge. Set it above what the engine usually takes: then all take
-    one grain, and their latency says nothing of the sample."""
+    latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
+    """Answers leave at multiples of this after their charge. Set it above what the engine's slowest answer takes: then
+    all take one grain, and their latency says nothing of the sample. A language model needs it; else it is 100."""
+    latency_unpadded: bool = False
+    """Let answers leave when they are ready. How long they take then depends on private exemplars."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)
     """Slots not answered by then abstain."""
     lease_s: float = Field(default=360.0, gt=0, le=86_400)
@@ -47,7 +49,26 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_outlives_a_query(self) -> Settings:
-        # A query waits for the probe, the sample, the slots, and perhaps each slot alone; then for the database.
-        if self.lease_s < 4 * self.query_timeout_s + 60:
-            raise ValueError("DPICL_LEASE_S must be at least four times DPICL_QUERY_TIMEOUT_S and a minute")
+        # A query waits for the probe, the sample, the slots, and perhaps each slot alone; then for its grain to be
+        # over, and for the database.
+        if self.lease_s < 4 * self.query_timeout_s + (self.latency_grain_ms or 0) / 1000 + 60:
+            raise ValueError(
+                "DPICL_LEASE_S must be at least four times DPICL_QUERY_TIMEOUT_S, DPICL_LATENCY_GRAIN_MS and a minute"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _says_one_thing_of_latency(self) -> Settings:
+        if self.latency_unpadded and self.latency_grain_ms is not None:
+            raise ValueError("DPICL_LATENCY_UNPADDED=true leaves no room for DPICL_LATENCY_GRAIN_MS: unset one of them")
+        return self
+
+    @field_validator("latency_grain_ms")
+    @classmethod
+    def _no_grain_is_stated(cls, grain: int | None) -> int | None:
+        if grain == 0:
+            raise ValueError(
+                "a grain of 0 lets latency tell of private exemplars: set it above what the engine's slowest answer "
+                "takes, or set DPICL_LATENCY_UNPADDED=true instead"
+            )
+        return grain

@@ -12,7 +12,6 @@ exemplar would be answered sooner if it were there); and its latency is padded a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from service.answering import BusyError
 from service.consensus import Consensus, consensus
 from service.embedding import Embed
 from service.engines import EngineBusyError, EngineInfo, EngineUnavailableError, Sentence, UnanswerableQueryError
+from service.latency import whole_grains
 from service.queries import InvalidQueryError, check_query, task_spec
 from service.stages import Stages
 from service.stand_in import draw_slots
@@ -84,7 +84,7 @@ class Trials:
 
     Args:
         stages: those that answer private queries, too.
-        latency_grain_s: trials take a multiple of this.
+        latency_grain_s: trials take a multiple of this (:mod:`service.latency`).
         max_in_flight: trials at once; more are refused, so that they take little from private queries.
     """
 
@@ -134,13 +134,14 @@ class Trials:
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
         self._in_flight += 1
-        started = time.monotonic()
+        started = asyncio.get_running_loop().time()
         try:
             return await self._try(calibrated, name, fields, rows, embedded_field, repeats)
         finally:
-            self._in_flight -= 1
-            if self._grain_s > 0:
-                await asyncio.sleep(-(time.monotonic() - started) % self._grain_s)
+            try:
+                await whole_grains(started, self._grain_s)
+            finally:
+                self._in_flight -= 1
 
     async def _try(
         self,
@@ -154,7 +155,7 @@ class Trials:
         task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
         stages = replace(self._stages, embed=_remembering(self._stages.embed))
         address = f"{calibrated.plan.knowledge_base}.{name}"
-        spec = task_spec(address, task, f"trials of {calibrated.plan.knowledge_base}", embedded_field)
+        spec = task_spec(address, task, f"trials of {calibrated.plan.knowledge_base}", embedded_field, self._grain_s)
         try:
             engine = await stages.engine.describe()
             zero_shot, aggregator = await stages.probe(task, noise, spec, query)

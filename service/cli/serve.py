@@ -15,6 +15,7 @@ import typer
 
 from service import local_ray
 from service.cli.synthetic import made_up_data, say_how_to_ask
+from service.latency import latency_grain_s
 from service.logs import configure_logs
 from service.services import open_records
 from service.settings import Settings
@@ -84,9 +85,13 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from ray import serve as ray_serve
     from ray.serve._private.api import serve_start
 
+    from service.application import ApplicationArgs
+
     configure_logs()
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
+    for application in schema.applications:
+        latency_grain_s(opened.settings, language_model=ApplicationArgs.model_validate(application.args).engine.is_llm)
     opened.database.dispose()
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:

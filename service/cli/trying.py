@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,13 +75,16 @@ def try_(
         field = field_of(plan, name, embedded_field)
         calibrated = calibrate_plan(plan, public_size)
     try:
-        trial = asyncio.run(_try(calibrated, name, read_fields(query), lines, field, repeats, _engine(engine_config)))
+        trial, took_s = asyncio.run(
+            _try(calibrated, name, read_fields(query), lines, field, repeats, _engine(engine_config))
+        )
     except (EngineUnavailableError, BusyError) as error:
         raise ValueError(f"{error}: look at --engine-config") from error
     if json:
-        print_json({**asdict(trial), "engine": EngineView.of(trial.engine).model_dump(), "caution": trial.caution})
+        shown = {**asdict(trial), "engine": EngineView.of(trial.engine).model_dump(), "caution": trial.caution}
+        print_json({**shown, "took_s": took_s})
     else:
-        _print(trial, calibrated)
+        _print(trial, calibrated, took_s)
 
 
 async def _try(
@@ -91,14 +95,17 @@ async def _try(
     field: str,
     repeats: int,
     config: EngineConfig,
-) -> Trial:
+) -> tuple[Trial, float]:
+    """The trial, and the seconds that it took an engine with nothing else to do."""
     from service.embedding import Embedder
 
     embedder = Embedder()
     engine = open_engine(config, embedder)
     try:
         trials = Trials(Stages(engine, embedder.embed, _TIMEOUT_S))
-        return await trials.try_task(calibrated, name, query, exemplars, embedded_field=field, repeats=repeats)
+        started = time.perf_counter()
+        trial = await trials.try_task(calibrated, name, query, exemplars, embedded_field=field, repeats=repeats)
+        return trial, time.perf_counter() - started
     finally:
         engine.close()
 
@@ -114,7 +121,7 @@ def _engine(config: Path | None) -> EngineConfig:
     return ApplicationArgs.model_validate(application.args).engine
 
 
-def _print(trial: Trial, calibrated: CalibratedPlan) -> None:
+def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
     console.print(
         f"{calibrated.plan.knowledge_base}.{trial.task} on {trial.supplied} public exemplars; nothing was charged",
@@ -137,6 +144,7 @@ def _print(trial: Trial, calibrated: CalibratedPlan) -> None:
     )
     console.print(f"Mind: {trial.caution}.", markup=False, highlight=False)
     console.print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
+    console.print(f"Took {took_s:.2f} s, with nothing else to do.", markup=False, highlight=False)
 
 
 def _said(answer: Any) -> str:

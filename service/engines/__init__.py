@@ -59,6 +59,7 @@ class TaskSpec:
         ensemble: how many slots the plan announces for a query.
         slot_tokens: a public guess of how long a slot's exemplars are together.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
+        latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
         labels: the public label set, empty for free text; probability vectors follow its order.
         prompt: the templates.
         answer_field: the exemplar field that holds its label or its response.
@@ -83,6 +84,7 @@ class TaskSpec:
     ensemble: int = 1
     slot_tokens: int = 0
     knowledge_base: str = ""
+    latency_grain_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,12 @@
-"""How much work an engine takes on. What is counted is public: being told to come back must tell of no sample."""
+"""How much work an engine takes on. What is counted is public: being told to come back must tell of no sample.
+
+A query's prompts count as its plan announces them, whatever the sample came to; and for as long as its answer takes to
+leave, a whole latency grain, however soon they were done.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +14,7 @@ from service.engines import EngineBusyError, TaskSpec
 
 
 class Admission:
-    """Counts prompts in flight as plans announce them, whatever the samples came to.
+    """Counts prompts in flight. To be used on one event loop.
 
     Args:
         limit: from so many on, new queries are refused.
@@ -21,26 +26,41 @@ class Admission:
 
     @contextmanager
     def probe(self, task: TaskSpec) -> Iterator[None]:
-        """Carry a query's prompts without exemplars.
+        """Carry a query's prompts without exemplars; if all goes well its slots from now on, until its answer leaves.
 
         Raises:
             service.engines.EngineBusyError: there is too much in flight already.
         """
         if self.in_flight >= self._limit:
             raise EngineBusyError("the engine has as many prompts in flight as it takes on")
-        with self._carry(max(task.candidates, 1)):
-            yield
-
-    @contextmanager
-    def slots(self, task: TaskSpec) -> Iterator[None]:
-        """Carry a query's slots; never refused, since they are paid for."""
-        with self._carry(task.ensemble):
-            yield
-
-    @contextmanager
-    def _carry(self, prompts: int) -> Iterator[None]:
-        self.in_flight += prompts
+        loop = asyncio.get_running_loop()
+        leaves = loop.time() + task.latency_grain_s
+        prompts = max(task.candidates, 1)
+        self._add(prompts)
         try:
             yield
         finally:
-            self.in_flight -= prompts
+            self._add(-prompts)
+        if loop.time() < leaves:
+            self._add(task.ensemble)
+            loop.call_at(leaves, self._add, -task.ensemble)
+
+    @contextmanager
+    def slots(self, task: TaskSpec) -> Iterator[None]:
+        """Carry a query's slots; never refused, since they are paid for. For a grain the probe has counted them."""
+        overrun = 0
+
+        def overruns() -> None:
+            nonlocal overrun
+            overrun = task.ensemble
+            self._add(overrun)
+
+        timer = asyncio.get_running_loop().call_later(task.latency_grain_s, overruns)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._add(-overrun)
+
+    def _add(self, prompts: int) -> None:
+        self.in_flight += prompts

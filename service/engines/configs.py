@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 
 class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    is_llm: ClassVar[bool] = False
+    """Whether it runs a language model."""
 
 
 class NearestExemplarConfig(_Config):
@@ -20,6 +22,8 @@ class NearestExemplarConfig(_Config):
 class _LanguageModel(_Config):
     """How a language model is asked; the same for every task."""
 
+    is_llm = True
+
     model: str = Field(min_length=1)
     """A Hugging Face model id or a local folder; or what a remote endpoint calls it."""
     max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
@@ -27,7 +31,8 @@ class _LanguageModel(_Config):
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
     max_queued_prompts: int = Field(default=2000, ge=1)
-    """While a replica has more prompts than this, new queries are told to come back (429)."""
+    """While a replica has more prompts than this, new queries are told to come back (429). A query's count until its
+    answer leaves: for a whole latency grain."""
     timeout_s: float = Field(default=50.0, gt=0, le=3600)
     """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
 

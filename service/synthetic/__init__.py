@@ -2,7 +2,7 @@
 
 What makes a database synthetic is the key it is written under: one that is published here. So it cannot be confused
 with a real one, by any process: a service with a real key does not open it, and this mode does not open a real
-database. Whatever opens it knows, says so with every answer (:mod:`service.synthetic.marked`), and takes no exemplars
+database. Whatever opens it knows, says so with every answer (:mod:`service.engines.noted`), and takes no exemplars
 (:mod:`service.synthetic.sealed`).
 """
 

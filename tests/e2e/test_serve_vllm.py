@@ -22,8 +22,10 @@ LABELS = {"Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"}
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("serve")
     model = make_tiny_model(folder / "model", chat=True)
-    with serving(folder, "--model", str(model)) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DPICL_LATENCY_GRAIN_MS", "500")
+        with serving(folder, "--model", str(model)) as running:
+            yield running
 
 
 def vllm_processes(running: Running) -> list[psutil.Process]:

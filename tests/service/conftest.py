@@ -85,7 +85,9 @@ def make_records(
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
     records = open_records(
         settings
-        or Settings(database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_grain_ms=0)
+        or Settings(
+            database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_unpadded=True
+        )
     )
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger import AnswersExhaustedError, IdempotencyConflictError, UnknownTaskError
+from accounting.ledger import AnswersExhaustedError, IdempotencyConflictError, QuotaExhaustedError, UnknownTaskError
 from accounting.plan import calibrate_plan, load_plan
+from accounting.quotas import set_quota
 from accounting.replay import violations
 from accounting.tables import tasks
 from aggregation.rnm_gaussian import RnmGaussian
@@ -72,8 +73,24 @@ def test_an_exhausted_task_refuses_new_queries_and_still_repeats_old_ones(servic
         ask(services, f"toy {i}")
     with pytest.raises(AnswersExhaustedError, match="colour"):
         ask(services, "one more")
+    assert [(one.reason, one.times) for one in services.records.ledger.refusals()] == [("answers-exhausted", 1)]
     assert ask(services, "toy 7").charged is False
     assert states(services) == {"released": 20}
+
+
+def test_a_refusal_that_cannot_be_counted_is_still_that_refusal(services: Services, monkeypatch, capsys) -> None:
+    def busy(*_args):
+        raise sa.exc.OperationalError("insert", {}, Exception("database is locked"))
+
+    monkeypatch.setattr(services.records.ledger, "refuse", busy)
+    with services.records.database.begin() as connection:
+        set_quota(connection, "k", 0)
+    with pytest.raises(QuotaExhaustedError):
+        ask(services, "canary-77aa")
+    out, err = capsys.readouterr()
+    assert "refusal_not_counted" in out + err
+    assert "canary-77aa" not in out + err
+    assert states(services) == {}
 
 
 def test_a_failing_probe_voids_the_charge(services: Services, toy_engine: MajorityEngine) -> None:
@@ -228,6 +245,81 @@ def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
 
     run(crowd())
     assert states(services) == {"released": 1}
+
+
+@pytest.fixture
+def padding(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Replaces the clock of the padding: it says when it has begun, and ends when it is told to."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def padding(*_args) -> int:
+        begun.set()
+        await over.wait()
+        return 1
+
+    monkeypatch.setattr("service.answering.whole_grains", padding)
+    return begun, over
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, padding, hangs_up: bool) -> None:
+    """Whether another is taken on tells when an answer left, which everybody sees, and not when its work was done."""
+    records, (begun, over) = services.records, padding
+    small = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, max_in_flight=1)
+
+    async def crowd():
+        first = asyncio.create_task(small.answer("toys.colour", "q", key_id="k"))
+        await begun.wait()
+        if hangs_up:
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        with pytest.raises(BusyError, match="come back"):
+            await small.answer("toys.colour", "another", key_id="k")
+        over.set()
+        await asyncio.gather(first, return_exceptions=True)
+        await small.drain()
+        return await small.answer("toys.colour", "another", key_id="k")
+
+    assert run(crowd()).charged
+    assert states(services) == {"released": 2}
+
+
+@pytest.mark.parametrize(("stage", "state"), [("probe", "voided"), ("sample", "charged"), ("slots", "charged")])
+def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str, state: str
+) -> None:
+    reached, over = threading.Event(), threading.Event()
+    sample = services.records.store.sample_slots
+
+    async def hangs(*_args):
+        reached.set()
+        await asyncio.Event().wait()
+
+    def draws(*args, **options):
+        drawn = sample(*args, **options)
+        reached.set()
+        over.wait(10)
+        return drawn
+
+    match stage:
+        case "probe":
+            monkeypatch.setattr(toy_engine, "zero_shot", hangs)
+        case "sample":
+            monkeypatch.setattr(services.records.store, "sample_slots", draws)
+        case "slots":
+            monkeypatch.setattr(toy_engine, "contributions", hangs)
+
+    async def end():
+        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+        await asyncio.to_thread(reached.wait, 10)
+        for work in services.answering._running:
+            work.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        over.set()
+
+    run(end())
+    assert states(services) == {state: 1}
 
 
 def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services) -> None:
@@ -422,6 +514,17 @@ def test_charged_answers_take_whole_grains(services: Services) -> None:
     started = time.monotonic()
     run(padded.answer("toys.colour", "q", key_id="k"))
     assert time.monotonic() - started >= 0.3
+
+
+def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Services, capsys) -> None:
+    records = services.records
+    padded = Answering(
+        records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=1e-4
+    )
+    run(padded.answer("toys.colour", "canary-a11e", key_id="k"))
+    out, err = capsys.readouterr()
+    assert "answer_overran" in out + err
+    assert "canary-a11e" not in out + err
 
 
 @pytest.mark.parametrize("address", ["toys.size", "nowhere.colour", "toys.colour@7", "colour", ""])

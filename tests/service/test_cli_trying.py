@@ -31,11 +31,13 @@ def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path
     assert set(trial["consensus"]["support"]) == {"red", "blue"}
     assert trial["consensus"]["measure"] == "votes"
     assert trial["engine"]["name"] == "nearest_exemplar"
+    assert trial["took_s"] > 0
     assert not (tmp_path / "cli.sqlite").exists()
     said = dpicl.ok("plan", "try", plan_file, *options)
     assert "nothing was charged" in said
     assert "of 20" in said
     assert "3 exemplars stand in for 60" in said
+    assert "Took " in said
 
 
 def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:  # noqa: F811

@@ -54,7 +54,7 @@ OF_THE_OTHER_ROLE = {
 def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     """The service that the document's examples speak of: a knowledge base ``support`` with the task ``queue``."""
     file = tmp_path_factory.mktemp("openapi") / "service.sqlite"
-    records = open_records(Settings(database_url=f"sqlite:///{file}", development=True, latency_grain_ms=0))
+    records = open_records(Settings(database_url=f"sqlite:///{file}", development=True, latency_unpadded=True))
     records.create_knowledge_base(
         "support", epsilon=800, delta=0.5, public_size=600, fields=["text", "label"], embedded_field="text"
     )

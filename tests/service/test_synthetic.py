@@ -46,7 +46,7 @@ def synthetic() -> Iterator[Synthetic]:
 
 @pytest.fixture
 def services(synthetic: Synthetic) -> Services:
-    return open_services(open_records(Settings(latency_grain_ms=0)), QueueEngine(), embed)
+    return open_services(open_records(Settings(latency_unpadded=True)), QueueEngine(), embed)
 
 
 @pytest.fixture

@@ -250,6 +250,32 @@ def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> None:
     assert asyncio.run(timed()) >= 0.5
 
 
+def test_a_trial_keeps_its_place_until_it_leaves(calibrated: CalibratedPlan, monkeypatch) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def padding(*_args) -> int:
+        begun.set()
+        await over.wait()
+        return 1
+
+    monkeypatch.setattr("service.trying.whole_grains", padding)
+    trials = Trials(Stages(MajorityEngine(), embed, 60.0), max_in_flight=1)
+
+    def trial():
+        return trials.try_task(calibrated, "colour", "a toy", RED, embedded_field="text")
+
+    async def two() -> Trial:
+        first = asyncio.create_task(trial())
+        await begun.wait()
+        with pytest.raises(BusyError):
+            await trial()
+        over.set()
+        await first
+        return await trial()
+
+    assert isinstance(asyncio.run(two()), Trial)
+
+
 def test_what_answers_private_queries_cannot_say_the_noiseless_answer() -> None:
     """Followed from the query pipeline through every import of the service, none leads to the noiseless consensus."""
     root = Path(service.__file__).parent

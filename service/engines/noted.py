@@ -1,4 +1,4 @@
-"""An engine whose description says that the data are made up, which every answer, preview and budget then repeats."""
+"""An engine whose description says something of the deployment, which every answer, preview and budget then repeats."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 
 from exemplar_store import Slot
 from service.engines import Engine, EngineInfo, Output, Sentence, TaskSpec, ZeroShot
-from service.synthetic import NOTICE
 
 
-@dataclass(frozen=True)
-class MarkedEngine:
-    """An engine, behind its own protocol."""
+@dataclass
+class NotedEngine:
+    """An engine, behind its own protocol.
+
+    Attributes:
+        engine: that.
+        notice: put before its own.
+    """
 
     engine: Engine
+    notice: str
 
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.Engine.describe`."""
         told = await self.engine.describe()
-        return replace(told, notice=f"{NOTICE} {told.notice}")
+        return replace(told, notice=f"{self.notice} {told.notice}")
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """See :meth:`service.engines.Engine.zero_shot`."""
