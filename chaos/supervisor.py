@@ -1,0 +1,148 @@
+"""Keeps ``dpicl serve`` running as Kubernetes keeps a container: what exits or hangs is ended whole and begun again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+
+_TICK_S = 0.5
+_PROBE_EVERY_S = 5.0
+_PROBE_TIMEOUT_S = 20.0
+_HUNG_S = 120.0
+_STARTUP_S = 240.0
+_STOP_S = 60.0
+_GRACE_S = 15.0
+
+
+class Supervisor:
+    """Runs a command until :meth:`stop`, and knows all processes that descend from it.
+
+    Args:
+        command: the service's.
+        environment: the service's.
+        url: where it listens; ``/healthz`` is its liveness probe.
+        log: what it prints, over all starts.
+
+    Attributes:
+        starts: when it was started, in Unix time.
+        reasons: why it was started again, one word each.
+        orphans: processes that outlived their service by more than a few seconds, and had to be ended.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], url: str, log: Path) -> None:
+        self._command = command
+        self._environment = dict(environment)
+        self._url = url
+        self._log = log
+        self.starts: list[float] = []
+        self.reasons: list[str] = []
+        self.orphans: list[str] = []
+        self._seen: set[psutil.Process] = set()
+        self._process: psutil.Popen | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Start the service, and watch it from now on."""
+        self._launch()
+        self._thread.start()
+
+    def stop(self) -> list[str]:
+        """Stop the service as an operator does; whatever of it still runs after that is ended, and named."""
+        self._stopping.set()
+        self._thread.join(_GRACE_S + 2 * _PROBE_TIMEOUT_S)
+        self._look()
+        assert self._process is not None
+        if self._process.is_running():
+            with suppress(psutil.NoSuchProcess):
+                self._process.send_signal(signal.SIGINT)
+            with suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
+                self._process.wait(_STOP_S)
+        return self._clear()
+
+    def processes(self, title: str = "") -> list[psutil.Process]:
+        """Those that run now and have this in their command line."""
+        self._look()
+        return [process for process in self._seen.copy() if title in _title(process)]
+
+    def _launch(self) -> None:
+        self.starts.append(time.time())
+        with self._log.open("ab") as sink:
+            self._process = psutil.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._seen.add(psutil.Process(self._process.pid))
+
+    def _supervise(self) -> None:
+        alive_at: float | None = None  # None: not since it was started
+        probed = time.monotonic()
+        while not self._stopping.wait(_TICK_S):
+            self._look()
+            assert self._process is not None
+            reason = "" if self._process.poll() is None else "exited"
+            if not reason and time.monotonic() - probed >= _PROBE_EVERY_S:
+                alive = self._alive()
+                probed = time.monotonic()
+                alive_at = probed if alive else alive_at
+                late = time.time() - self.starts[-1] > _STARTUP_S if alive_at is None else probed - alive_at > _HUNG_S
+                reason = "hung" if late else ""
+            if reason:
+                self.reasons.append(reason)
+                self.orphans += self._clear(hung=reason == "hung")
+                alive_at = None
+                if not self._stopping.is_set():
+                    self._launch()
+
+    def _alive(self) -> bool:
+        try:
+            return httpx.get(f"{self._url}/healthz", timeout=_PROBE_TIMEOUT_S).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def _look(self) -> None:
+        """Remember who descends from whom while the parents live: an orphan no longer tells."""
+        for process in [process for process in self._seen.copy() if not _runs(process)]:
+            self._seen.discard(process)
+        assert self._process is not None
+        with suppress(psutil.NoSuchProcess):
+            self._seen.update(psutil.Process(self._process.pid).children(recursive=True))
+
+    def _clear(self, *, hung: bool = False) -> list[str]:
+        """End what is left of the service: at once if it hangs, else after a while in which it may end by itself."""
+        deadline = time.monotonic() + (0 if hung else _GRACE_S)
+        while (left := [process for process in self._seen.copy() if _runs(process)]) and time.monotonic() < deadline:
+            time.sleep(_TICK_S / 5)
+        names = [_title(process).split("(")[0][:80] for process in left]
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=_GRACE_S)
+        self._seen.clear()
+        return [] if hung else names
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
