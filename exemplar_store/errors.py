@@ -64,7 +64,7 @@ class EncryptionKeyError(ExemplarStoreError, ValueError):
 
 
 class WrongKeyError(EncryptionKeyError):
-    """The knowledge base was written under another encryption key."""
+    """The database, or one of its knowledge bases, was written under another encryption key."""
 
 
 class TamperedError(ExemplarStoreError):
