@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import sqlalchemy as sa
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -41,10 +43,13 @@ from exemplar_store import (
     UnknownUnitError,
 )
 from service.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
+from service.api.patterns import route_pattern
 from service.engines import EngineUnavailableError
 from service.keys import UnknownKeyError
 from service.queries import InvalidQueryError
 from service.synthetic.sealed import SyntheticUploadError
+
+log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "https://dp-icl.dev/problems#"
@@ -152,6 +157,7 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     LedgerRestoredError: (503, "ledger-restored"),
     SchemaError: (503, "schema-too-new"),
 }
+_DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
 _SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
 """Of the framework's own refusals."""
 
@@ -174,6 +180,12 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(EngineUnavailableError)
     def engine_down(_request: Request, error: EngineUnavailableError) -> JSONResponse:
         return Problem(503, "engine-unavailable", str(error), retry_after_s=5).response()
+
+    @app.exception_handler(sa.exc.TimeoutError)  # all connections are waiting
+    @app.exception_handler(sa.exc.OperationalError)
+    def database_down(request: Request, error: Exception) -> JSONResponse:
+        log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
+        return Problem(503, "database-unavailable", _DATABASE_DOWN).response()
 
     @app.exception_handler(EncryptionKeyError)
     def wrong_key(_request: Request, error: EncryptionKeyError) -> JSONResponse:

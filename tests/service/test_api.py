@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+import sqlalchemy as sa
 import yaml
 from fastapi.testclient import TestClient
 
@@ -310,6 +311,17 @@ def test_an_unexpected_failure_tells_nothing(api: Api, monkeypatch: pytest.Monke
     monkeypatch.setattr(api.services.records.ledger, "budgets", explode)
     document = problem(api("analyst", "GET", "/v1/budgets"), 500, "internal-error")
     assert "secret" not in json.dumps(document)
+
+
+def test_a_database_that_is_gone_is_no_failure_of_ours(api: Api, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def gone(*_args):
+        raise sa.exc.OperationalError("SELECT secret", {}, OSError("secret"))
+
+    monkeypatch.setattr(api.services.records.ledger, "budgets", gone)
+    response = api("analyst", "GET", "/v1/budgets")
+    assert "secret" not in json.dumps(problem(response, 503, "database-unavailable"))
+    assert response.headers["x-should-retry"] == "false"
+    assert "secret" not in capsys.readouterr().out
 
 
 def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
