@@ -10,8 +10,9 @@ has the data keys. Then exemplars must be encrypted under another one (:mod:`exe
 those ingested since, and later copies; what an old copy holds stays readable. The key that queries are hashed under
 stays: with it and a later copy of the ledger one can confirm that a guessed query was asked.
 
-Who may write to the database can withhold keys and put old wraps back, never learn keys or make some up. Wraps of another database under the same
-master open here, if all are replaced; then no knowledge base's key check fits, and all is refused.
+Who may write to the database can withhold keys and put old wraps back, never learn keys or make some up. Wraps of
+another database under the same master open here, if all are replaced; then no knowledge base's key check fits, and all
+is refused.
 """
 
 from __future__ import annotations
