@@ -75,6 +75,7 @@ def main() -> None:
         RAY_USAGE_STATS_ENABLED="0",
         RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
         RAY_enable_metrics_collection="0",
+        RAY_event_stats="0",
         RAY_automatic_object_spilling_enabled="0",
         PYTHONPATH=str(ROOT),
         DPICL_ENCRYPTION_KEY=base64.b64encode(secrets.token_bytes(32)).decode(),
