@@ -111,7 +111,7 @@ def release(answers: Answers, noise_multiplier: float, lead: float = 0.0) -> Cou
     return without, with_canary
 
 
-def test_the_claim_survives_and_a_smaller_q_or_more_noise_is_caught(engine, embedder) -> None:
+def test_the_claim_survives_a_strong_attack(engine, embedder) -> None:
     """The canary flips its block. The wrong claims escape with probability 8e-17 and 4e-13."""
     counts = release(draw(engine, embedder, others=3, probability=0.8, trials=1_000), 0.4)
     right, smaller_q, more_noise = (claim(Gaussian(z), q, "blocks") for z, q in ((0.4, 0.8), (0.4, 0.4), (0.9, 0.8)))

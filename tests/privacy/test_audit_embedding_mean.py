@@ -52,7 +52,7 @@ WORST_CENTRED = (ABOUT_A_CENTRE, [UP, DOWN, UP], [UP, DOWN, DOWN])
 
 
 @pytest.mark.parametrize(("mechanism", "setting"), [(PLAIN, WORST), (CENTRED, WORST_CENTRED)], ids=["plain", "centred"])
-def test_the_claim_survives_the_worst_case_and_one_for_more_noise_is_caught(mechanism, setting) -> None:
+def test_the_claim_survives_the_worst_case(mechanism, setting) -> None:
     """1.5 times the noise that there is escapes with probability 4e-12."""
     found = counts(mechanism, *setting)
     assert not caught(found, CLAIM), judge(found, CLAIM)

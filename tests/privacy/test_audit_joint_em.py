@@ -51,7 +51,7 @@ def counts(one: Slot, other: Slot, trials: int) -> Counts:
     return observe(lambda: draw(one), lambda: draw(other), trials)
 
 
-def test_the_claim_survives_and_a_quarter_of_it_is_caught() -> None:
+def test_the_claim_survives_a_strong_attack() -> None:
     """A quarter of ε escapes with probability 7e-15."""
     found = counts(BEFORE, AFTER, trials=4_000)
     assert not caught(found, CLAIM, LOSSES), judge(found, CLAIM, LOSSES)

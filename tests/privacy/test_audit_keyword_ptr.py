@@ -62,7 +62,7 @@ class NoQuantile(ProposeTestRelease):
         return 2 + 0.5 * (1 + math.erf((1 - self.delta0) / (self.sigma * math.sqrt(2))))
 
 
-def test_the_claim_survives_where_the_gap_moves_by_two_and_one_for_more_noise_is_caught() -> None:
+def test_the_claim_survives_where_the_gap_moves_by_two() -> None:
     """1.5 times the noise that there is escapes with probability 5e-12."""
     found = counts(TESTING, *TEST_WORST)
     assert not caught(found, made_by(TESTING)), judge(found, made_by(TESTING))
@@ -130,7 +130,7 @@ class ExponentialNoise(ProposeTestRelease):
         return 1 + int(noisy_max([keyword_ptr.gap(ordered, k) for k in (1, 2, 3)]))
 
 
-def test_the_claim_survives_where_two_gaps_move_apart_and_half_of_it_is_caught() -> None:
+def test_the_claim_survives_where_two_gaps_move_apart() -> None:
     """Half of ε escapes with probability 7e-37."""
     found = counts(CHOOSING, *CHOICE_WORST)
     assert not caught(found, made_by(CHOOSING)), judge(found, made_by(CHOOSING))
