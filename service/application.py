@@ -21,6 +21,7 @@ from ray.serve.handle import DeploymentHandle
 
 from exemplar_store import Slot
 from service.api.app import create_app
+from service.api.doors import Doors
 from service.embedding import Embedder
 from service.engines import (
     EngineBusyError,
@@ -194,6 +195,7 @@ class Ingress:
     def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
         configure_logs()
         keep_to_loopback()
+        self._doors = Doors()
         self._services = open_services(
             open_records(Settings()),
             RemoteEngine(engine),
@@ -203,7 +205,12 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
-        return create_app(self._services, proxy_answers_name=True)
+        return create_app(self._services, proxy_answers_name=True, doors=self._doors)
+
+    async def drain(self) -> None:
+        """Before Serve stops its deployments, all at once: refuse new requests, finish all that is charged."""
+        await self._doors.close()
+        await self._services.answering.drain()
 
 
 def build(args: dict[str, Any]) -> Application:

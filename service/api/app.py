@@ -25,6 +25,7 @@ from service.api import (
     problems,
     releases,
 )
+from service.api.doors import Doors, Watched
 from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
@@ -45,8 +46,14 @@ Errors are problem details (RFC 9457); a 402 says which budget is exhausted.
 """
 
 
-def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastAPI:
-    """Build the application around opened services; ``proxy_answers_name``: see :class:`service.api.gate.Gate`."""
+def create_app(services: Services, *, proxy_answers_name: bool = False, doors: Doors | None = None) -> FastAPI:
+    """Build the application.
+
+    Args:
+        services: opened.
+        proxy_answers_name: see :class:`service.api.gate.Gate`.
+        doors: to be closed before the service stops.
+    """
 
     tracing = open_tracing()
     told = Metrics(services.records)
@@ -80,6 +87,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False) -> FastA
     app.state.services = services
     app.state.metrics = told
     problems.install(app)
+    app.add_middleware(Watched, doors=doors or Doors())
     app.add_middleware(Gate, proxy_answers_name=proxy_answers_name)
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:

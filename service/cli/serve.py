@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
 
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
+_DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
+_LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 
 
 def serve(
@@ -42,7 +45,7 @@ def serve(
         typer.Option("--synthetic", help="Run on made-up tickets in a temporary database, with keys to paste."),
     ] = False,
 ) -> None:
-    """Run the service until Ctrl-C.
+    """Run the service until Ctrl-C or SIGTERM; then it finishes what it was asked, unless it is told a second time.
 
     Needs an encryption key in DPICL_ENCRYPTION_KEY (make one with `openssl rand -base64 32`), or DPICL_DEVELOPMENT=true
     for trying it out on made-up data. The database is DPICL_DATABASE_URL, a SQLite file in var/ unless set. With
@@ -100,9 +103,9 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     # No dashboard, unless the operator brings a cluster (RAY_ADDRESS).
     local: dict[str, Any] = {"address": "local", "include_dashboard": False, "object_store_memory": 256 * 2**20}
     ray.init(namespace="serve", logging_level=logging.WARNING, **({} if "RAY_ADDRESS" in os.environ else local))
-    stop = threading.Event()
+    stop, hurry = threading.Event(), threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own
-        signal.signal(name, lambda *_: stop.set())
+        signal.signal(name, lambda *_: (hurry if stop.is_set() else stop).set())
     try:
         # What `serve run CONFIG` does; Ray has no public function for a whole config in this process.
         client = serve_start(
@@ -111,14 +114,35 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
             global_logging_config=schema.logging_config,
         )
         client.deploy_apps(schema, _blocking=False)
-        if _wait_until_running([app.name for app in schema.applications], stop):
+        names = [app.name for app in schema.applications]
+        if up := _wait_until_running(names, stop):
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
             when_running()
             stop.wait()
         typer.echo("Stopping")
+        if up:
+            _drain(names, hurry)
     finally:
         ray_serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
+
+
+def _drain(names: list[str], hurry: threading.Event) -> None:
+    """Let every ingress replica finish what it was asked. Serve itself would stop the engine at the same time."""
+    from ray import serve as ray_serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    def ask_all() -> None:
+        with suppress(RayError, RayServeException, TimeoutError):  # a replica that has died has nothing to finish
+            for drained in [ray_serve.get_app_handle(name).broadcast("drain") for name in names]:
+                drained.results(timeout_s=_DRAIN_WITHIN_S)
+
+    asking = threading.Thread(target=ask_all, daemon=True)
+    asking.start()
+    while asking.is_alive() and not hurry.wait(0.1):
+        pass
+    hurry.wait(_LAST_BYTES_S)
 
 
 def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
