@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import replace
 
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.engines import Prompt, TaskSpec
@@ -50,33 +51,25 @@ def task_spec(
     latency_grain_s: float = 0.0,
 ) -> TaskSpec:
     """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
-    prompt = Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query)
+    spec = TaskSpec(
+        name=address,
+        labels=(),
+        prompt=Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query),
+        answer_field=task.answer_field,
+        input_field=embedded_field,
+        ensemble=task.ensemble,
+        slot_tokens=task.shots * task.typical_exemplar_tokens,
+        knowledge_base=knowledge_base,
+        latency_grain_s=latency_grain_s,
+    )
     match task:
         case ClassifyTask():
-            return TaskSpec(
-                name=address,
-                labels=task.labels,
-                prompt=prompt,
-                answer_field=task.answer_field,
-                input_field=embedded_field,
-                ensemble=task.ensemble,
-                slot_tokens=task.shots * task.typical_exemplar_tokens,
-                knowledge_base=knowledge_base,
-                latency_grain_s=latency_grain_s,
-                label_descriptions=task.label_descriptions,
-            )
+            return replace(spec, labels=task.labels, label_descriptions=task.label_descriptions)
         case GenerateTask():
-            return TaskSpec(
-                name=address,
+            return replace(
+                spec,
                 kind="generate",
-                labels=(),
-                prompt=Prompt(prompt.instruction, prompt.exemplar, prompt.query, task.prompt.keywords),
-                answer_field=task.answer_field,
-                input_field=embedded_field,
-                ensemble=task.ensemble,
-                slot_tokens=task.shots * task.typical_exemplar_tokens,
-                knowledge_base=knowledge_base,
-                latency_grain_s=latency_grain_s,
+                prompt=replace(spec.prompt, keywords=task.prompt.keywords),
                 candidates=task.candidates,
                 public_answers=task.public_answers,
                 document_field=task.document_field,

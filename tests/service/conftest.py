@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections import Counter
@@ -124,6 +125,21 @@ def toy_engine() -> MajorityEngine:
 @pytest.fixture
 def services(records: Records, toy_engine: MajorityEngine) -> Services:
     return open_services(records, toy_engine, embed)
+
+
+@pytest.fixture
+def padding(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Replaces the clock of the padding: it says when it has begun, and ends when it is told to."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def padding(*_args) -> int:
+        begun.set()
+        await over.wait()
+        return 1
+
+    for module in ("answering", "trying"):
+        monkeypatch.setattr(f"service.{module}.whole_grains", padding)
+    return begun, over
 
 
 TEXT_PLAN = """

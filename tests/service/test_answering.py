@@ -247,20 +247,6 @@ def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
     assert states(services) == {"released": 1}
 
 
-@pytest.fixture
-def padding(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
-    """Replaces the clock of the padding: it says when it has begun, and ends when it is told to."""
-    begun, over = asyncio.Event(), asyncio.Event()
-
-    async def padding(*_args) -> int:
-        begun.set()
-        await over.wait()
-        return 1
-
-    monkeypatch.setattr("service.answering.whole_grains", padding)
-    return begun, over
-
-
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, padding, hangs_up: bool) -> None:
     """Whether another is taken on tells when an answer left, which everybody sees, and not when its work was done."""

@@ -68,7 +68,7 @@ def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None
     else:
         assert released["keywords"] == ["red"]
         assert released["text"] == "about red"
-        assert services.engine.asked == [(("red",), mechanism == "keyword_joint_em")]
+        assert services.engine.engine.asked == [(("red",), mechanism == "keyword_joint_em")]
         assert released.get("fallback") == (False if mechanism == "keyword_ptr" else None)
     again = ask(services)
     assert (again.release.answer, again.charged) == (released, False)
@@ -82,7 +82,7 @@ def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_pa
         assert answer.release.answer["fallback"] is True
         assert answer.release.answer["text"] == "a red kite"
         assert answer.release.answer["keywords"] == []
-    assert services.engine.asked == []
+    assert services.engine.engine.asked == []
 
 
 def test_no_candidates_is_a_refusal_that_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_more_words_than_the_domain_has_is_a_refusal_that_costs_nothing(tmp_path
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_failing_probe_voids_the_charge(tmp_path: Path, mechanism: str) -> None:
     services = make_services(tmp_path, mechanism)
-    services.engine.down = True
+    services.engine.engine.down = True
     with pytest.raises(EngineUnavailableError):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -152,9 +152,9 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
 
 def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -> None:
     services = make_services(tmp_path, "keyword_joint_em")
-    services.engine.mute = 2
+    services.engine.engine.mute = 2
     assert ask(services, "toy 1").release.answer["text"] == "about red"
-    services.engine.mute = 3
+    services.engine.engine.mute = 3
     released = ask(services, "toy 2").release.answer
     assert released == {"text": "red", "keywords": ["red"], "method": "the released words as they are"}
     assert states(services) == {"released": 2}

@@ -250,15 +250,8 @@ def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> None:
     assert asyncio.run(timed()) >= 0.5
 
 
-def test_a_trial_keeps_its_place_until_it_leaves(calibrated: CalibratedPlan, monkeypatch) -> None:
-    begun, over = asyncio.Event(), asyncio.Event()
-
-    async def padding(*_args) -> int:
-        begun.set()
-        await over.wait()
-        return 1
-
-    monkeypatch.setattr("service.trying.whole_grains", padding)
+def test_a_trial_keeps_its_place_until_it_leaves(calibrated: CalibratedPlan, padding) -> None:
+    begun, over = padding
     trials = Trials(Stages(MajorityEngine(), embed, 60.0), max_in_flight=1)
 
     def trial():
