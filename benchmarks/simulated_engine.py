@@ -111,4 +111,4 @@ def application(
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     embeds = EmbedderDeployment.options(**embedder, logging_config=quiet).bind(1)
     answers = SimulatedEngineDeployment.options(**engine, logging_config=quiet).bind(simulation)
-    return Ingress.options(**ingress, logging_config=quiet).bind(answers, embeds)
+    return Ingress.options(**ingress, logging_config=quiet).bind(answers, embeds, False)
