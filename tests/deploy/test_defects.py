@@ -200,3 +200,45 @@ def test_a_test_notices(name: str, request: pytest.FixtureRequest):
         assert groups("gpu")
         with pytest.raises((*SCHEMAS, KeyError, ValueError)):
             test("gpu", **more)
+
+
+def ingress(objects: Objects) -> dict[str, Any]:
+    return objects["Ingress", "dp-icl"]["spec"]
+
+
+OF_PRODUCTION: dict[str, tuple[Callable[[], None], Defect]] = {
+    "no TLS": (
+        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
+        lambda o: ingress(o)["tls"].clear(),
+    ),
+    "one door": (
+        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
+        lambda o: config(o, "num_replicas: 3", "num_replicas: 1"),
+    ),
+    "door to the wrong service": (
+        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
+        lambda o: ingress(o)["rules"][0]["http"]["paths"][0]["backend"]["service"].update(name="head"),
+    ),
+    "witness beside the ledger": (
+        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
+        lambda o: o["ExternalSecret", "dp-icl-witness"]["spec"]["data"][0]["remoteRef"].update(key="dp-icl/database"),
+    ),
+    "metrics that nobody may read": (
+        test_kustomize.test_production_is_watched,
+        lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),
+    ),
+    "http for everybody": (
+        test_kustomize.test_production_is_watched,
+        lambda o: policy(o, "http")["ingress"][0].update({"from": [{"namespaceSelector": {}}]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_PRODUCTION)
+def test_a_test_notices_in_production(name: str):
+    test, defect = OF_PRODUCTION[name]
+    test()
+    with planted("production") as objects:
+        defect(objects)
+        with pytest.raises((AssertionError, KeyError)):
+            test()

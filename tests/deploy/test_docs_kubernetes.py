@@ -1,0 +1,105 @@
+"""docs/kubernetes.md: its ``bash`` blocks are executed; of the others, for a cluster or Docker, what can be told."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.overlays import OVERLAYS, ROOT, containers, parse, pods, rendered
+from tests.e2e.test_docs import DOCS, blocks
+
+PAGES = sorted(page.name for page in DOCS.glob("*.md") if "kubectl" in page.read_text())
+
+
+def commands(page: str = "kubernetes.md") -> list[str]:
+    """The commands of the blocks that are not executed, one each."""
+    text = "".join(blocks(DOCS / page, "sh")).replace("\\\n", "")
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_the_blocks_for_here_run_as_written(tmp_path: Path):
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    first, second = blocks(DOCS / "kubernetes.md", "bash")
+    shell = ["bash", "-euo", "pipefail", "-c"]
+    subprocess.run([*shell, first], cwd=tmp_path, check=True)
+    before = parse((tmp_path / "mine.yaml").read_text())
+    images = {
+        container["image"]
+        for group in before["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+        for container in containers(group["template"])
+    }
+    assert images == {"registry.example.org/dp-icl:0.1.0", "registry.example.org/dp-icl-gpu:0.1.0"}
+    subprocess.run([*shell, second], cwd=tmp_path, check=True)
+    after = parse((tmp_path / "mine.yaml").read_text())
+    # Nothing but the service pods' annotation, for which KubeRay starts a new cluster.
+    service = after["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["metadata"]
+    assert service.pop("annotations") == {"dp-icl/key": "2"}
+    assert after == before
+
+
+def references(objects: Any) -> set[tuple[str, str]]:
+    """Secrets that these manifests name, with their entry."""
+    if isinstance(objects, list):
+        return {found for one in objects for found in references(one)}
+    if not isinstance(objects, dict):
+        return set()
+    found = {found for one in objects.values() for found in references(one)}
+    if "secretKeyRef" in objects:
+        found.add((objects["secretKeyRef"]["name"], objects["secretKeyRef"]["key"]))
+    if "secretName" in objects and "defaultMode" in objects:
+        found.add((objects["secretName"], "key"))
+    if isinstance(objects.get("credentials"), dict):
+        found.add((objects["credentials"]["name"], objects["credentials"]["key"]))
+    return found
+
+
+def test_the_secrets_of_the_page_are_those_of_the_manifests():
+    """`kubectl create` tells without a cluster what it would make."""
+    made = set()
+    for command in commands():
+        if "create secret" not in command:
+            continue
+        alone = re.sub(r"\$\(kubectl[^)]*\)", "token", command)
+        done = subprocess.run(
+            ["bash", "-euc", f"{alone} --dry-run=client --output yaml"], check=True, capture_output=True, text=True
+        )
+        secret = yaml.safe_load(done.stdout)
+        assert secret["metadata"]["namespace"] == "dp-icl"
+        made |= {(secret["metadata"]["name"], entry) for entry in secret["data"]}
+        if "encryption" in secret["metadata"]["name"]:
+            assert len(base64.b64decode(base64.b64decode(secret["data"]["key"]))) == 32
+    named = set().union(*(references(list(rendered(overlay).values())) for overlay in OVERLAYS))
+    assert made == named
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_name_what_the_manifests_have(page: str):
+    text = "\n".join(commands(page))
+    labels = set(re.findall(r"-l (\S+)=(\S+)", text))
+    of_pods = [template["metadata"]["labels"].items() for template in pods("gpu").values()]
+    assert all(any(label in one for one in of_pods) for label in labels)
+    assert set(re.findall(r"-c (\w+) --", text)) <= {one["name"] for one in containers(pods("gpu")["service"])}
+    for kind, name in re.findall(r"(?:get|delete|patch) (job|rayservice|secret) ([\w-]+)", text):
+        kinds = {"job": "Job", "rayservice": "RayService"}
+        if kind in kinds:
+            assert (kinds[kind], name) in rendered("gpu")
+        else:
+            assert name in {secret for secret, _ in references(list(rendered("gpu").values()))}
+    for folder in re.findall(r"apply -k (\S+)", text):
+        assert folder == "deploy/overlays/mine"
+    for path in re.findall(r"-f (deploy/\S+)", text):
+        assert (ROOT / path).is_file()
+    (mounted,) = {
+        mount["mountPath"]
+        for one in containers(pods("gpu")["service"])
+        for mount in one["volumeMounts"]
+        if mount["name"] == "encryption-key"
+    }
+    assert {str(Path(one).parent) for one in re.findall(r"--new-key-file (/\S+)", text)} <= {mounted}
