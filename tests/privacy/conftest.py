@@ -1,0 +1,31 @@
+"""Audits are not traced by coverage: they draw tens of thousands of answers along lines that other tests cover."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import coverage
+import pytest
+
+
+def untraced() -> Generator[None, Any, Any]:
+    """Around a fixture's or a test's run."""
+    tracer = coverage.Coverage.current()
+    if tracer is None:
+        return (yield)
+    tracer.stop()
+    try:
+        return (yield)
+    finally:
+        tracer.start()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    return (yield from untraced())
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    return (yield from untraced())
