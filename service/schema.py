@@ -8,7 +8,8 @@ new one and may be started again, unless it says ``breaking = True``. A breaking
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from accounting.tables import breaking_revisions
 
 VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
-_LOCK = 0x64706963_6C  # PostgreSQL's advisory lock that migrations take
+_LOCK = 0x64706963_6C  # PostgreSQL's advisory lock of whoever migrates
+_CHANGING = 0x64706963_6C63  # that of the transaction that does
 _TRIES = 30
 _LOCK_TIMEOUT_S = 2.0
 _PAUSE_S = 1.0
@@ -50,18 +52,20 @@ def migrate(engine: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[
     """
     scripts = ScriptDirectory.from_config(_config(versions))
     newest = max(script.revision for script in scripts.walk_revisions())
-    before = revision(engine)
-    if before is not None and before >= newest:
-        require(engine)
-        return before, before
     breaking = [script.revision for script in scripts.walk_revisions() if breaks(script.module)]
-    announced = [] if before is None else _announce(engine, breaking)  # an empty database has no other code
-    try:
-        _upgrade(engine, versions, breaking)
-    except BaseException:
-        _withdraw(engine, announced)
-        raise
-    return before, newest
+    if (revision(engine) or "") < newest:
+        with _alone(engine):
+            if ((found := revision(engine)) or "") < newest:
+                announced = _announce(engine, breaking) if found else []  # an empty database has no other code
+                try:
+                    _upgrade(engine, versions, breaking)
+                except BaseException:
+                    _withdraw(engine, announced)
+                    raise
+                return found, newest
+    require(engine)
+    unchanged = revision(engine) or ""
+    return unchanged, unchanged
 
 
 def revision(engine: sa.Engine) -> str | None:
@@ -99,8 +103,22 @@ def _config(versions: Sequence[Path]) -> Config:
     return config
 
 
+@contextmanager
+def _alone(engine: sa.Engine) -> Iterator[None]:
+    """Keep other processes from migrating. On SQLite the migration's own transaction does, and keeps out all others."""
+    if engine.dialect.name == "sqlite":
+        yield
+        return
+    with engine.begin() as connection:
+        connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", "0", True)))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        yield
+
+
 def _announce(engine: sa.Engine, breaking: Sequence[str]) -> list[str]:
     """Let code that does not know these revisions write no more; returns those that nobody had announced."""
+    if engine.dialect.name == "sqlite":  # nobody writes between this and the migration
+        return []
     with engine.begin() as connection:
         audit.lock_end(connection)  # who has it writes last before us; who gets it next reads what we write
         return _record(connection, breaking)
@@ -115,14 +133,13 @@ def _record(connection: sa.Connection, breaking: Sequence[str]) -> list[str]:
 
 
 def _withdraw(engine: sa.Engine, announced: list[str]) -> None:
-    """After a failure: code of before may go on, unless another process has migrated."""
-    if not announced:
-        return
-    with engine.begin() as connection:
-        audit.lock_end(connection)
-        done = MigrationContext.configure(connection).get_current_revision() or ""
-        undone = [one for one in announced if one > done]
-        connection.execute(sa.delete(breaking_revisions).where(breaking_revisions.c.revision.in_(undone)))
+    """After a failure code of before may go on, unless it was only the news of success that was lost."""
+    if announced:
+        with engine.begin() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHANGING)))
+            done = MigrationContext.configure(connection).get_current_revision() or ""
+            undone = [one for one in announced if one > done]
+            connection.execute(sa.delete(breaking_revisions).where(breaking_revisions.c.revision.in_(undone)))
 
 
 def _upgrade(engine: sa.Engine, versions: Sequence[Path], breaking: Sequence[str]) -> None:
@@ -132,7 +149,7 @@ def _upgrade(engine: sa.Engine, versions: Sequence[Path], breaking: Sequence[str
         try:
             with engine.begin() as connection:
                 if connection.dialect.name == "postgresql":
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHANGING)))
                     timeout = f"{round(_LOCK_TIMEOUT_S * 1000)}ms"
                     connection.execute(sa.select(sa.func.set_config("lock_timeout", timeout, True)))
                 config = _config(versions)
