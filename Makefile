@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench chaos lock docs clean
+.PHONY: help demo test lint types vulnerabilities check bench chaos lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -45,15 +45,21 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE)) $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(ALONE) $(filter-out --cov%,$(ARGS)) || [ $$? = 5 ]
 
-lint: $(VENV)/.installed  ## Style and import contracts
+lint: $(VENV)/.installed  ## Style, import contracts, insecure code, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -r accounting aggregation exemplar_store service
+	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key): ' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
+	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
+
+vulnerabilities: $(VENV)/.installed  ## Look up what the images install for known vulnerabilities
+	$(BIN)/python .ci/audit_dependencies.py requirements-runtime.lock
 
 types: $(VENV)/.installed  ## Static types
 	$(BIN)/mypy
 
-check: lint types test  ## Everything CI checks
+check: lint types vulnerabilities test  ## Everything CI checks
 
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
