@@ -36,11 +36,9 @@ def test_every_invariant_holds_after_harm(evidence: Evidence) -> None:
     assert problems(evidence) == []
     assert evidence.stored
     assert evidence.shown
-    assert {one.status for one in evidence.received} >= {200}
 
 
 def test_an_answer_without_its_charge_is_caught(evidence: Evidence) -> None:
-    """The chain is sound, as if it had been written so."""
     told = _charged(evidence)
     charge, _ = evidence.stored[told["id"]]
     without = [line for line in evidence.export if not _is(line, "charge", charge)]
@@ -66,7 +64,8 @@ def test_a_stored_answer_that_was_altered_is_caught(evidence: Evidence) -> None:
 
 
 def test_two_answers_to_one_question_are_caught(evidence: Evidence) -> None:
-    one, other = [told for told in evidence.received if told.release][:2]
+    one, *others = [told for told in evidence.received if told.release]
+    other = next(told for told in others if told.release["id"] != one.release["id"])
     twin = replace(one, release=other.release)
     assert any("one question" in problem for problem in problems(replace(evidence, received=(one, twin))))
 
