@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from aggregation.exponential_weights import draw, exponentials, shares
+from tests.laws import ALPHA, p_value
 
 
 def exact_exponential(rate: float, steps: int) -> Fraction:
@@ -62,4 +62,4 @@ def test_draws_have_the_stated_law() -> None:
     weights = exponentials(0.5, 6)
     counts = np.bincount([draw(weights) for _ in range(20_000)], minlength=6)
     law = np.exp(-0.5 * np.arange(6))
-    assert stats.chisquare(counts, law / law.sum() * 20_000).pvalue > 1e-7
+    assert p_value(counts, 20_000, law / law.sum()) > ALPHA

@@ -2,8 +2,8 @@
 
 Every statistical check returns a p-value: a count that is Binomial(runs, p) under the law claimed gives
 2·min(P(X ≤ x), P(X ≥ x)), and the smallest of m such values is multiplied by m (Bonferroni). A right sampler fails one
-check with probability at most ALPHA = 1e-9; there are fewer than 100 in this folder, so the folder fails by chance
-with probability below 1e-7.
+check with probability at most ALPHA = 1e-9; there are about 100 in all tests, which together fail by chance with a
+probability of about 1e-7. Where a wrong sampler must be rejected, it escapes less than once in 10⁹ runs.
 """
 
 from __future__ import annotations
