@@ -65,7 +65,7 @@ def test_every_slot_reaches_the_engine_in_one_call(services: Services, toy_engin
 def test_the_answer_follows_the_votes(services: Services) -> None:
     """Four fifths of the toys are red: with this plan's noise most answers are."""
     labels = [ask(services, f"toy {i}").release.answer["label"] for i in range(20)]
-    assert labels.count("red") >= 12  # P(fewer) < 1e-6 even at a 95 % chance each
+    assert labels.count("red") >= 10  # each with a chance of 0.93, so fewer with one of 2e-8
 
 
 def test_an_exhausted_task_refuses_new_queries_and_still_repeats_old_ones(services: Services) -> None:

@@ -38,11 +38,18 @@ def bag_of_letters(texts) -> np.ndarray:
 
 
 def make_services(
-    folder: Path, mechanism: str, *, epsilon: float = 40, embed: Embed = bag_of_letters, answers: int = 3
+    folder: Path,
+    mechanism: str,
+    *,
+    epsilon: float = 40,
+    embed: Embed = bag_of_letters,
+    answers: int = 3,
+    delta="1.0e-4",
 ) -> Services:
     """All but 2 of the 60 exemplars say red; at an ε of 40 the slots' consensus is 10σ and more away from the noise."""
     records = make_records(folder, epsilon=epsilon, blue=2)
-    plan = load_plan(TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon))
+    text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
+    plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
     sign(records, calibrate_plan(plan, 60), "test")
     return open_services(records, RepeatingEngine(), embed)
 
@@ -75,9 +82,9 @@ def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None
 
 
 def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_path: Path) -> None:
-    services = make_services(tmp_path, "keyword_ptr", epsilon=0.1)
+    services = make_services(tmp_path, "keyword_ptr", epsilon=0.1, delta="1.0e-9")
     answers = [ask(services, f"toy {i}") for i in range(3)]
-    for answer in answers:  # each passes with a probability below 1e-4
+    for answer in answers:  # each passes with a probability below 1e-9
         assert answer.charged
         assert answer.release.answer["fallback"] is True
         assert answer.release.answer["text"] == "a red kite"
