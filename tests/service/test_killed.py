@@ -40,7 +40,7 @@ def die() -> None:
 
 def ask_and_die(url: str, step: str) -> None:
     """Answer one query and be killed at the step."""
-    records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
+    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
     engine = MajorityEngine()
     services = open_services(records, engine, embed)
     moment, _, name = step.partition(" ")
