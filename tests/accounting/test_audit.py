@@ -73,6 +73,7 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
     ledger.release(charge(ledger, task, b"3", "bo"), {"label": "b"})
     with pytest.raises(QuotaExhaustedError):
         ledger.charge(task, b"4", key_id="bo")
+    ledger.refuse(task.address, "bo", "quota-exhausted")
     late = charge(ledger, task, b"5")
     clock.now += timedelta(seconds=61)
     assert ledger.expire_leases() == 1
@@ -81,6 +82,7 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
     clock.now += timedelta(seconds=61)
     with pytest.raises(AnswersExhaustedError):  # and the lost charge stays lost
         ledger.charge(task, b"7", key_id="ana")
+    ledger.refuse(task.address, "ana", "answers-exhausted")
     with engine.begin() as connection:
         made = {"key": "root", "name": "root", "role": "admin", "quota": None}
         append(connection, NOW, "key.created", made)
