@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types vulnerabilities check bench chaos lock docs clean
+.PHONY: help demo test lint types vulnerabilities check bench chaos images lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -67,6 +67,9 @@ bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same ru
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
 	@command -v faketime > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends faketime; }
 	$(BIN)/python -m chaos $(ARGS)
+
+images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
+	$(BIN)/python -m tests.deploy.rehearsal cpu
 
 # The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
 # image's, which does without the overrides (CUDA's torch, and all that vLLM asks for); requirements-sbom.lock writes the
