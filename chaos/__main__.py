@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from chaos import report
-from chaos.faults import clock, database, disk, engine, kill, malformed, many, slow
+from chaos.faults import database, disk, engine, kill, malformed, many, slow
 from chaos.invariants import collect, problems
 from chaos.world import Scenario, recover, world
 
@@ -20,7 +20,6 @@ SCENARIOS = {
         slow.SCENARIO,
         many.SCENARIO,
         engine.SCENARIO,
-        clock.SCENARIO,
         database.SCENARIO,
         disk.SCENARIO,
         disk.POSTGRES,

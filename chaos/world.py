@@ -168,7 +168,7 @@ def _environment(this: World) -> dict[str, str]:
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
         "DPICL_LATENCY_GRAIN_MS": "100",
         "DPICL_QUERY_TIMEOUT_S": "5",
-        "DPICL_LEASE_S": "80",
+        "DPICL_LEASE_S": "90",
         "RAY_TMPDIR": str(this.folder),
         "TMPDIR": str(this.folder / "tmp"),
         **this.scenario.environment(this.folder),
