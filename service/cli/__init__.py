@@ -7,6 +7,8 @@ database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import httpx
 import typer
@@ -33,8 +35,17 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dpicl {version('dp-icl')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _begin(context: typer.Context) -> None:
+def _begin(
+    context: typer.Context,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
     context.call_on_close(tell_witnesses)
 
 

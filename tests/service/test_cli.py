@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def dpicl(monkeypatch, capsys, tmp_path) -> Shell:
     for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
         monkeypatch.delenv(name, raising=False)
     return Shell(monkeypatch, capsys)
+
+
+def test_it_says_its_version(dpicl: Shell) -> None:
+    assert dpicl.ok("--version").split() == ["dpicl", version("dp-icl")]
 
 
 @pytest.fixture
