@@ -65,7 +65,6 @@ bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same ru
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
-	@command -v faketime > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends faketime; }
 	$(BIN)/python -m chaos $(ARGS)
 
 images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
