@@ -139,7 +139,7 @@ def test_the_tickets_make_answers_better(plan, store):
 
     alone, informed = np.mean([asyncio.run(right(question)) for question in read("questions.jsonl")], axis=0)
     assert alone < 0.65
-    assert informed > 0.75
+    assert informed > 0.7  # eight deviations of what the sampling does to it
 
 
 @pytest.mark.slow
