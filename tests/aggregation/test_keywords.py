@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +78,8 @@ def test_any_text_gives_words_that_stay_what_they_are(text: str) -> None:
 
 @given(st.one_of(st.text(), difficult))
 def test_case_makes_no_difference(text: str) -> None:
-    assert keywords(text.casefold()) == keywords(text)
+    """In a normalised text: elsewhere folding may turn an iota below, out of its place, into a letter too early."""
+    assert keywords(unicodedata.normalize("NFKC", text).casefold()) == keywords(text)
 
 
 def test_a_slot_counts_once_for_each_of_its_words() -> None:
