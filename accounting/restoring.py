@@ -189,7 +189,7 @@ class _Restoring:
         row = {
             "id": body["charge"],
             "task_id": self._task(task),
-            "query_digest": b"",  # the trail does not say what was asked
+            "query_digest": body["charge"].encode(),  # no query's: the trail does not say what was asked
             "key_id": body["key"],
             "state": "lost",
             "created_at": event.at,

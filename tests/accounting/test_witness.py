@@ -205,6 +205,15 @@ def test_what_failed_publicly_stays_given_back(running: Deployment) -> None:
     assert running.problems() == []
 
 
+def test_holders_from_before_the_restore_keep_their_own_answers(running: Deployment) -> None:
+    task = running.ledger.task("kb.topic")
+    held = [running.ledger.charge(task, query, key_id="ana").id for query in (b"2", b"3")]
+    running.restore()
+    running.acknowledge()
+    assert [running.ledger.release(charge, {"label": charge}).answer["label"] for charge in held] == held
+    assert running.problems() == []
+
+
 def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deployment) -> None:
     running.sign()
     running.answer(b"2")
