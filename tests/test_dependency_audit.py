@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import setuptools  # noqa: F401  (before pip, whose distutils would else be the one that other tests of this process find)
 
 SCRIPT = Path(__file__).parents[1] / ".ci" / "audit_dependencies.py"
 TODAY = date(2030, 6, 1)

@@ -57,13 +57,13 @@ def ask(
         print_json(answer)
         return
     cost = "free, answered before" if answer["cost"]["charged"] == 0 else "1 answer charged"
-    console.print(_said(answer), style="bold", markup=False, highlight=False)
+    console().print(_said(answer), style="bold", markup=False, highlight=False)
     if answer.get("keywords"):
-        console.print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
+        console().print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
     if "method" in answer:
-        console.print(answer["method"], style="dim", markup=False, highlight=False)
-    console.print(f"{cost}; {answer['cost']['answers_left']} left of {answer['task']}", style="dim", highlight=False)
-    console.print(answer["engine"]["notice"], style="dim", markup=False, highlight=False)
+        console().print(answer["method"], style="dim", markup=False, highlight=False)
+    console().print(f"{cost}; {answer['cost']['answers_left']} left of {answer['task']}", style="dim", highlight=False)
+    console().print(answer["engine"]["notice"], style="dim", markup=False, highlight=False)
 
 
 def batch(

@@ -17,7 +17,6 @@ from service.services import Records, open_records
 from service.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-console = Console()
 _to_tell: list[Witness] = []
 
 
@@ -36,6 +35,11 @@ def tell_witnesses() -> None:
         _to_tell.pop().catch_up()
 
 
+def console() -> Console:
+    """Standard output as it is now, and as wide."""
+    return Console()
+
+
 def print_json(value: Any) -> None:
     """Print JSON on standard output, undecorated."""
     typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
@@ -48,7 +52,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_column(column)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console.print(table)
+    console().print(table)
 
 
 def print_engine(engine: EngineView | None) -> None:

@@ -111,4 +111,4 @@ def _print(described: PlanPreview) -> None:
     columns = ["task", "answers", "q", "noise", "slots for 95 %", "of", "calls", "tokens"]
     print_table("Per answer", columns, rows)
     for name, task in described.tasks.items():
-        console.print(f"[bold]{name}[/bold]: {task.summary}")
+        console().print(f"[bold]{name}[/bold]: {task.summary}")

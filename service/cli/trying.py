@@ -123,7 +123,7 @@ def _engine(config: Path | None) -> EngineConfig:
 
 def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
-    console.print(
+    console().print(
         f"{calibrated.plan.knowledge_base}.{trial.task} on {trial.supplied} public exemplars; nothing was charged",
         style="bold",
         markup=False,
@@ -142,9 +142,9 @@ def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     print_table(
         "What the slots say", ["", said.measure], [(name, f"{value:.3g}") for name, value in said.support.items()]
     )
-    console.print(f"Mind: {trial.caution}.", markup=False, highlight=False)
-    console.print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
-    console.print(f"Took {took_s:.2f} s, with nothing else to do.", markup=False, highlight=False)
+    console().print(f"Mind: {trial.caution}.", markup=False, highlight=False)
+    console().print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
+    console().print(f"Took {took_s:.2f} s, with nothing else to do.", markup=False, highlight=False)
 
 
 def _said(answer: Any) -> str:

@@ -147,7 +147,7 @@ def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pyte
         connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
         connection.execute(sa.update(audit_events).where(audit_events.c.sequence == events).values(hash="0" * 64))
     assert [scraper.value("dpicl_audit_chain_broken") for _ in range(2)] == [1, 1]
-    assert capsys.readouterr().out.count("audit_chain_broken") == 1
+    assert "".join(capsys.readouterr()).count("audit_chain_broken") == 1  # wherever this process logs to
 
 
 def test_a_restored_ledger_and_a_lost_witness_are_told(scraper: Scraper, tmp_path: Path) -> None:
