@@ -18,6 +18,7 @@ from service.api.problems import Problem
 
 log = structlog.get_logger()
 
+MAX_HEADER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024
 BODY_WITHIN_S = 5.0
 """A body that drips in holds one of the few places of a replica, health checks wait for one, too."""
@@ -63,6 +64,8 @@ class Gate:
             try:
                 if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                     raise Problem(400, "bad-address", "the address contains a NUL character")
+                if sum(len(header) + len(value) for header, value in scope["headers"]) > MAX_HEADER_BYTES:
+                    raise Problem(431, "headers-too-large", f"headers are at most {MAX_HEADER_BYTES} bytes together")
                 if not scope["path"].endswith(_BULK):
                     receive = await _bounded(receive)
                 await self._app(scope, receive, named_send)

@@ -335,6 +335,11 @@ def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
     problem(response, 413, "body-too-large")
 
 
+def test_floods_of_headers_are_refused(api: Api) -> None:
+    for flood in ({f"x-{n}": "y" * 100 for n in range(1000)}, {"x-huge": "y" * 65536}):
+        problem(api("analyst", "GET", "/v1/budgets", headers=flood), 431, "headers-too-large")
+
+
 def test_bodies_that_do_not_come_are_given_up(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "BODY_WITHIN_S", 0.05)
     pieces = [{"type": "http.request", "body": b'{"query": ', "more_body": True}]
