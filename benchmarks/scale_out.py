@@ -164,10 +164,9 @@ def deploy(url: str, *, latency_s: float, concurrency: int, engines: int, ingres
     serve.run(
         application(
             Simulation(latency_s, concurrency),
-            engine={"num_replicas": engines, "max_ongoing_requests": 64, "ray_actor_options": {"num_cpus": 0.1}},
+            engine={"num_replicas": engines, "ray_actor_options": {"num_cpus": 0.1}},
             ingress={
                 "num_replicas": ingresses,
-                "max_ongoing_requests": 64,
                 "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": {"DPICL_DATABASE_URL": url}}},
             },
             embedder={"ray_actor_options": {"num_cpus": 0.1}},

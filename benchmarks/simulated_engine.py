@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ray import serve
 from ray.serve import Application
 
 from exemplar_store import Slot
-from service.application import EmbedderDeployment, EngineDeployment, Ingress
+from service.application import EmbedderDeployment, EngineDeployment, Ingress, deployment
 from service.engines import EngineInfo, Sentence, TaskSpec, ZeroShot
 from service.logs import configure_logs
 
@@ -88,13 +87,14 @@ class SimulatedEngine:
         return None
 
 
-@serve.deployment
+@deployment
 class SimulatedEngineDeployment(EngineDeployment.func_or_class):  # type: ignore[misc, name-defined]
     """The service's own engine deployment, around a simulated engine."""
 
     def __init__(self, simulation: Simulation):
         configure_logs()
         self._engine = SimulatedEngine(simulation)
+        self._language_model = False
 
 
 def application(

@@ -40,6 +40,10 @@ from service.logs import configure_logs
 from service.services import open_records, open_services
 from service.settings import Settings
 
+deployment = serve.deployment(max_ongoing_requests=20_000)
+"""Out of reach: who has too much to do says so. Serve queues what exceeds its limit, and once a replica has rejected
+requests its router (Ray 2.60) lets that queue go at four a second (benchmarks/routing.py)."""
+
 
 class ApplicationArgs(BaseModel):
     """The ``args`` of a Serve config. Secrets and the database are no part of it: they come from the environment."""
@@ -51,7 +55,7 @@ class ApplicationArgs(BaseModel):
     """Threads of each embedder replica."""
 
 
-@serve.deployment
+@deployment
 class EmbedderDeployment:
     """Sentence embeddings."""
 
@@ -59,14 +63,19 @@ class EmbedderDeployment:
         configure_logs()
         keep_to_loopback()
         self._embedder = Embedder(threads=threads)
+        self._answered = False  # since Serve last asked how it does
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Unit-norm float32 embeddings of shape (n, d)."""
-        return await asyncio.to_thread(self._embedder.embed, texts)
+        embeddings = await asyncio.to_thread(self._embedder.embed, texts)
+        self._answered = True
+        return embeddings
 
     async def check_health(self) -> None:
-        """Serve restarts a replica whose model no longer answers."""
-        await self.embed(["health"])
+        """Serve restarts a replica whose model no longer answers. A busy one is not asked: that would wait in line."""
+        if not self._answered:
+            await self.embed(["health"])
+        self._answered = False
 
 
 class RemoteEmbedder:
@@ -85,7 +94,7 @@ class RemoteEmbedder:
         return embeddings
 
 
-@serve.deployment
+@deployment
 class EngineDeployment:
     """An engine. One call carries all slots of a query."""
 
@@ -93,6 +102,7 @@ class EngineDeployment:
         configure_logs()
         keep_to_loopback()
         self._engine = open_engine(config, RemoteEmbedder(embedder))
+        self._language_model = config.is_llm
 
     async def zero_shot(
         self, task: TaskSpec, query: Mapping[str, str]
@@ -127,8 +137,8 @@ class EngineDeployment:
         await self._engine.health()
 
     async def check_health(self) -> None:
-        """Serve replaces a replica whose engine has died; a new one would not mend a remote endpoint."""
-        if not (await self._engine.describe()).remote:
+        """Serve replaces a replica whose model has died; a new one would mend neither a remote one nor the embedder."""
+        if self._language_model and not (await self._engine.describe()).remote:
             await self._engine.health()
 
     def __del__(self) -> None:
@@ -187,7 +197,11 @@ class RemoteEngine:
             raise EngineUnavailableError("the engine deployment does not answer") from error
 
 
-@serve.deployment
+_OTHER_PLACES = 32
+"""Requests an ingress replica works on besides questions in flight."""
+
+
+@deployment
 @serve.ingress()
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
@@ -195,9 +209,10 @@ class Ingress:
     def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
         configure_logs()
         keep_to_loopback()
-        self._doors = Doors()
+        settings = Settings()
+        self._doors = Doors(settings.max_queries_in_flight + _OTHER_PLACES)
         self._services = open_services(
-            open_records(Settings()),
+            open_records(settings),
             RemoteEngine(engine),
             RemoteEmbedder(embedder).embed,
             language_model=language_model,

@@ -25,7 +25,7 @@ from service.api import (
     problems,
     releases,
 )
-from service.api.doors import Doors, Watched
+from service.api.doors import Doors
 from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
@@ -52,7 +52,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     Args:
         services: opened.
         proxy_answers_name: see :class:`service.api.gate.Gate`.
-        doors: to be closed before the service stops.
+        doors: how many requests may be inside; to be closed before the service stops.
     """
 
     tracing = open_tracing()
@@ -87,8 +87,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     app.state.services = services
     app.state.metrics = told
     problems.install(app)
-    app.add_middleware(Watched, doors=doors or Doors())
-    app.add_middleware(Gate, proxy_answers_name=proxy_answers_name)
+    app.add_middleware(Gate, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too

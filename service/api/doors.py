@@ -1,21 +1,32 @@
-"""Stopping without losing anything: new requests are refused, and those that are there are finished."""
+"""Who may come in: no more requests than there are places, none when the service stops. Who is inside is answered."""
 
 from __future__ import annotations
 
 import asyncio
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from service.api.problems import Problem
 
-_RETRY_AFTER_S = 5
+_ALIVE = "/healthz"
+_OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
+"""How the service does is told when it has more to do than it takes on, too."""
 
 
 class Doors:
-    """Whether requests may come in, and how many are there. Belongs to one event loop."""
+    """Whether requests may come in, and how many are there. Belongs to one event loop.
 
-    def __init__(self) -> None:
+    They are turned away here, at little cost, and not before: Ray Serve's router queues what exceeds
+    `max_ongoing_requests`, and after a burst lets that go one by one.
+
+    Args:
+        places: how many requests may be inside at once.
+    """
+
+    def __init__(self, places: float = math.inf) -> None:
         self.inside = 0
+        self._places = places
         self._closed = False
         self._left = asyncio.Event()
 
@@ -24,10 +35,32 @@ class Doors:
         """Whether new requests are refused."""
         return self._closed
 
-    def leave(self) -> None:
-        """A request is answered."""
-        self.inside -= 1
-        self._left.set()
+    def check(self, path: str) -> None:
+        """Return if a request to this path may come in.
+
+        Raises:
+            service.api.problems.Problem: 503, after which the same request reaches another replica or cluster; 429, all
+                places are taken.
+        """
+        if self._closed and path != _ALIVE:  # that the process lives it says to the end
+            raise Problem(503, "stopping", "this service is about to stop; ask again", retry_after_s=5)
+        if self.inside >= self._places and path not in _OUTSIDE:
+            raise Problem(429, "busy", "the service has too much to do; come back in a second", retry_after_s=1)
+
+    @contextmanager
+    def enter(self, path: str) -> Iterator[None]:
+        """Take a place until the block ends.
+
+        Raises:
+            service.api.problems.Problem: see :meth:`check`.
+        """
+        self.check(path)
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            self._left.set()
 
     async def close(self) -> None:
         """Refuse new requests, and return when all that are there are answered."""
@@ -35,28 +68,3 @@ class Doors:
         while self.inside:
             self._left.clear()
             await self._left.wait()
-
-
-class Watched:
-    """An ASGI middleware: lets requests in through the doors. That the process lives it says to the end."""
-
-    def __init__(self, app: ASGIApp, *, doors: Doors) -> None:
-        self._app = app
-        self._doors = doors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request.
-
-        Raises:
-            service.api.problems.Problem: 503, after which the same request reaches another replica or cluster.
-        """
-        if scope["type"] != "http" or scope["path"] == "/healthz":
-            await self._app(scope, receive, send)
-            return
-        if self._doors.closed:
-            raise Problem(503, "stopping", "this service is about to stop; ask again", retry_after_s=_RETRY_AFTER_S)
-        self._doors.inside += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._doors.leave()

@@ -1,4 +1,4 @@
-"""The outermost layer of the API: names requests, tells limits, bounds bodies, and lets no exception out.
+"""The outermost layer of the API: names requests, lets them in, tells limits, bounds bodies, lets no exception out.
 
 A plain ASGI middleware. What it catches is answered with a problem document and logged by its kind alone: the servers
 around it would print a traceback, and with it perhaps private text.
@@ -13,6 +13,7 @@ import uuid
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.doors import Doors
 from service.api.patterns import route_pattern
 from service.api.problems import Problem
 
@@ -20,8 +21,8 @@ log = structlog.get_logger()
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024
-BODY_WITHIN_S = 5.0
-"""A body that drips in holds one of the few places of a replica, health checks wait for one, too."""
+BODY_WITHIN_S = 30.0
+"""A body that drips in holds a connection and some memory, though no place. In a flood all bodies come late."""
 _BULK = ("/exemplars", "/plans")
 """Endpoints that read their body themselves, up to limits of their own, after authentication."""
 
@@ -34,12 +35,14 @@ class Gate:
 
     Args:
         app: what is wrapped.
+        doors: where a request comes in once its body is there.
         proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
             a second header would be one too many.
     """
 
-    def __init__(self, app: ASGIApp, *, proxy_answers_name: bool = False):
+    def __init__(self, app: ASGIApp, *, doors: Doors, proxy_answers_name: bool = False):
         self._app = app
+        self._doors = doors
         self._proxy_answers_name = proxy_answers_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,9 +69,11 @@ class Gate:
                     raise Problem(400, "bad-address", "the address contains a NUL character")
                 if sum(len(header) + len(value) for header, value in scope["headers"]) > MAX_HEADER_BYTES:
                     raise Problem(431, "headers-too-large", f"headers are at most {MAX_HEADER_BYTES} bytes together")
+                self._doors.check(scope["path"])  # before its body is waited for: under a flood that comes late
                 if not scope["path"].endswith(_BULK):
                     receive = await _bounded(receive)
-                await self._app(scope, receive, named_send)
+                with self._doors.enter(scope["path"]):
+                    await self._app(scope, receive, named_send)
             except Problem as problem:
                 await problem.response()(scope, receive, named_send)
             except Exception as error:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.deploy.overlays import OVERLAYS, ROOT, containers, parse, pods, rendered
-from tests.e2e.test_docs import DOCS, blocks
+from tests.documented import DOCS, blocks, run
 
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if "kubectl" in page.read_text())
 
@@ -27,8 +27,7 @@ def commands(page: str = "kubernetes.md") -> list[str]:
 def test_the_blocks_for_here_run_as_written(tmp_path: Path):
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     first, second = blocks(DOCS / "kubernetes.md", "bash")
-    shell = ["bash", "-euo", "pipefail", "-c"]
-    subprocess.run([*shell, first], cwd=tmp_path, check=True)
+    run(first, tmp_path)
     before = parse((tmp_path / "mine.yaml").read_text())
     images = {
         container["image"]
@@ -36,7 +35,7 @@ def test_the_blocks_for_here_run_as_written(tmp_path: Path):
         for container in containers(group["template"])
     }
     assert images == {"registry.example.org/dp-icl:0.1.0", "registry.example.org/dp-icl-gpu:0.1.0"}
-    subprocess.run([*shell, second], cwd=tmp_path, check=True)
+    run(second, tmp_path)
     after = parse((tmp_path / "mine.yaml").read_text())
     # Nothing but the service pods' annotation, for which KubeRay starts a new cluster.
     service = after["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["metadata"]

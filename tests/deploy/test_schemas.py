@@ -11,6 +11,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
+from service import application
 from service.serve_config import load_serve_config
 from tests.deploy.overlays import ROOT, containers, each_overlay, pods, ray_service, rendered, serve_config
 
@@ -77,6 +78,16 @@ def test_the_base_serves_what_the_package_serves():
     assert {k: v for k, v in serve_config("local").items() if k not in door} == {
         k: v for k, v in packaged.items() if k not in door
     }
+
+
+@each_overlay
+def test_serve_queues_nothing(overlay: str):
+    """Its router would let a queue go at four requests a second."""
+    for one in serve_config(overlay)["applications"][0]["deployments"]:
+        assert not {"max_ongoing_requests", "max_queued_requests"} & one.keys()
+    for one in (application.Ingress, application.EngineDeployment, application.EmbedderDeployment):
+        assert one.max_ongoing_requests > 10_000, "as many as DPICL_MAX_QUERIES_IN_FLIGHT may let in"
+        assert one.max_queued_requests == -1
 
 
 @each_overlay

@@ -50,10 +50,9 @@ def main() -> None:
     ray.init(address=cluster.address, namespace="serve")
     try:
         serve.start(http_options={"port": port, "request_timeout_s": 300}, proxy_location="HeadOnly")
-        on_head = {"ray_actor_options": {"num_cpus": 0.1, "resources": {"head": 1}}, "max_ongoing_requests": 64}
+        on_head = {"ray_actor_options": {"num_cpus": 0.1, "resources": {"head": 1}}}
         engines = {
             "num_replicas": 3,
-            "max_ongoing_requests": 64,
             "ray_actor_options": {"num_cpus": 0.1, "resources": {"engine": 1}},
         }
         serve.run(application(simulation, engine=engines, ingress=on_head, embedder=on_head))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.faults import kill, malformed
+from chaos.faults import kill, malformed, many
 from chaos.invariants import Charge, Evidence, collect, problems
 from chaos.world import Scenario, World, recover, world
 
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.slow
 
 
 def harm(this: World, _seconds: float) -> None:
-    """Kill what comes back soonest, with nonsense in between."""
+    """Kill what comes back soonest, with nonsense in between; then a thousand callers at once."""
     for kind in ("engine", "embedder", "ingress"):
         assert kill.kill(this, kind) == kind
         malformed.inflict(this, 1)
+    many.inflict(this, 0, callers=1000)
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,8 @@ def evidence() -> Evidence:
         this.load.stop()
         assert this.supervisor.stop() == []
         assert this.faults[-1][1] is not None
+        assert set(this.notes["concurrent"]) >= {"200", "429"}
+        assert this.wrong == []
         return collect(this)
 
 

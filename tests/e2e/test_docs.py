@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,16 +12,12 @@ import yaml
 
 from accounting.plan import calibrate_plan, load_plan
 from service.serve_config import load_serve_config
+from tests.documented import DOCS, blocks, run
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+ROOT = DOCS.parent
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 ELSEWHERE = {"scrape_configs", "groups", "apiVersion"}
 """Keys of Prometheus' and of Kubernetes' files, which other tests check."""
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_the_tutorial_and_the_clients_run_as_written(tmp_path: Path) -> None:
@@ -35,25 +30,12 @@ def test_the_tutorial_and_the_clients_run_as_written(tmp_path: Path) -> None:
     for number, client in enumerate(clients):
         (tmp_path / f"client{number}.py").write_text(client)
         commands.append(f"python client{number}.py\n")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for name in [name for name in environment if name.startswith("DPICL_")]:
-        del environment[name]
-    stop = "trap 'jobs -p | xargs -r kill; wait' EXIT\n"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-m", "-c", stop + "".join([*commands, end])],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Stored 900 exemplars of 250 new units" in done.stdout
-    assert "1 answer charged" in done.stdout
-    assert "free, answered before" in done.stdout
-    assert "support.queue\n" in done.stdout, "the models that OpenAI's client lists"
-    assert "Deleted " in done.stdout
+    printed = run("".join([*commands, end]), tmp_path)
+    assert "Stored 900 exemplars of 250 new units" in printed
+    assert "1 answer charged" in printed
+    assert "free, answered before" in printed
+    assert "support.queue\n" in printed, "the models that OpenAI's client lists"
+    assert "Deleted " in printed
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 
 

@@ -63,7 +63,7 @@ class Talkative(application.EngineDeployment.func_or_class):
         print("asked", query, flush=True)
         return await super().zero_shot(task, query)
 
-application.EngineDeployment = serve.deployment(name="EngineDeployment")(Talkative)
+application.EngineDeployment = serve.deployment(name="EngineDeployment", max_ongoing_requests=20_000)(Talkative)
 build = application.build
 """
 """An application whose engine prints each question, as somebody might do to debug it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.documented import reader, run
 from tests.e2e.serving import DPICL
 
 EXEMPLARS = [
@@ -24,14 +24,12 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DPICL_")}
-    environment["PATH"] = f"{Path(DPICL).parent}:{environment['PATH']}"
     log = tmp_path / "serve.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [DPICL, "serve", "--synthetic", "--port", str(port)],
             cwd=tmp_path,  # where there is no checkout
-            env=environment,
+            env=reader(),
             stdout=sink,
             stderr=subprocess.STDOUT,
         )
@@ -45,17 +43,8 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{port}"
         commands = printed.split("in another terminal:\n")[1].split("The budget, and what is left")[0]
         commands = re.sub(r"^  ", "", commands, flags=re.MULTILINE)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands + "\ndpicl budget --url $DPICL_URL"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        said = " ".join(done.stdout.split())
+        printed_then = run(commands + "\ndpicl budget --url $DPICL_URL", tmp_path)
+        said = " ".join(printed_then.split())
         assert said.count("MADE-UP DATA") >= 3  # dpicl ask, curl, dpicl budget
         assert "97" in said  # of 100 answers, after three questions
         admin = printed.split("this key:")[1].split()[0]

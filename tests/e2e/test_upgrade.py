@@ -23,8 +23,8 @@ from accounting.audit_replay import verify
 from accounting.replay import violations
 from service.database import open_database
 from service.schema import migrate, revision
+from tests.documented import DOCS, blocks
 from tests.e2e.serving import dpicl, prepared, started
-from tests.e2e.test_docs import DOCS, blocks
 from tests.service.test_rolling_migration import ADDS, next_version
 
 QUESTIONS = 30

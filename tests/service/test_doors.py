@@ -1,9 +1,9 @@
-"""A service that is about to stop finishes what it was asked, and takes nothing more."""
+"""A service takes no more requests than it has places, none when it stops, and answers those that are inside."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import httpx
 import numpy as np
@@ -62,3 +62,57 @@ async def _stop_while_answering(records: Records) -> None:
         engine.let.set()
         assert (await under_way).status_code == 200
         await asyncio.wait_for(closing, 10)
+
+
+def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
+    asyncio.run(_ask_a_full_service(records))
+    assert records.ledger.budgets()[0].tasks[0].charged == 1
+
+
+async def _ask_a_full_service(records: Records) -> None:
+    engine, doors = HeldEngine(), Doors(places=1)
+    app = create_app(open_services(records, engine, embed), doors=doors)
+    _, token = records.keys.create("ana", "analyst")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        asked = client.post("/v1/tasks/toys.colour/answers", json={"query": "toy"})
+        under_way = asyncio.create_task(asked)
+        await engine.asked.wait()
+
+        # Before anything is looked up for it: without a key the answer is the same.
+        busy = await client.post("/v1/tasks/toys.colour/answers", json={"query": "?"}, headers={"Authorization": ""})
+        assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
+        assert busy.json()["error"]["type"] == "rate_limit_error"
+        assert (await client.get("/admin/")).status_code == 429
+        for told in ("/healthz", "/readyz", "/metrics"):
+            assert (await client.get(told)).status_code == 200
+
+        engine.let.set()
+        assert (await under_way).status_code == 200
+        assert (await client.get("/v1/tasks/toys.colour")).status_code == 200
+        assert doors.inside == 0
+
+
+def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
+    asyncio.run(_wait_for_a_body(records))
+
+
+async def _wait_for_a_body(records: Records) -> None:
+    doors = Doors(places=1)
+    app = create_app(open_services(records, MajorityEngine(), embed), doors=doors)
+    waited = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"query":'
+        await waited.wait()
+        yield b' "toy"}'
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        _, token = records.keys.create("ana", "analyst")
+        client.headers["Authorization"] = f"Bearer {token}"
+        json_ = {"Content-Type": "application/json"}
+        slow = asyncio.create_task(client.post("/v1/tasks/toys.colour/answers", content=body(), headers=json_))
+        await asyncio.sleep(0.05)
+        assert (await client.post("/v1/tasks/toys.colour/answers", json={"query": "another"})).status_code == 200
+        waited.set()
+        assert (await slow).status_code == 200

