@@ -10,7 +10,7 @@ import ipaddress
 import os
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 
 def close() -> None:
@@ -19,6 +19,24 @@ def close() -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def died() -> str:
+    """Which process has died of those without which the Ray that was started here is lost; empty if none has."""
+    dead = {kind for kind, _ in _node().dead_processes()}
+    return next((kind for kind in ("raylet", "gcs_server") if kind in dead), "")
+
+
+def abandon() -> NoReturn:
+    """End what was started here, and this process, at once: Ray's own ways to stop wait for what has died."""
+    _node().kill_all_processes(check_alive=False)
+    os._exit(1)
+
+
+def _node() -> Any:
+    from ray._private import worker  # no public function knows its processes
+
+    return worker._global_node
 
 
 def keep_to_loopback() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
 _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
+_LOOK_EVERY_S = 1.0
 _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 
 
@@ -103,9 +104,11 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     # No dashboard, unless the operator brings a cluster (RAY_ADDRESS).
     local: dict[str, Any] = {"address": "local", "include_dashboard": False, "object_store_memory": 256 * 2**20}
     ray.init(namespace="serve", logging_level=logging.WARNING, **({} if "RAY_ADDRESS" in os.environ else local))
-    stop, hurry = threading.Event(), threading.Event()
+    stop, hurry, ending = threading.Event(), threading.Event(), threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own
         signal.signal(name, lambda *_: (hurry if stop.is_set() else stop).set())
+    if "RAY_ADDRESS" not in os.environ:
+        threading.Thread(target=_abandon_dead_ray, args=(ending,), daemon=True).start()
     try:
         # What `serve run CONFIG` does; Ray has no public function for a whole config in this process.
         client = serve_start(
@@ -123,8 +126,17 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         if up:
             _drain(names, hurry)
     finally:
+        ending.set()
         ray_serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
+
+
+def _abandon_dead_ray(ending: threading.Event) -> None:
+    """Until it is to end anyway. Without its raylet Ray would neither answer nor exit, without its GCS in a minute."""
+    while not ending.wait(_LOOK_EVERY_S):
+        if (died := local_ray.died()) and not ending.is_set():
+            typer.echo(f"Ray's {died} has died, and the service with it: start it again", err=True)
+            local_ray.abandon()
 
 
 def _drain(names: list[str], hurry: threading.Event) -> None:

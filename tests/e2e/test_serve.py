@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -21,7 +22,7 @@ from accounting.plan import load_plan
 from accounting.replay import violations
 from service.aggregating import public_domain
 from service.database import open_database
-from tests.e2e.serving import CANARY, SUPPORT, Running, serving
+from tests.e2e.serving import CANARY, SUPPORT, Running, serving, started
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +208,16 @@ def test_it_stops_cleanly(running: Running) -> None:
     assert running.process.wait(60) == 0
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
+
+
+def test_it_ends_with_its_ray(tmp_path: Path) -> None:
+    """Not half-dead until somebody looks: what runs it starts it again."""
+    environment = {**os.environ, "DPICL_DEVELOPMENT": "true", "DPICL_DATABASE_URL": f"sqlite:///{tmp_path}/e2e.sqlite"}
+    with started(tmp_path, environment) as (_, log, process):
+        family = psutil.Process(process.pid).children(recursive=True)
+        [raylet] = [one for one in family if one.name() == "raylet"]
+        raylet.kill()
+        assert process.wait(15) == 1
+        assert "Ray's raylet has died, and the service with it: start it again" in log.read_text()
+        _, alive = psutil.wait_procs(family, timeout=60)
+        assert alive == []
