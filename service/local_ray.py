@@ -29,8 +29,10 @@ def died() -> str:
 
 def abandon() -> NoReturn:
     """End what was started here, and this process, at once: Ray's own ways to stop wait for what has died."""
-    _node().kill_all_processes(check_alive=False)
-    os._exit(1)
+    try:
+        _node().kill_all_processes(check_alive=False)
+    finally:
+        os._exit(1)
 
 
 def _node() -> Any:

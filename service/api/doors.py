@@ -30,11 +30,6 @@ class Doors:
         self._closed = False
         self._left = asyncio.Event()
 
-    @property
-    def closed(self) -> bool:
-        """Whether new requests are refused."""
-        return self._closed
-
     def check(self, path: str) -> None:
         """Return if a request to this path may come in.
 
