@@ -40,7 +40,7 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start 
 
 # Whole services and vLLM want the machine for themselves; the rest runs in two processes. Coverage is the rest's: the
 # others run the code in processes that do not measure. Status 5: ARGS chose none of them.
-ALONE := tests/e2e tests/privacy/test_isolation.py
+ALONE := tests/benchmarks tests/e2e tests/privacy/test_isolation.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE)) $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(ALONE) $(filter-out --cov%,$(ARGS)) || [ $$? = 5 ]
@@ -61,8 +61,10 @@ types: $(VENV)/.installed  ## Static types
 
 check: lint types vulnerabilities test  ## Everything CI checks
 
+# The first is no benchmark, the second needs a data set (docs/evaluation.md).
+BENCHMARKS = $(filter-out benchmarks/simulated_engine.py benchmarks/text_evaluation.py,$(wildcard benchmarks/*.py))
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
 
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
 	$(BIN)/python -m chaos $(ARGS)

@@ -6,10 +6,12 @@ them is wrong, and nothing may be promised until it is known which.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from accounting.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.events import Event
+from accounting.pairs import certain_loss
 from accounting.pld import PldAccountant
 from accounting.prv import PrvAccountant
 from accounting.rdp import RdpAccountant
@@ -29,6 +31,8 @@ ACCOUNTANTS: Mapping[str, Accountant] = {a.name: a for a in (PldAccountant(), Pr
 
 # PRV and PLD compute the same quantity by different numerics.
 _PRV_PLD_TOLERANCE = 0.02
+# PLD's δ at its own ε, over the δ it was asked for; grids differ a little.
+_INVERSE_TOLERANCE = 1.5
 
 
 class AccountantsDisagreeError(RuntimeError):
@@ -49,6 +53,9 @@ def get_accountant(name: str) -> Accountant:
 def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     """The bounds of every accountant that supports the events at this delta, by its name.
 
+    They are compared at ``delta``, and at a δ that certain losses alone exceed, where none may know a finite ε: a loss
+    that counts once per answer moves ε so little that it must be looked for. PLD is also asked back.
+
     Args:
         events: what is composed.
         delta: at which δ.
@@ -56,14 +63,12 @@ def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     Raises:
         AccountantsDisagreeError: they contradict each other.
     """
-    found: dict[str, EpsilonBounds] = {}
-    for name, accountant in ACCOUNTANTS.items():
-        if accountant.unsupported(events) is None:
-            try:
-                found[name] = accountant.bounds(events, delta)
-            except UnsupportedEventsError:
-                continue  # its numerics do not reach this delta
+    found = _bounds(events, delta)
     require_agreement(found)
+    lost = certain_loss(events)
+    if lost > 0:
+        require_agreement(_bounds(events, 0.99 * lost))
+    _require_inverse(events, delta, found["pld"].upper)
     return found
 
 
@@ -83,4 +88,26 @@ def require_agreement(found: Mapping[str, EpsilonBounds]) -> None:
             raise AccountantsDisagreeError(
                 f"pld says epsilon {pld:.6g} and prv {prv.lower:.6g} to {prv.upper:.6g}, more than "
                 f"{_PRV_PLD_TOLERANCE:.0%} apart; do not use this plan, and report it"
+            )
+
+
+def _bounds(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
+    found: dict[str, EpsilonBounds] = {}
+    for name, accountant in ACCOUNTANTS.items():
+        if accountant.unsupported(events) is None:
+            try:
+                found[name] = accountant.bounds(events, delta)
+            except UnsupportedEventsError:
+                continue  # its numerics do not reach this delta
+    return found
+
+
+def _require_inverse(events: Sequence[Event], delta: float, upper: float) -> None:
+    """Whether PLD finds the plan's δ at the ε that it found for it."""
+    if math.isfinite(upper):
+        back = ACCOUNTANTS["pld"].delta(events, upper)
+        if back > _INVERSE_TOLERANCE * delta:
+            raise AccountantsDisagreeError(
+                f"pld says that epsilon is at most {upper:.6g} at a delta of {delta:.3g}, and that delta is {back:.3g} "
+                "at that epsilon; do not use this plan, and report it"
             )

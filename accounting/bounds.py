@@ -11,7 +11,12 @@ from accounting.events import Event
 
 @dataclass(frozen=True)
 class EpsilonBounds:
-    """The true ε lies in [lower, upper]. ``upper`` is what may be promised; ``lower`` is 0 where none is known."""
+    """What may be promised of some events, and what may not.
+
+    Attributes:
+        lower: an ε that is surely leaked by mechanisms these events allow; no valid ``upper`` is below.
+        upper: an ε that is surely kept by all of them: what may be promised. Infinite if there is none.
+    """
 
     lower: float
     upper: float
@@ -38,6 +43,9 @@ class Accountant(Protocol):
             UnsupportedEventsError: see :meth:`unsupported`.
             ValueError: delta is not in (0, 1).
         """
+
+    def upper(self, events: Sequence[Event], delta: float) -> float:
+        """The upper one of :meth:`bounds` alone, which takes less time; raises the same."""
 
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
         """An upper bound of the δ at which the composition of ``events`` is (epsilon, δ)-DP."""

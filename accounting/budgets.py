@@ -176,6 +176,7 @@ class BudgetBook:
     def __init__(self, engine: sa.Engine, *, clock: Clock = utc_now) -> None:
         self._engine = engine
         self._clock = clock
+        self._plans_read: dict[tuple[int, str], SignedPlan] = {}
 
     def _reading(self) -> AbstractContextManager[sa.Connection]:
         return self._engine.execution_options(read_only=True).begin()
@@ -333,7 +334,11 @@ class BudgetBook:
                 known = [address(knowledge_base, other.name, other.version) for other in connection.execute(query)]
                 has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
                 raise UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
-            return SignedTask(row.id, row.name, row.answers, _read_plan(connection, plans.c.id == row.plan_id))
+            # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
+            which = (row.plan_id, row.digest)
+            if which not in self._plans_read:
+                self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
+            return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
 
     def answers_left(self, task: SignedTask) -> int:
         """How many answers a task may still give, now."""
@@ -388,7 +393,7 @@ def _plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
 
 
 def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    return sa.select(tasks, plans.c.version).join(plans).where(plans.c.knowledge_base == knowledge_base)
+    return sa.select(tasks, plans.c.version, plans.c.digest).join(plans).where(plans.c.knowledge_base == knowledge_base)
 
 
 def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> SignedPlan:

@@ -160,7 +160,7 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
     def plan(budget: float) -> list[Event]:
         return [grant.event(budget**2 * grant.share / shares) for grant in grants]
 
-    budget = _search(lambda m: judge.bounds(plan(m), delta).upper / epsilon, _first_guess(epsilon, delta), epsilon)
+    budget = _search(lambda m: judge.upper(plan(m), delta) / epsilon, _first_guess(epsilon, delta), epsilon)
     return plan(budget)
 
 

@@ -59,8 +59,9 @@ def discretise(direction: Direction, step: float, tail: float) -> Pld:
     above, infinity = _connect_dots(direction, step, top)
     below, _ = _connect_dots(direction.swapped(), step, bottom)
     below *= np.exp(-step * np.arange(1, below.size + 1))
-    at_zero = max(0.0, 1 - infinity - above.sum() - below.sum())
-    return Pld(step, -below.size, np.concatenate([below[::-1], [at_zero], above]), infinity)
+    at_zero = 1 - infinity - above.sum() - below.sum()
+    # Rounding can leave masses just below 0; more mass only raises a divergence.
+    return Pld(step, -below.size, np.maximum(np.concatenate([below[::-1], [at_zero], above]), 0.0), infinity)
 
 
 def smallest_step(directions: Iterable[Direction], tail: float) -> float:

@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
+from accounting.lattice import LATTICE
+
 Array = npt.NDArray[np.float64]
 
 
@@ -59,7 +61,8 @@ def mirrored(x: Array, upper: Callable[[Array], Array], upper_swapped: Callable[
 class Gaussian(SymmetricProfile):
     """Gaussian noise on a sum; ``noise_multiplier`` is its standard deviation over the L2 sensitivity.
 
-    ``h(x) = Φ(1/2z - xz) - exp(x) Φ(-1/2z - xz)`` (Balle and Wang, arXiv 1805.06530, theorem 8).
+    ``h(x) = Φ(1/2z - xz) - exp(x) Φ(-1/2z - xz)`` (Balle and Wang, arXiv 1805.06530, theorem 8). Since the noise is
+    drawn on a lattice, z is taken as :data:`LATTICE` times the noise multiplier.
 
     Raises:
         ValueError: the noise multiplier is not a positive number.
@@ -72,7 +75,7 @@ class Gaussian(SymmetricProfile):
 
     def upper_delta(self, epsilon: Array) -> Array:
         """See :class:`SymmetricProfile`."""
-        z = self.noise_multiplier
+        z = LATTICE * self.noise_multiplier
         near, far = epsilon * z - 0.5 / z, epsilon * z + 0.5 / z
         # Both terms share the factor φ(near), so the tail is a difference of Mills ratios, each near 1/distance.
         tail = _density(near) * (_mills(np.maximum(near, 0.0)) - _mills(far))
@@ -205,7 +208,7 @@ class ProposeTestRelease(SymmetricProfile):
 
     def _antiderivative(self, v: Array) -> Array:
         """``g`` with ``d/dv [2 e^(x/2) g(v)] = -e^((x-v)/2) h_Gaussian(v)``, for v of either sign."""
-        mu = 1 / self.noise_multiplier
+        mu = 1 / (LATTICE * self.noise_multiplier)
         in_tail = v >= mu * mu / 2
         s = np.where(in_tail, v, mu * mu / 2) / mu
         tail = _density(s) * (_mills(s - mu / 2) - 2 * _mills(s) + _mills(s + mu / 2)) * math.exp(-mu * mu / 8)

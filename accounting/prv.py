@@ -18,6 +18,7 @@ from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMec
 
 from accounting.bounds import EpsilonBounds, UnsupportedEventsError, require_delta, require_epsilon
 from accounting.events import Event, merge
+from accounting.lattice import LATTICE, LATTICE_LOSS
 from accounting.profiles import Gaussian
 
 _SMALLEST_DELTA = 1e-9
@@ -58,8 +59,12 @@ class PrvAccountant:
             rough = PRVAccountant(mechanisms, max(0.1, 8 * finest), delta_error, counts)
             error = max(_RELATIVE_EPSILON_ERROR * rough.compute_epsilon(delta, counts)[1], finest, 1e-4)
             accountant = PRVAccountant(mechanisms, error, delta_error, counts)
-            lower, _, upper = accountant.compute_epsilon(delta, counts)
-        return EpsilonBounds(max(0.0, lower), max(0.0, upper))
+            lower, _, upper = accountant.compute_epsilon(LATTICE * delta, counts)
+        return EpsilonBounds(max(0.0, lower), max(0.0, upper) + LATTICE_LOSS)
+
+    def upper(self, events: Sequence[Event], delta: float) -> float:
+        """See :class:`accounting.bounds.Accountant`."""
+        return self.bounds(events, delta).upper
 
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
         """See :class:`accounting.bounds.Accountant`; never below 1e-9, the least it can tell."""
@@ -79,7 +84,7 @@ class PrvAccountant:
             raise UnsupportedEventsError(reason)
         merged = merge(events)
         return [
-            PoissonSubsampledGaussianMechanism(e.sampling.probability, e.mechanism.noise_multiplier)
+            PoissonSubsampledGaussianMechanism(e.sampling.probability, LATTICE * e.mechanism.noise_multiplier)
             for e in merged
             if isinstance(e.mechanism, Gaussian)
         ], [e.count for e in merged]

@@ -35,6 +35,8 @@ from scipy import special
 from accounting.bounds import EpsilonBounds, require_delta, require_epsilon
 from accounting.events import Event, merge
 from accounting.grid import discretise, second_moment, smallest_step
+from accounting.lattice import LATTICE, LATTICE_LOSS
+from accounting.pairs import lower_epsilon
 from accounting.profiles import Array, BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.subsampling import amplify
 
@@ -62,20 +64,28 @@ class RdpAccountant:
         return None
 
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
-        """See :class:`accounting.bounds.Accountant`; ``lower`` is always 0."""
+        """See :class:`accounting.bounds.Accountant`; ``lower`` is that of :mod:`accounting.pairs`."""
+        return EpsilonBounds(lower_epsilon(events, delta), self.upper(events, delta))
+
+    def upper(self, events: Sequence[Event], delta: float) -> float:
+        """See :class:`accounting.bounds.Accountant`."""
         require_delta(delta)
+        if not merge(events):
+            return 0.0
+        delta *= LATTICE
         rough, lost = _compose(events, delta, _ORDERS, tolerance=math.inf)
         if lost >= delta:
-            return EpsilonBounds(0.0, math.inf)
+            return math.inf
         # Which order is best may be found out roughly; at that order the divergence must be an upper bound.
         best = np.array([rdp_privacy_accountant.compute_epsilon(_ORDERS, rough, delta - lost)[1]])
         rdp, _ = _compose(events, delta, best, _TOLERANCE)
-        return EpsilonBounds(0.0, float(rdp_privacy_accountant.compute_epsilon(best, rdp, delta - lost)[0]))
+        return LATTICE_LOSS + float(rdp_privacy_accountant.compute_epsilon(best, rdp, delta - lost)[0])
 
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
         """See :class:`accounting.bounds.Accountant`."""
         require_epsilon(epsilon)
         rough, _ = _compose(events, _CUT_WITHOUT_DELTA, _ORDERS, tolerance=math.inf)
+        epsilon = max(0.0, epsilon - LATTICE_LOSS)
         best = np.array([rdp_privacy_accountant.compute_delta(_ORDERS, rough, epsilon)[1]])
         rdp, lost = _compose(events, _CUT_WITHOUT_DELTA, best, _TOLERANCE)
         return min(1.0, lost + float(rdp_privacy_accountant.compute_delta(best, rdp, epsilon)[0]))
@@ -113,7 +123,7 @@ def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tu
 
 def _gaussian_rdp(noise_multiplier: float, q: float, orders: Array) -> Array:
     accountant = rdp_privacy_accountant.RdpAccountant(orders, privacy_accountant.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(noise_multiplier)))
+    accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(LATTICE * noise_multiplier)))
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
@@ -167,7 +177,7 @@ def _pair_moments(bottom: Array, top: Array, noise_multiplier: float, q: float, 
     log_r = np.stack([top, bottom], axis=1)[:, :, None]
     log_a = np.log(np.stack([likely, np.expm1(top) / (np.exp(top) - np.exp(bottom))], axis=1))[:, :, None]
     found = np.full((top.size, orders.size), math.inf)
-    mu = 1 / noise_multiplier
+    mu = 1 / (LATTICE * noise_multiplier)
     spacing = min(0.2, 0.3 / mu) if mu else 1.0
     for i, order in enumerate(orders):
         right = _REACH + mu * order if mu else 0.0

@@ -122,7 +122,8 @@ class _Task(Strict):
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
     """How the plan's tasks divide the budget, relative to each other."""
     typical_exemplar_tokens: int = Field(default=60, ge=1)
-    """A public guess, for the preview's estimate of tokens only."""
+    """A public guess of an exemplar's length. A language model is shown at most eight characters of a slot for each of
+    these tokens, times the exemplars that a slot keeps, and at least 4,096; a slot's last exemplars are left out."""
 
     @property
     @abstractmethod

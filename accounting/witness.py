@@ -190,32 +190,35 @@ class Witness:
         return [Event(**{name: row[name] for name in Event.__dataclass_fields__}) for row in rows]
 
     def _newest(self, connection: sa.Connection) -> Mark:
-        """The newest event witnessed, if the ledger has it too."""
+        """The newest event witnessed."""
         newest = head(connection)
         if newest is None:
             raise LedgerRestoredError(
                 f"this ledger has {_length(self._trail)} events and its witness none: the witness is new or was lost, "
                 f"or the ledger is a copy of another. {_HOW_TO}"
             )
-        if newest.sequence and not self._has(newest):
-            raise LedgerRestoredError(
-                f"the ledger lacks events that were witnessed: it has {_length(self._trail)} events, and event "
-                f"{newest.sequence} was witnessed with the hash {newest.hash[:12]}. It was restored from a backup, or "
-                f"is a second copy. {_HOW_TO}"
-            )
         return newest
-
-    def _has(self, mark: Mark) -> bool:
-        found = self._trail.events(after=mark.sequence - 1, limit=1)
-        return bool(found) and found[0].hash == mark.hash
 
     def _copy(self, begin: Callable[[sa.Connection], Mark]) -> None:
         with self._wrapped(), self._locked() as connection:
             last = begin(connection)
-            while batch := self._trail.events(after=last.sequence, limit=_BATCH):
-                for event in batch:
+            while True:
+                # The event that was witnessed last comes again with those after it, to be compared.
+                again = min(last.sequence, 1)
+                batch = self._trail.events(after=last.sequence - again, limit=_BATCH)
+                if again and (not batch or batch[0].hash != last.hash):
+                    raise LedgerRestoredError(
+                        f"the ledger lacks events that were witnessed: it has {_length(self._trail)} events, and event "
+                        f"{last.sequence} was witnessed with the hash {last.hash[:12]}. It was restored from a backup, "
+                        f"or is a second copy. {_HOW_TO}"
+                    )
+                new = batch[again:]
+                for event in new:
                     last = _follows(last, event)
-                connection.execute(sa.insert(witnessed), [vars(event) for event in batch])
+                if new:
+                    connection.execute(sa.insert(witnessed), [vars(event) for event in new])
+                if len(batch) < _BATCH:
+                    return
 
     @contextmanager
     def _locked(self) -> Iterator[sa.Connection]:

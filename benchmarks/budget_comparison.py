@@ -1,10 +1,12 @@
 """What one answer may spend of a budget: by DP-ICL's stated analysis, by its correction, and by this accountant.
 
-Run ``python -m benchmarks.budget_comparison [--csv F] [--png F]`` from the repository. Settings are DP-ICL's for
-dialogue summaries (Wu et al., arXiv 2305.01639): q = 400/14732 of SAMSum's training set, δ = 5e-5. More ε for an
-answer is less noise. For propose-test-release the choice of k has the ε shown and the test noise of standard deviation
-2σ; both follow from one cost, shared equally (:class:`accounting.calibration.ProposeTestReleaseFamily`), so every
-analysis judges the same mechanisms. Half of δ is for δ₀, which counts once for every answer, in every analysis.
+    python benchmarks/budget_comparison.py [--csv F] [--png F] [--quick]
+
+Settings are DP-ICL's for dialogue summaries (Wu et al., arXiv 2305.01639): q = 400/14732 of SAMSum's training set, δ =
+5e-5. More ε for an answer is less noise. For propose-test-release the choice of k has the ε shown and the test noise of
+standard deviation 2σ; both follow from one cost, shared equally
+(:class:`accounting.calibration.ProposeTestReleaseFamily`), so every analysis judges the same mechanisms. Half of δ is
+for δ₀, which counts once for every answer, in every analysis.
 
 The paper's analysis (its appendix B.3) is Rényi differential privacy at orders α:
 
@@ -126,7 +128,7 @@ def parameters(mechanism: Mechanism) -> tuple[float, float | None]:
     raise TypeError(f"not a release of keywords: {mechanism}")
 
 
-def compare() -> list[Row]:
+def compare(numbers: Sequence[int], epsilons: Sequence[float]) -> list[Row]:
     """Every release, number of answers, total ε and analysis.
 
     Raises:
@@ -134,11 +136,11 @@ def compare() -> list[Row]:
     """
     rows = []
     for release in (EM, PTR):
-        for answers in ANSWERS:
+        for answers in numbers:
             delta0 = DELTA0_SHARE * DELTA / (answers * Q)
             family = BoundedRangeFamily() if release == EM else ProposeTestReleaseFamily(delta0)
             grant = Grant(family, Sampling("units", Q), answers)
-            for epsilon in EPSILONS:
+            for epsilon in epsilons:
                 found = {
                     STATED: allowed(family, answers, epsilon, stated_divergence, 3.0),
                     STATED_EXACT: allowed(family, answers, epsilon, stated_divergence, 1.0),
@@ -159,16 +161,15 @@ def table(rows: Sequence[Row], release: str) -> str:
     """Markdown: a line per setting, a column per analysis, and ratios of their ε per answer."""
     lines = [f"| answers | ε in all | {' | '.join(ANALYSES)} | RDP / stated | PLD / stated | PLD / stated, exact |"]
     lines.append("|---:|---:|" + "---:|" * (len(ANALYSES) + 3))
-    for answers in ANSWERS:
-        for epsilon in EPSILONS:
-            cells = {r.analysis: r for r in rows if (r.release, r.answers, r.epsilon) == (release, answers, epsilon)}
-            shown = [
-                f"{r.per_answer:.3f}" + ("" if r.sigma is None else f", {r.sigma:.2f}")
-                for r in (cells[analysis] for analysis in ANALYSES)
-            ]
-            ratios = cells[RDP].ratio, cells[PLD].ratio, cells[PLD].ratio / cells[STATED_EXACT].ratio
-            shown += [f"{ratio:.2f}" for ratio in ratios]
-            lines.append(f"| {answers:,} | {epsilon:g} | {' | '.join(shown)} |")
+    for answers, epsilon in dict.fromkeys((r.answers, r.epsilon) for r in rows):
+        cells = {r.analysis: r for r in rows if (r.release, r.answers, r.epsilon) == (release, answers, epsilon)}
+        shown = [
+            f"{r.per_answer:.3f}" + ("" if r.sigma is None else f", {r.sigma:.2f}")
+            for r in (cells[analysis] for analysis in ANALYSES)
+        ]
+        ratios = cells[RDP].ratio, cells[PLD].ratio, cells[PLD].ratio / cells[STATED_EXACT].ratio
+        shown += [f"{ratio:.2f}" for ratio in ratios]
+        lines.append(f"| {answers:,} | {epsilon:g} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
@@ -186,13 +187,14 @@ def write_csv(rows: Sequence[Row], file: Path) -> None:
 def plot(rows: Sequence[Row]) -> Figure:
     """ε per answer over the number of answers: a row per release, a column per total ε, a line per analysis."""
     figure = Figure(figsize=(9.6, 5.6), layout="constrained")
-    grid = figure.subplots(2, len(EPSILONS), sharex=True, sharey="row")
+    epsilons = list(dict.fromkeys(r.epsilon for r in rows))
+    grid = figure.subplots(2, len(epsilons), sharex=True, sharey="row", squeeze=False)
     styles = {
         STATED: ("tab:red", "-"), STATED_EXACT: ("tab:red", ":"), CORRECTED: ("tab:grey", "--"),
         RDP: ("tab:blue", ":"), PLD: ("tab:blue", "-"),
     }  # fmt: skip
     for line, release in zip(grid, (EM, PTR), strict=True):
-        for axes, epsilon in zip(line, EPSILONS, strict=True):
+        for axes, epsilon in zip(line, epsilons, strict=True):
             for analysis, (colour, style) in styles.items():
                 chosen = [r for r in rows if (r.release, r.epsilon, r.analysis) == (release, epsilon, analysis)]
                 x, y = [r.answers for r in chosen], [r.per_answer for r in chosen]
@@ -211,8 +213,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What one answer may spend, by analysis.")
     parser.add_argument("--csv", type=Path, metavar="F", help="write all rows here")
     parser.add_argument("--png", type=Path, metavar="F", help="write the plot here")
+    parser.add_argument("--quick", action="store_true", help="one setting")
     arguments = parser.parse_args()
-    rows = compare()
+    rows = compare(*(((100,), (3.0,)) if arguments.quick else (ANSWERS, EPSILONS)))
     print(f"{EM}: ε of one answer\n\n{table(rows, EM)}\n")
     print(f"{PTR}: ε of choosing k, σ of the test\n\n{table(rows, PTR)}")
     if arguments.csv:

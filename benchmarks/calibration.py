@@ -1,12 +1,16 @@
 """How long it takes to calibrate a plan of four tasks, against a plain search on dp_accounting's own PLD accountant.
 
-Run ``python -m benchmarks.calibration`` from the repository. The baseline is ``dp_accounting.calibrate_dp_mechanism``
-over ``PLDAccountant`` with its default grid of 1e-4 and a noise tolerance of 1e-3. It knows only Gaussians sampled by
-unit, so the plan compared is four of those; the plan of four mechanisms is ours alone.
+The baseline is ``dp_accounting.calibrate_dp_mechanism`` over ``PLDAccountant`` with its default grid of 1e-4 and a
+noise tolerance of 1e-3. It knows only Gaussians sampled by unit, so the plan compared is four of those; the plan of
+four mechanisms is ours alone.
+
+    python benchmarks/calibration.py
+    python benchmarks/calibration.py --quick    # one Gaussian instead of four
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -66,12 +70,17 @@ def library(events: list) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one Gaussian instead of four")
+    quick = parser.parse_args().quick
+    gaussians = GAUSSIANS[:1] if quick else GAUSSIANS
     for name in ("pld", "rdp"):
         taken, events = seconds(lambda name=name: calibrate(MECHANISMS, EPSILON, DELTA, name))
         upper = get_accountant(name).bounds(events, DELTA).upper
         print(f"four mechanisms by {name}: {taken:6.2f} s, epsilon {upper:.4f} of {EPSILON:g} used")
-    ours, events = seconds(lambda: calibrate(GAUSSIANS, EPSILON, DELTA))
-    print(f"four Gaussians by pld:  {ours:6.2f} s, epsilon {get_accountant('pld').bounds(events, DELTA).upper:.4f}")
+    ours, events = seconds(lambda: calibrate(gaussians, EPSILON, DELTA))
+    upper = get_accountant("pld").bounds(events, DELTA).upper
+    print(f"{len(gaussians)} Gaussian(s) by pld:   {ours:6.2f} s, epsilon {upper:.4f}")
     theirs, scale = seconds(lambda: library(events))
     print(f"  dp_accounting's own:  {theirs:6.2f} s, with {scale:.4f} times our noise")
     print(f"  ratio of times:       {theirs / ours:6.1f}")

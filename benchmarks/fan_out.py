@@ -6,6 +6,7 @@ prompts in one call, tokenized beforehand, once before and once after the servic
 queries at once, and each of them a charge, a sample, a release and two hops between processes.
 
     python benchmarks/fan_out.py                                                   # two small models, here
+    python benchmarks/fan_out.py --quick                                           # a tiny one, and few exemplars
     python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
 """
 
@@ -25,6 +26,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import torch
@@ -34,9 +36,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 DPICL = str(Path(sys.executable).parent / "dpicl")
 SUPPORT = ROOT / "examples" / "support"
-EXEMPLARS = 400
 WARM_UP = 4  # queries
-PLAN = {
+PLAN: dict[str, Any] = {
     "knowledge_base": "bench",
     "budget": {"epsilon": 8, "delta": 1e-4},
     "tasks": {
@@ -50,13 +51,18 @@ PLAN = {
                 "query": "Ticket: {text}\nTeam:",
             },
             "shots": 4,
-            "ensemble": EXEMPLARS // 4,
             "answers": 2000,
             "sampling": "blocks",
             "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
         }
     },
 }
+
+
+def plan(exemplars: int) -> dict:
+    """The plan that asks all blocks of so many exemplars."""
+    queue = PLAN["tasks"]["queue"]
+    return {**PLAN, "tasks": {"queue": {**queue, "ensemble": exemplars // queue["shots"]}}}
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,15 @@ def main() -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[96, 16])
     parser.add_argument("--clients", type=int, default=8, help="queries at once")
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
+    parser.add_argument("--exemplars", type=int, default=400)
+    parser.add_argument("--quick", action="store_true", help="the smaller model, 8 queries, 80 exemplars")
     parser.add_argument("--raw", help=argparse.SUPPRESS)  # this script again, as the baseline's process
     arguments = parser.parse_args()
     if arguments.raw:
         raw(json.loads(arguments.raw))
         return
+    if arguments.quick:
+        arguments.hidden, arguments.layers, arguments.queries, arguments.exemplars = [64], [2], [8], 80
     print("DPICL_LATENCY_UNPADDED=true and no prefix cache: see this file")
     shapes = [(0, 0)] if arguments.model else zip(arguments.hidden, arguments.layers, strict=True)
     for (hidden, layers), queries in zip(shapes, arguments.queries, strict=False):
@@ -119,9 +129,9 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
     os.environ |= {"DPICL_QUERY_TIMEOUT_S": "290", "DPICL_LEASE_S": "1300"}
     os.environ["DPICL_LATENCY_UNPADDED"] = "true"  # waiting is no work
-    key = fill(folder)
+    key = fill(folder, arguments.exemplars)
     queries = [f"Where is my parcel number {n}?" for n in range(WARM_UP + number)]
-    task = {"folder": str(folder), "engine": engine, "queries": queries}
+    task = {"engine": engine, "queries": queries, "exemplars": arguments.exemplars}
     before = baseline(task)
     seconds = serve(folder, engine, key, queries, arguments.clients)
     after = baseline(task)
@@ -132,17 +142,17 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int
     print(f"  the service keeps {2 * service.rate / (before.rate + after.rate):.2f} of the engine's speed", flush=True)
 
 
-def fill(folder: Path) -> str:
+def fill(folder: Path, number: int) -> str:
     """A knowledge base with a signed plan; returns an analyst's key."""
-    rows = (SUPPORT / "tickets.jsonl").read_text(encoding="utf-8").splitlines()[:EXEMPLARS]
+    rows = (SUPPORT / "tickets.jsonl").read_text(encoding="utf-8").splitlines()[:number]
     exemplars = folder / "exemplars.jsonl"
     exemplars.write_text(
         "".join(json.dumps({**json.loads(row), "unit_id": f"u{i}"}) + "\n" for i, row in enumerate(rows))
     )
     fields = [option for name in ("text", "queue") for option in ("--field", name)]
-    dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(EXEMPLARS), *fields)
+    dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(number), *fields)
     dpicl("kb", "ingest", "bench", str(exemplars))
-    (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN))
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan(number)))
     dpicl("plan", "sign", str(folder / "plan.yaml"), "--yes", "--json")
     return dpicl("keys", "create", "bench").strip()
 
@@ -224,11 +234,10 @@ def raw(task: dict) -> None:
     from service.services import open_records
     from service.settings import Settings
 
-    plan = parse_plan(PLAN)
-    spec = task_spec("bench.queue", plan.tasks["queue"], "bench", "text")
+    queue = parse_plan(plan(task["exemplars"])).tasks["queue"]
+    spec = task_spec("bench.queue", queue, "bench", "text", response_field=None)
     store = open_records(Settings()).store
-    blocks = EXEMPLARS // plan.tasks["queue"].shots
-    slots = store.sample_blocks("bench", probability=1.0, blocks=blocks, max_exemplars=plan.tasks["queue"].slot_cap)
+    slots = store.sample_blocks("bench", probability=1.0, blocks=queue.ensemble, max_exemplars=queue.slot_cap)
     llm = LLM(
         model=config.model,
         dtype=config.dtype,

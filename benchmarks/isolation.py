@@ -6,6 +6,7 @@ log-probabilities must stay the same bits. At last the same checks are made of t
 of ours does, and must find it. Exit status 1 if any bit differs, or nothing does without seeds.
 
     python benchmarks/isolation.py                                          # a tiny model, here
+    python benchmarks/isolation.py --quick                                  # the same with ten slots only
     python benchmarks/isolation.py --hidden 4096 --layers 32 --dummy        # on a GPU: the shape of a 7B model
     python benchmarks/isolation.py --model FOLDER_OR_ID --isolation best_effort
 """
@@ -184,7 +185,10 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--slots", type=int, nargs="+", default=[10, 44, 100])
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
+    parser.add_argument("--quick", action="store_true", help="ten slots only")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.slots = [10]
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or str(
             make_tiny_model(Path(folder), hidden=arguments.hidden, layers=arguments.layers, weights=not arguments.dummy)

@@ -1,7 +1,7 @@
 """What drawing k keywords costs, against the published algorithm of the joint exponential mechanism.
 
-    python -m benchmarks.joint_em
-    python -m benchmarks.joint_em --sizes 1000 --k 5 --epsilon 3
+    python benchmarks/joint_em.py [--quick]
+    python benchmarks/joint_em.py --sizes 1000 --k 5 --epsilon 3
 
 The baseline, ``published``, is the algorithm of Gillenwater, Joseph, Muñoz Medina and Ribero 2022 (arXiv
 2202.06770) in vectorised numpy: it sorts the k·d entries c₍ᵢ₎ - c₍ⱼ₎, made distinct by small terms, and counts the
@@ -76,7 +76,10 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=10.0)
     parser.add_argument("--draws", type=int, default=100, help="per figure")
+    parser.add_argument("--quick", action="store_true", help="two small domains, ten draws")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sizes, arguments.draws = [1_000, 5_000], 10
 
     generator = np.random.default_rng(0)
     mechanism = JointExponentialMechanism(arguments.epsilon, arguments.k)

@@ -3,7 +3,7 @@
 The engine here answers at once, so what is left is the service's own work. The baseline is what no durable ledger can
 do without: two committed transactions of one row each on the same disk (the charge, and its settlement).
 
-    python benchmarks/overhead.py [--answers 300] [--units 8000]
+    python benchmarks/overhead.py [--answers 300] [--units 8000] [--quick]
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--answers", type=int, default=300)
     parser.add_argument("--units", type=int, default=8000)
+    parser.add_argument("--quick", action="store_true", help="20 answers, 1,000 units")
     options = parser.parse_args()
+    if options.quick:
+        options.answers, options.units = 20, 1_000
     with tempfile.TemporaryDirectory() as folder:
         baseline = two_commits(Path(folder), options.answers)
         stages, whole = pipeline(Path(folder), options.answers, options.units)

@@ -5,6 +5,7 @@ then all slots. The cache is emptied, filled by queries until every block has be
 exemplars come in the same order each time it is drawn, else nothing could be cached: this is checked first.
 
     python benchmarks/prefix_cache.py                                     # a tiny model, here
+    python benchmarks/prefix_cache.py --quick                             # a tinier one, asked less
     python benchmarks/prefix_cache.py --hidden 4096 --layers 32 --dummy   # on a GPU: the shape of a 7B model
 """
 
@@ -176,7 +177,11 @@ def main() -> None:
     parser.add_argument("--query-words", type=int, help="cut queries; unless given, they are as long as exemplars")
     parser.add_argument("--queries", type=int, default=20)
     parser.add_argument("--clients", type=int, default=4, help="queries at once")
+    parser.add_argument("--quick", action="store_true", help="a tinier model, 160 exemplars, 8 queries of 10 slots")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.hidden, arguments.layers = 64, 2
+        arguments.exemplars, arguments.ensemble, arguments.queries = 160, 10, 8
     with tempfile.TemporaryDirectory() as folder:
         measure(arguments, Path(folder))
 

@@ -1,8 +1,9 @@
 """What drawing one query's slots costs, against the knowledge base's size and against the sample's.
 
-    python -m benchmarks.sampling                       # 10,000, 1,000,000 and 10,000,000 units: about 16 GB of disk
-    python -m benchmarks.sampling --no-embeddings       # about 5 GB
-    python -m benchmarks.sampling --sizes 10000 100000
+    python benchmarks/sampling.py                       # 10,000, 1,000,000 and 10,000,000 units: about 16 GB of disk
+    python benchmarks/sampling.py --no-embeddings       # about 5 GB
+    python benchmarks/sampling.py --sizes 10000 100000
+    python benchmarks/sampling.py --quick               # 2,000 and 10,000 units
 
 Builds SQLite databases of encrypted exemplars (one a unit, 200 characters, a 384-dimensional embedding) in a temporary
 folder, times ``ExemplarStore.sample_slots`` and ``sample_blocks`` whole, decryption included, and removes them. The
@@ -77,7 +78,7 @@ def _exemplars(embeddings: bool) -> Iterator[bytes]:
         vector = generator.normal(size=DIMENSION)
         yield pack(
             content({"text": text, "label": "Science"}, ["text", "label"]),
-            vector / np.linalg.norm(vector) if embeddings else None,
+            *([vector / np.linalg.norm(vector)] if embeddings else []),
         )
 
 
@@ -135,7 +136,10 @@ def main() -> None:
     parser.add_argument("--sweep", type=int, nargs="+", default=[100, 400, 1600], help="samples at the largest size")
     parser.add_argument("--queries", type=int, default=200, help="per figure")
     parser.add_argument("--embeddings", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--quick", action="store_true", help="2,000 and 10,000 units, ten queries per figure")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sizes, arguments.queries = [2_000, 10_000], 10
 
     with tempfile.TemporaryDirectory(prefix="dpicl-benchmark-") as folder:
         stores: dict[int, ExemplarStore] = {}

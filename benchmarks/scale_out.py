@@ -161,13 +161,14 @@ def deploy(url: str, *, latency_s: float, concurrency: int, engines: int, ingres
 
     from benchmarks.simulated_engine import Simulation, application
 
+    environment = {"DPICL_DATABASE_URL": url, "DPICL_WITNESS_URL": witness(url)}
     serve.run(
         application(
             Simulation(latency_s, concurrency),
             engine={"num_replicas": engines, "ray_actor_options": {"num_cpus": 0.1}},
             ingress={
                 "num_replicas": ingresses,
-                "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": {"DPICL_DATABASE_URL": url}}},
+                "ray_actor_options": {"num_cpus": 0.1, "runtime_env": {"env_vars": environment}},
             },
             embedder={"ray_actor_options": {"num_cpus": 0.1}},
         )
@@ -243,6 +244,7 @@ def fill(url: str, slots: int) -> str:
     from service.services import open_records
     from service.settings import Settings
 
+    os.environ["DPICL_WITNESS_URL"] = witness(url)
     records = open_records(Settings(database_url=url))
     records.create_knowledge_base(
         "bench", epsilon=8, delta=1e-3, public_size=UNITS, fields=["text", "label"], embedded_field="text"
@@ -271,6 +273,11 @@ def fill(url: str, slots: int) -> str:
     _, key = records.keys.create("bench", "analyst")
     records.database.dispose()
     return key
+
+
+def witness(url: str) -> str:
+    """A database beside the ledger's, as SQLite's is by default; with PostgreSQL it must be named."""
+    return f"sqlite:///{os.environ['RAY_TMPDIR']}/witness-{url.partition(':')[0]}.sqlite"
 
 
 def plan(slots: int) -> dict[str, Any]:

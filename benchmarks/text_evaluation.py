@@ -1,8 +1,10 @@
 """Tables, plots and ablations of free text, as in DP-ICL's tables 3 and 4 and figures 5 and 10 to 13.
 
-Run ``python -m benchmarks.text_evaluation samsum FOLDER OUT`` (or ``sroie``) from the repository, FOLDER made by
-``benchmarks/evaluation/prepare.py``. Every test row is asked once; all tables come from these answers. ``--cache FILE``
-keeps them (a pickle: open your own only), so that a second run asks nothing again.
+    python benchmarks/text_evaluation.py samsum FOLDER OUT    # or sroie; benchmarks/evaluation/prepare.py makes FOLDER
+    python benchmarks/text_evaluation.py --quick              # a few made-up tickets, which show only that it runs
+
+Every test row is asked once; all tables come from these answers. ``--cache FILE`` keeps them (a pickle: open your own
+only), so that a second run asks nothing again.
 
 Written to OUT: ``NAME.csv`` and ``NAME.png``, as ``dpicl eval`` writes them; and at ε = 3 ``NAME-ablations.csv`` and
 ``NAME-ablations.png``, for ensembles and knowledge bases of other sizes and other numbers of answers and candidates.
@@ -12,28 +14,46 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import pickle
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from accounting.plan import Plan, load_plan
 from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
 from service.embedding import Embedder
+from service.embedding_memory import EmbeddingMemory
 from service.engines.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset as data
 from service.evaluation.tables import Grid, write_csv
 from service.evaluation.texts import Mechanism, Result, Texts, describe, evaluate, measure, noise_of, plot
 
-EPSILONS, DRAWS, ABLATION_DRAWS, ABLATION_EPSILON = (1.0, 3.0, 8.0), 20, 5, 3.0
-ENSEMBLES = (10, 20, 30, 50, 70, 100)
-ANSWERS = (1, 10, 100, 1_000, 10_000, 100_000)
-CANDIDATES = (1, 2, 5, 10, 20, 50, 100)
-SIZES = (2_000, 5_000, 20_000, 50_000, 200_000, 1_000_000)
-"""Of the knowledge base: only the noise is that of so many rows, the slots are those of the data."""
+ABLATION_EPSILON = 3.0
+TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is varied, and how often noise is drawn.
+
+    Attributes:
+        sizes: of the knowledge base: only the noise is that of so many rows, the slots are those of the data.
+    """
+
+    epsilons: tuple[float, ...] = (1.0, 3.0, 8.0)
+    draws: int = 20
+    ablation_draws: int = 5
+    ensembles: tuple[int, ...] = (10, 20, 30, 50, 70, 100)
+    answers: tuple[int, ...] = (1, 10, 100, 1_000, 10_000, 100_000)
+    candidates: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
+    sizes: tuple[int, ...] = (2_000, 5_000, 20_000, 50_000, 200_000, 1_000_000)
+
+
+QUICK = Extent((3.0,), 1, 1, (5, 10), (1, 10), (1, 5), (200, 2_000))
 
 
 def mean(radius: float = 1.0, centred: bool = False) -> EmbeddingMeanMechanism:
@@ -74,23 +94,14 @@ class Ablation(Result):
     value: int
 
 
-class Memory:
-    """An embedder that remembers, so that its vectors can be kept with the answers."""
-
-    def __init__(self, vectors: dict[str, np.ndarray]):
-        self.vectors = vectors
-        self._embedder: Embedder | None = None
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        new = [text for text in dict.fromkeys(texts) if text not in self.vectors]
-        if new:
-            self._embedder = self._embedder or Embedder()
-            self.vectors.update(zip(new, self._embedder.embed(new), strict=True))
-        return np.stack([self.vectors[text] for text in texts])
-
-
 async def ablate(
-    texts: Texts, plan: Plan, name: str, task: GenerateTask, size: int, mechanisms: Sequence[Mechanism]
+    texts: Texts,
+    plan: Plan,
+    name: str,
+    task: GenerateTask,
+    size: int,
+    mechanisms: Sequence[Mechanism],
+    extent: Extent,
 ) -> list[Ablation]:
     """Vary one thing at a time, with noise and without."""
     rows = []
@@ -100,7 +111,7 @@ async def ablate(
     ) -> None:
         changed = task.model_copy(update={"mechanism": mechanism, **changes})
         noise = noise_of(plan, name, changed, rows_held, ABLATION_EPSILON)
-        for draws, method in ((0, "aggregate, no noise"), (ABLATION_DRAWS, "private")):
+        for draws, method in ((0, "aggregate, no noise"), (extent.ablation_draws, "private")):
             answers = await kept.aggregate(changed, noise, draws)
             known = (mechanism, ABLATION_EPSILON, changed.answers, noise) if draws else (mechanism,)
             result = measure(answers, len(kept.asked), method, *known)
@@ -108,14 +119,14 @@ async def ablate(
         print(f"{varied} {value}, {describe(mechanism)}: {rows[-1].rouge1:.1f}", flush=True)
 
     for mechanism in mechanisms:
-        for ensemble in ENSEMBLES:
+        for ensemble in extent.ensembles:
             await add(texts.first_slots(ensemble), "ensemble", ensemble, mechanism, ensemble=ensemble)
-        for answers in ANSWERS:
+        for answers in extent.answers:
             await add(texts, "answers", answers, mechanism, answers=answers)
-        for held in SIZES:
+        for held in extent.sizes:
             await add(texts, "size", held, mechanism, rows_held=held)
         if isinstance(mechanism, EmbeddingMeanMechanism):
-            for candidates in CANDIDATES:
+            for candidates in extent.candidates:
                 await add(texts, "candidates", candidates, mechanism, candidates=candidates)
     return rows
 
@@ -147,28 +158,38 @@ def plot_ablations(rows: Sequence[Ablation], title: str) -> Figure:
     return figure
 
 
-def run(arguments: argparse.Namespace) -> None:
+def tiny(folder: Path) -> None:
+    """Tickets and their replies in the shape of SAMSum."""
+    tickets = [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").splitlines()[:66]]
+    rows = [json.dumps({"id": str(i), "dialogue": t["text"], "summary": t["reply"]}) for i, t in enumerate(tickets)]
+    for name, some in (("train", rows[:60]), ("test", rows[60:])):
+        (folder / f"{name}.jsonl").write_text("\n".join(some))
+
+
+def run(arguments: argparse.Namespace, extent: Extent) -> None:
     setting = SETTINGS[arguments.name]
     plan = load_plan((Path(__file__).parent / "evaluation" / f"{arguments.name}.yaml").read_text())
     name, task = next(iter(plan.tasks.items()))
-    memory = Memory({})
+    if arguments.quick:
+        task = task.model_copy(update={"ensemble": max(extent.ensembles), "candidates": max(extent.candidates)})
+        plan = plan.model_copy(update={"tasks": {name: task}})
+    memory = EmbeddingMemory(Embedder())
     engine = NearestExemplarEngine(memory)
     if arguments.cache and arguments.cache.exists():
-        asked, memory.vectors = pickle.loads(arguments.cache.read_bytes())  # noqa: S301  (a file of the user's own)
+        asked = pickle.loads(arguments.cache.read_bytes())  # noqa: S301  (a file of the user's own)
     else:
         options = {"field": setting.field, "unit_id": setting.unit_id, "limit": arguments.queries}
         asked = asyncio.run(data.ask(arguments.folder, plan, name, engine, memory.embed, **options))
     size = data.training_size(arguments.folder)
-    texts = Texts(asked, data.specification(plan, name, setting.field), engine, memory.embed)
-    texts.embed([text for one in asked for text in (*one.zero_shot.texts, *one.outputs) if text])
+    texts = Texts(asked, data.specification(plan, name, setting.field), engine, memory)
     if arguments.cache:
-        arguments.cache.write_bytes(pickle.dumps((asked, memory.vectors)))
+        arguments.cache.write_bytes(pickle.dumps(asked))
     title = f"{arguments.name}, {len(asked)} test queries"
-    grid = Grid(EPSILONS, [task.answers], DRAWS)
+    grid = Grid(extent.epsilons, [task.answers], extent.draws)
     results = asyncio.run(evaluate(texts, plan, name, task, size, [*MEANS, *setting.keywords], grid))
     write_csv(results, arguments.out / f"{arguments.name}.csv")
     plot(results, title).savefig(arguments.out / f"{arguments.name}.png", dpi=110)
-    rows = asyncio.run(ablate(texts, plan, name, task, size, [*ABLATED, setting.ablated]))
+    rows = asyncio.run(ablate(texts, plan, name, task, size, [*ABLATED, setting.ablated], extent))
     write_csv(rows, arguments.out / f"{arguments.name}-ablations.csv")
     figure = plot_ablations(rows, f"{title}, ε = {ABLATION_EPSILON:g}")
     figure.savefig(arguments.out / f"{arguments.name}-ablations.png", dpi=110)
@@ -176,12 +197,25 @@ def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Evaluate free text.")
-    parser.add_argument("name", choices=sorted(SETTINGS))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("name", nargs="?", choices=sorted(SETTINGS))
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("out", nargs="?", type=Path)
     parser.add_argument("--queries", type=int, default=100, help="how many test rows")
     parser.add_argument("--cache", type=Path, metavar="FILE", help="keep the engine's answers here")
-    run(parser.parse_args())
+    parser.add_argument("--quick", action="store_true", help="made-up data, nothing else to name; keeps nothing")
+    arguments = parser.parse_args()
+    named = [arguments.name, arguments.folder, arguments.out]
+    if arguments.quick:
+        if any(named):
+            parser.error("--quick makes its own data: leave out NAME, FOLDER and OUT")
+        with tempfile.TemporaryDirectory() as folder:
+            tiny(Path(folder))
+            arguments.name, arguments.folder, arguments.out = "samsum", Path(folder), Path(folder)
+            run(arguments, QUICK)
+    elif all(named):
+        run(arguments, Extent())
+    else:
+        parser.error("name a data set, its folder and a folder for the results, or give --quick")
 
 
 if __name__ == "__main__":

@@ -37,11 +37,12 @@ def main() -> None:
         model = (arguments.model or tiny_model(Path(folder))) if arguments.engine == "vllm" else None
         os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
         os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
-        if model:  # its slowest answer must take less: enough for the tiny one, measure yours
-            os.environ.setdefault("DPICL_LATENCY_GRAIN_MS", "2000")
+        if model:  # twice what its largest slots take: enough for the tiny one, measure yours
+            os.environ.setdefault("DPICL_LATENCY_GRAIN_MS", "5000")
 
         say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
         fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
+        fields += ["--response-field", "reply"]
         dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 

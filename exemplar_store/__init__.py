@@ -8,6 +8,7 @@ from exemplar_store.errors import (
     ExemplarStoreError,
     InvalidKnowledgeBaseError,
     KnowledgeBaseExistsError,
+    RenewalOvertakenError,
     TamperedError,
     UnitTooLargeError,
     UnknownKnowledgeBaseError,
@@ -15,14 +16,18 @@ from exemplar_store.errors import (
     WrongKeyError,
 )
 from exemplar_store.exemplar import Exemplar, Slot
-from exemplar_store.ingest import MAX_EXEMPLARS_PER_UNIT, IngestReport
-from exemplar_store.knowledge_base import KnowledgeBase
+from exemplar_store.ingest import IngestReport
+from exemplar_store.knowledge_base import KnowledgeBase, default_response_field
+from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
+from exemplar_store.made_up import made_up_slots
 from exemplar_store.master_key import load_key
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines
 from exemplar_store.store import ExemplarStore
 
 __all__ = [
     "MAX_EXEMPLARS_PER_UNIT",
+    "MAX_EXEMPLAR_BYTES",
+    "MAX_UNIT_BYTES",
     "BadRowError",
     "DataKeys",
     "EmbeddingError",
@@ -36,6 +41,7 @@ __all__ = [
     "KnowledgeBaseExistsError",
     "Layout",
     "Master",
+    "RenewalOvertakenError",
     "Row",
     "Slot",
     "TamperedError",
@@ -43,7 +49,9 @@ __all__ = [
     "UnknownKnowledgeBaseError",
     "UnknownUnitError",
     "WrongKeyError",
+    "default_response_field",
     "load_key",
+    "made_up_slots",
     "read_csv",
     "read_json_lines",
 ]

@@ -28,6 +28,7 @@ import sqlalchemy as sa
 from exemplar_store.dialects import as_utc, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
+from exemplar_store.hidden import VISIBLE
 from exemplar_store.master_key import KEY_BYTES, DataKey, MasterKey
 from exemplar_store.tables import data_keys, key_wraps, knowledge_bases
 
@@ -135,7 +136,7 @@ class DataKeys:
         """When the data key was made that each knowledge base's exemplars are under, by its name."""
         joined = sa.select(knowledge_bases.c.name, data_keys.c.created_at).join_from(knowledge_bases, data_keys)
         with self._engine.connect().execution_options(read_only=True) as connection:
-            found = connection.execute(joined.order_by(knowledge_bases.c.name)).all()
+            found = connection.execute(joined.where(VISIBLE).order_by(knowledge_bases.c.name)).all()
         return {name: as_utc(at) for name, at in found}
 
     def add(self, master: bytes, told: Told = tell_nobody) -> str:
@@ -205,34 +206,29 @@ class DataKeys:
         empty_write_ahead_log(self._engine)
         return gone
 
-    def fresh(self, connection: sa.Connection) -> DataKey:
-        """Another data key, for :meth:`keep`.
-
-        Raises:
-            EncryptionKeyError: it could not be kept: more than one master key opens the database.
-            WrongKeyError: this process's master key was retired.
-        """
-        self._open(connection)
-        self._refuse_others(_masters(connection))
-        return DataKey(os.urandom(KEY_BYTES), self.queries)
-
-    def keep(self, connection: sa.Connection, data_key: DataKey) -> int:
-        """Store a fresh data key, wrapped; no key can change until the transaction ends.
+    def make(self, connection: sa.Connection) -> tuple[int, bytes]:
+        """Store another data key, wrapped; no key can change until the transaction ends.
 
         Returns:
-            Its number, which no other data key of this database ever has.
+            Its number, which no other data key of this database ever has, and its 32 bytes for exemplars.
 
         Raises:
             EncryptionKeyError: more than one master key opens the database. Only one of them is at hand, and those
                 who have the others could not open what is encrypted under the data key.
-            WrongKeyError: this process's master key was retired meanwhile.
+            WrongKeyError: this process's master key was retired.
         """
         standing = self._standing(connection)
-        self._refuse_others(standing)
-        return self._store(connection, data_key, standing[self.fingerprint])
+        if others := standing.keys() - {self.fingerprint}:
+            raise EncryptionKeyError(
+                f"Encryption key {', '.join(sorted(others))} opens this database too, and only {self.fingerprint} is "
+                "at hand to wrap a new data key: finish the rotation with `dpicl encryption retire` first."
+            )
+        made = DataKey(os.urandom(KEY_BYTES), self.queries)
+        return self._store(connection, made, standing[self.fingerprint]), made.exemplars
 
     def drop_unused(self, connection: sa.Connection) -> None:
-        """Delete data keys that no knowledge base uses, but for the newest; after :meth:`keep`."""
+        """Delete data keys that no knowledge base uses, hidden ones among them, but for the newest."""
+        self._lock(connection)
         newest = sa.select(sa.func.max(data_keys.c.id)).scalar_subquery()
         unused = data_keys.c.id.not_in(sa.select(knowledge_bases.c.data_key)) & (data_keys.c.id != newest)
         numbers = connection.scalars(sa.select(data_keys.c.id).where(unused)).all()
@@ -264,13 +260,6 @@ class DataKeys:
         self._lock(connection)
         self._open(connection)
         return _masters(connection)
-
-    def _refuse_others(self, masters: dict[str, datetime]) -> None:
-        if others := masters.keys() - {self.fingerprint}:
-            raise EncryptionKeyError(
-                f"Encryption key {', '.join(sorted(others))} opens this database too, and only {self.fingerprint} is "
-                "at hand to wrap a new data key: finish the rotation with `dpicl encryption retire` first."
-            )
 
     def _store(self, connection: sa.Connection, data_key: DataKey, since: datetime) -> int:
         """Its number. It is not remembered as open before it is read again: the transaction may be undone."""

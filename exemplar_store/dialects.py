@@ -40,6 +40,24 @@ def listed(connection: sa.Connection, column: sa.Column[int]) -> sa.ColumnElemen
     return aggregate(column, type_=sa.JSON)
 
 
+def numbered(connection: sa.Connection, numbers: Iterable[int]) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int]]:
+    """Two columns of a table with a row for each of ``numbers``: which it is, from 0, and itself."""
+    value = sa.column("value", sa.BigInteger)
+    if connection.dialect.name == "sqlite":
+        table = sa.func.json_each(json.dumps(list(numbers))).table_valued(sa.column("key", sa.Integer), value)
+        return table.c.key, table.c.value
+    array = sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.BigInteger))
+    rows = sa.func.unnest(array).table_valued(value, with_ordinality="number", name="numbered").render_derived()
+    return sa.cast(rows.c.number, sa.Integer) - 1, rows.c.value
+
+
+def hexadecimal(connection: sa.Connection, column: sa.Column[bytes]) -> sa.ColumnElement[str]:
+    """An aggregate: the column's bytes one after the other, in hexadecimal."""
+    if connection.dialect.name == "sqlite":
+        return sa.func.group_concat(sa.func.hex(column), "")
+    return sa.func.string_agg(sa.func.encode(column, "hex"), "")
+
+
 def as_utc(at: datetime) -> datetime:
     """A stored instant. SQLite keeps no time zone (what was written is UTC), PostgreSQL answers in its own."""
     return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

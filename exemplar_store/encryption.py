@@ -24,6 +24,8 @@ from exemplar_store.master_key import KEY_BYTES, NONCE_BYTES
 
 TAG_BYTES = 16
 SALT_BYTES = 16
+OVERHEAD_BYTES = 1 + NONCE_BYTES + 16
+"""What encryption adds to a row: version, nonce, authentication tag."""
 
 _VERSION = b"\x01"
 _TAG_KEYS = b"earlier tag keys"

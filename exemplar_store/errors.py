@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
+
 
 class ExemplarStoreError(Exception):
     """Base of this package's errors."""
@@ -38,21 +40,24 @@ class BadRowError(ExemplarStoreError, ValueError):
 
 
 class UnitTooLargeError(ExemplarStoreError, ValueError):
-    """An upload that would give units more exemplars than a unit may have. Nothing of it was stored.
+    """An upload that would give units more than a unit may have (:mod:`exemplar_store.limits`). Nothing was stored.
 
     Attributes:
-        units: how many units would have too many.
-        most: exemplars that a unit may have.
+        units: how many units would have too much.
     """
 
-    def __init__(self, units: int, most: int) -> None:
+    def __init__(self, units: int) -> None:
         super().__init__(
-            f"{units:,} {'unit' if units == 1 else 'units'} would have more than {most:,} exemplars, with those stored "
-            "before. That is the most a unit may have, since a query reads all of a unit it draws: keep fewer of each, "
-            "or check that the right column names the unit. Nothing was stored."
+            f"{units:,} {'unit' if units == 1 else 'units'} would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, "
+            f"or more than {MAX_UNIT_BYTES:,} bytes of text in them, with those stored before. That is the most a unit "
+            "may have, since a query reads all of a unit it draws: keep fewer or shorter ones of each, or check that "
+            "the right column names the unit. Nothing was stored."
         )
         self.units = units
-        self.most = most
+
+
+class RenewalOvertakenError(ExemplarStoreError):
+    """Another renewal of the same knowledge base began: that one goes on, and this one stopped."""
 
 
 class EmbeddingError(ExemplarStoreError, ValueError):

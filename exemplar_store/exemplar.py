@@ -13,12 +13,14 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exemplar:
-    """A private example: what a prompt shows of it, and its embedding."""
+    """A private example: what a prompt shows of it, and its embeddings."""
 
     fields: Mapping[str, str]
     """The knowledge base's fields, all of them."""
     embedding: np.ndarray | None
     """Unit vector of the knowledge base's embedded field, float32 (d,); None if it stores none."""
+    response_embedding: np.ndarray | None = None
+    """That of its response field, likewise."""
 
 
 Slot = tuple[Exemplar, ...]
@@ -36,13 +38,25 @@ def values(packed_content: bytes) -> list[str]:
     return decoded
 
 
-def pack(packed_content: bytes, embedding: np.ndarray | None) -> bytes:
-    """One exemplar as bytes: the content's length, the content, the embedding in half precision.
+def pack(packed_content: bytes, *embeddings: np.ndarray) -> bytes:
+    """One exemplar as bytes: the content's length, the content, its embeddings in half precision.
+
+    None of them, that of the embedded field, or that and the response field's.
 
     Half precision moves a cosine similarity by less than 0.001 and halves what a sampled exemplar costs to read.
     """
-    vector = b"" if embedding is None else embedding.astype("<f2").tobytes()
-    return len(packed_content).to_bytes(_LENGTH_BYTES, "big") + packed_content + vector
+    vectors = b"".join(embedding.astype("<f2").tobytes() for embedding in embeddings)
+    return len(packed_content).to_bytes(_LENGTH_BYTES, "big") + packed_content + vectors
+
+
+def overhead(dimension: int, *, response: bool) -> int:
+    """Bytes that :func:`pack` adds to a content, its embeddings' among them.
+
+    Args:
+        dimension: length of an embedding, 0 for none.
+        response: whether there is one of the response, too.
+    """
+    return _LENGTH_BYTES + 2 * dimension * (1 + response)
 
 
 def packed_content(packed: bytes) -> bytes:
@@ -50,13 +64,14 @@ def packed_content(packed: bytes) -> bytes:
     return packed[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "big")]
 
 
-def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int) -> list[Exemplar]:
+def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int, *, response: bool) -> list[Exemplar]:
     """Exemplars from :func:`pack`, their embeddings of norm 1 again after the rounding.
 
     Args:
         packed: one entry per exemplar.
         names: the knowledge base's fields.
-        dimension: length of the embeddings, 0 for none.
+        dimension: length of the embeddings, 0 to leave them out.
+        response: whether each has one of its response, too.
     """
     ends = [_LENGTH_BYTES + int.from_bytes(one[:_LENGTH_BYTES], "big") for one in packed]
     contents = b",".join(one[_LENGTH_BYTES:end] for one, end in zip(packed, ends, strict=True))
@@ -65,7 +80,8 @@ def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int) -> lis
     if dimension == 0:
         return [Exemplar(one, None) for one in fields]
     halves = np.frombuffer(b"".join(one[end:] for one, end in zip(packed, ends, strict=True)), "<f2")
-    vectors = halves.reshape(len(packed), dimension).astype(np.float32)
+    vectors = halves.reshape(len(packed) * (1 + response), dimension).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors.flags.writeable = False
-    return [Exemplar(one, vector) for one, vector in zip(fields, vectors, strict=True)]
+    of_each = vectors.reshape(len(packed), 1 + response, dimension)
+    return [Exemplar(one, *both) for one, both in zip(fields, of_each, strict=True)]

@@ -13,16 +13,17 @@ import sqlalchemy as sa
 from exemplar_store.dialects import among, insert_new
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
-from exemplar_store.exemplar import content, pack, packed_content, values
+from exemplar_store.exemplar import pack, packed_content, values
+from exemplar_store.hidden import KnowledgeBaseRow
 from exemplar_store.knowledge_base import KnowledgeBase
-from exemplar_store.rows import Row
+from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
+from exemplar_store.oversized import too_large
+from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Spool
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Progress = Callable[[int], None]
-Lock = Callable[[sa.Connection], tuple[sa.Row[tuple[object, ...]], KnowledgeBaseKeys]]
-"""Locks the knowledge base's row until the transaction ends; the row, and its keys as they are then."""
 Within = Callable[[sa.Connection], None]
 """Something else to be done in the transaction of a change, so that both are committed or neither."""
 
@@ -31,13 +32,25 @@ def nothing_else(_connection: sa.Connection) -> None:
     """The default :data:`Within`."""
 
 
-MAX_EXEMPLARS_PER_UNIT = 1000
-"""A public bound, on what one unit can add to the time that its queries take."""
-
 EMBED_BATCH = 64
 WRITE_BATCH = 1000
 _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A knowledge base whose row is locked until the transaction ends, and the copy that a renewal is making of it."""
+
+    row: KnowledgeBaseRow
+    keys: KnowledgeBaseKeys
+    """As they are now."""
+    copy: KnowledgeBaseRow | None = None
+    """None without a renewal (:mod:`exemplar_store.hidden`)."""
+    copy_keys: KnowledgeBaseKeys | None = None
+
+
+Lock = Callable[[sa.Connection], Locked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,7 @@ def ingest(
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """An exemplar in the spool: whose, which, and its content, with the embedding after the second step."""
+    """An exemplar in the spool: whose, which, and its content, with the embeddings after the second step."""
 
     unit_tag: bytes
     content_tag: bytes
@@ -119,34 +132,45 @@ def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterabl
         if len(ignored) < _MAX_IGNORED:
             ignored.update(row.ignored)
         unit_tag = keys.unit_tag(row.unit_id)
-        body = content(row.fields, knowledge_base.fields)
+        body = row_content(row.number, row.fields, knowledge_base.fields)
         checked.append(_Record(unit_tag, keys.content_tag(unit_tag, body), body).to_bytes())
     return ignored
 
 
 def _check_unit_sizes(checked: Spool) -> None:
-    """Refuse units that have too many exemplars in the upload alone. Repeated exemplars count once."""
-    rows = Counter(record.unit_tag for record in _records(checked))
+    """Refuse units that are too large in the upload alone. Repeated exemplars count once."""
+    rows, size = Counter[bytes](), Counter[bytes]()
+    for record in _records(checked):
+        rows[record.unit_tag] += 1
+        size[record.unit_tag] += len(record.body)
     # Few units, if any, need a closer look: all rows' tags would be a lot to hold.
-    distinct: dict[bytes, set[bytes]] = {tag: set() for tag, count in rows.items() if count > MAX_EXEMPLARS_PER_UNIT}
+    large = {tag for tag in rows if rows[tag] > MAX_EXEMPLARS_PER_UNIT or size[tag] > MAX_UNIT_BYTES}
+    distinct: dict[bytes, dict[bytes, int]] = {tag: {} for tag in large}
     if distinct:
         for record in _records(checked):
             if record.unit_tag in distinct:
-                distinct[record.unit_tag].add(record.content_tag)
-    if too_large := sum(len(tags) > MAX_EXEMPLARS_PER_UNIT for tags in distinct.values()):
-        raise UnitTooLargeError(too_large, MAX_EXEMPLARS_PER_UNIT)
+                distinct[record.unit_tag][record.content_tag] = len(record.body)
+    found = [len(one) > MAX_EXEMPLARS_PER_UNIT or sum(one.values()) > MAX_UNIT_BYTES for one in distinct.values()]
+    if any(found):
+        raise UnitTooLargeError(sum(found))
 
 
 def _embed(
     knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded: Spool, progress: Progress | None
 ) -> int:
-    index = knowledge_base.fields.index(knowledge_base.embedded_field)
+    named = [name for name in (knowledge_base.embedded_field, knowledge_base.response_field) if name is not None]
+    indices = [knowledge_base.fields.index(name) for name in named]
     dimension = knowledge_base.embedding_dimension
-    for batch in _batches(checked, EMBED_BATCH):
-        vectors = embed([values(record.body)[index] for record in batch])
-        dimension = _check_embeddings(vectors, len(batch), dimension)
-        for record, vector in zip(batch, vectors, strict=True):
-            embedded.append(_Record(record.unit_tag, record.content_tag, pack(record.body, vector)).to_bytes())
+    for batch in _batches(checked, EMBED_BATCH // len(indices)):
+        contents = [values(record.body) for record in batch]
+        texts = [[one[index] for index in indices] for one in contents]
+        distinct = list(dict.fromkeys(text for one in texts for text in one))
+        vectors = embed(distinct)
+        dimension = _check_embeddings(vectors, len(distinct), dimension)
+        by_text = dict(zip(distinct, vectors, strict=True))
+        for record, one in zip(batch, texts, strict=True):
+            body = pack(record.body, *(by_text[text] for text in one))
+            embedded.append(_Record(record.unit_tag, record.content_tag, body).to_bytes())
         if progress:
             progress(len(embedded))
     return dimension or 0
@@ -184,13 +208,15 @@ def _write(
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
-    Tags were made under the keys ``before``; the knowledge base's keys may have been renewed since.
+    Tags were made under the keys ``before``; the knowledge base's keys may have been renewed since. While they are
+    being renewed, units that the copy has already get their new exemplars there, too.
     """
     stored = _Stored()
     if not len(spool):
         return stored
     with engine.begin() as connection:
-        row, keys = lock(connection)
+        locked = lock(connection)
+        row, keys = locked.row, locked.keys
         first_new = next_position = row.next_position
         if row.embedding_dimension not in (None, dimension):
             raise EmbeddingError(
@@ -202,23 +228,25 @@ def _write(
         for batch in _batches(spool, WRITE_BATCH):
             if keys is not before:
                 batch = [record.renewed(before, keys, dimension > 0) for record in batch]
-            positions = _known_positions(connection, knowledge_base.id, {record.unit_tag for record in batch})
+            positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             grown.update(position for position in positions.values() if position < first_new)
             new = []
             for record in batch:
                 if record.unit_tag not in positions:
                     positions[record.unit_tag] = next_position
-                    new.append({"kb_id": knowledge_base.id, "position": next_position, "unit_tag": record.unit_tag})
+                    new.append({"kb_id": row.id, "position": next_position, "unit_tag": record.unit_tag})
                     next_position += 1
             if new:
                 connection.execute(sa.insert(units), new)
             stored.units += len(new)
-            stored.exemplars += _insert(connection, knowledge_base.id, keys, batch, positions, dimension)
+            stored.exemplars += _insert(connection, row.id, keys, batch, positions, dimension)
+            _insert_into_copy(connection, locked, batch, positions, dimension)
             done += len(batch)
             if progress:
                 progress(done)
-        _check_stored_sizes(connection, knowledge_base.id, sorted(grown))
-        update = sa.update(knowledge_bases).where(knowledge_bases.c.id == knowledge_base.id)
+        oversized = too_large(row.id, dimension, response=row.response_field is not None)
+        _check_stored_sizes(connection, oversized, sorted(grown))
+        update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
         within(connection)
     return stored
@@ -237,16 +265,14 @@ def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes
     return {bytes(tag): position for tag, position in found if position is not None}
 
 
-def _check_stored_sizes(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> None:
-    """Refuse units that have too many exemplars together with those of earlier uploads."""
-    too_large = 0
+def _check_stored_sizes(connection: sa.Connection, oversized: sa.Select[tuple[int]], positions: Sequence[int]) -> None:
+    """Refuse units that are too large together with what earlier uploads stored."""
+    found = 0
     for start in range(0, len(positions), WRITE_BATCH):
         some = among(connection, exemplars.c.position, positions[start : start + WRITE_BATCH])
-        of_unit = sa.select(exemplars.c.position).where(exemplars.c.kb_id == kb_id, some)
-        larger = of_unit.group_by(exemplars.c.position).having(sa.func.count() > MAX_EXEMPLARS_PER_UNIT)
-        too_large += len(connection.execute(larger).all())
-    if too_large:
-        raise UnitTooLargeError(too_large, MAX_EXEMPLARS_PER_UNIT)
+        found += len(connection.execute(oversized.where(some)).all())
+    if found:
+        raise UnitTooLargeError(found)
 
 
 def _insert(
@@ -260,7 +286,7 @@ def _insert(
     rows = []
     for record in batch:
         position = positions[record.unit_tag]
-        plaintext = record.body if dimension else pack(record.body, None)
+        plaintext = record.body if dimension else pack(record.body)
         rows.append(
             {
                 "kb_id": kb_id,
@@ -270,6 +296,20 @@ def _insert(
             }
         )
     return connection.execute(insert_new(connection, exemplars), rows).rowcount
+
+
+def _insert_into_copy(
+    connection: sa.Connection, locked: Locked, batch: Sequence[_Record], positions: dict[bytes, int], dimension: int
+) -> None:
+    if locked.copy is None or locked.copy_keys is None:
+        return
+    copied, at = [], {}
+    for record in batch:
+        if positions[record.unit_tag] < locked.copy.next_position:
+            copied.append(record.renewed(locked.keys, locked.copy_keys, dimension > 0))
+            at[copied[-1].unit_tag] = positions[record.unit_tag]
+    if copied:
+        _insert(connection, locked.copy.id, locked.copy_keys, copied, at, dimension)
 
 
 def _records(spool: Spool) -> Iterator[_Record]:

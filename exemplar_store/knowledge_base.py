@@ -11,6 +11,7 @@ from exemplar_store.errors import InvalidKnowledgeBaseError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_RESPONSE = "response"
 MAX_FIELDS = 64
 MAX_PUBLIC_SIZE = 10**15
 
@@ -27,6 +28,8 @@ class KnowledgeBase:
     """Names of an exemplar's fields."""
     embedded_field: str
     """The field whose embedding is stored."""
+    response_field: str | None
+    """Another field whose embedding is stored, for answers that are taken from exemplars; None for none."""
     remote_engine: bool
     """Whether exemplars may be shown to an engine outside the deployment."""
     embedding_dimension: int | None
@@ -34,7 +37,14 @@ class KnowledgeBase:
     created_at: datetime
 
 
-def check_description(name: str, public_size: int, fields: Sequence[str], embedded_field: str) -> None:
+def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:
+    """The response field where nobody names one: ``response``, if there is such a field beside the embedded one."""
+    return _RESPONSE if _RESPONSE in fields and embedded_field != _RESPONSE else None
+
+
+def check_description(
+    name: str, public_size: int, fields: Sequence[str], embedded_field: str, response_field: str | None
+) -> None:
     """Refuse a knowledge base that cannot be.
 
     Raises:
@@ -55,3 +65,7 @@ def check_description(name: str, public_size: int, fields: Sequence[str], embedd
             )
     if embedded_field not in fields:
         raise InvalidKnowledgeBaseError(f"embedded_field {embedded_field!r}: must be one of {', '.join(fields)}")
+    others = [field for field in fields if field != embedded_field]
+    if response_field is not None and response_field not in others:
+        which = f"must be one of {', '.join(others)}" if others else "there is no field beside the embedded one"
+        raise InvalidKnowledgeBaseError(f"response_field {response_field!r}: {which}, or none")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.dialects import among
-from exemplar_store.encryption import KnowledgeBaseKeys, place
+from exemplar_store.dialects import among, hexadecimal, numbered
+from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Slot, unpack
 from exemplar_store.tables import exemplars
@@ -36,20 +37,91 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
     return [(position, content_tag, payload) for position, content_tag, payload in found]
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Some exemplars, without their contents."""
+
+    positions: np.ndarray
+    """Their units': int64 array (n,)."""
+    content_tags: bytes
+    """One after the other, 16 bytes each."""
+
+    def content_tag(self, number: int) -> bytes:
+        """One's content tag."""
+        return self.content_tags[number * TAG_BYTES : (number + 1) * TAG_BYTES]
+
+
+def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray) -> Listed:
+    """Which exemplars the units at some positions have, in no particular order.
+
+    One row a unit, from the index alone: reading a thousand exemplars of one unit would take a telling time.
+
+    Args:
+        connection: of the database.
+        kb_id: the knowledge base.
+        positions: int array (units,).
+    """
+    # SQLite keeps whatever type was written behind our back: no tag is longer or shorter than another.
+    regular = sa.func.length(sa.cast(exemplars.c.content_tag, sa.LargeBinary)) == TAG_BYTES
+    found = connection.execute(
+        sa.select(exemplars.c.position, hexadecimal(connection, exemplars.c.content_tag))
+        .where(exemplars.c.kb_id == kb_id, among(connection, exemplars.c.position, positions.tolist()), regular)
+        .group_by(exemplars.c.position)
+    ).all()
+    tags = [bytes.fromhex(of_unit) for _, of_unit in found]
+    units = np.array([position for position, _ in found], np.int64)
+    return Listed(np.repeat(units, [len(of_unit) // TAG_BYTES for of_unit in tags]), b"".join(tags))
+
+
+def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Sequence[np.ndarray]) -> dict[int, Stored]:
+    """Those exemplars that some slot keeps, by one index seek each.
+
+    Args:
+        connection: that they were listed with, which still sees the same state.
+        kb_id: the knowledge base.
+        listed: exemplars.
+        kept: for each slot, which of them it keeps: int arrays.
+
+    Returns:
+        What is stored, by its number among those listed.
+    """
+    numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
+    tags = sa.literal(b"".join(map(listed.content_tag, numbers)), sa.LargeBinary)
+    number, position = numbered(connection, listed.positions[numbers].tolist())
+    payload = sa.select(sa.cast(exemplars.c.payload, sa.LargeBinary)).where(
+        exemplars.c.kb_id == kb_id,
+        exemplars.c.position == position,
+        exemplars.c.content_tag == sa.func.substr(tags, number * TAG_BYTES + 1, TAG_BYTES),
+    )
+    # One subquery each, as in `members`: a join may be turned about.
+    found = connection.execute(sa.select(number, position, payload.scalar_subquery())).all()
+    return {
+        numbers[i]: (at, listed.content_tag(numbers[i]), payload) for i, at, payload in found if payload is not None
+    }
+
+
 def fill(
-    keys: KnowledgeBaseKeys, names: Sequence[str], dimension: int, found: Sequence[Stored], kept: Sequence[np.ndarray]
+    keys: KnowledgeBaseKeys,
+    names: Sequence[str],
+    dimension: int,
+    found: Mapping[int, Stored],
+    kept: Sequence[np.ndarray],
+    *,
+    response: bool,
 ) -> list[Slot]:
     """The slots' exemplars, decrypted. One that does not open is left out of its slot, in silence.
 
     Args:
         keys: the knowledge base's.
         names: its fields.
-        dimension: of its embeddings, 0 for none.
-        found: exemplars as stored.
-        kept: for each slot, which of them it keeps, in order: int arrays.
+        dimension: of its embeddings, 0 to leave them out.
+        found: exemplars as stored, by number.
+        kept: for each slot, the numbers of those it keeps, in order: int arrays.
+        response: whether responses' embeddings are stored.
     """
-    decrypted = {i: packed for one in kept for i in one.tolist() if (packed := _decrypt(keys, *found[i])) is not None}
-    opened = dict(zip(decrypted, unpack([*decrypted.values()], names, dimension), strict=True))
+    decrypted = {i: packed for i, one in found.items() if (packed := _decrypt(keys, *one)) is not None}
+    unpacked = unpack([*decrypted.values()], names, dimension, response=response)
+    opened = dict(zip(decrypted, unpacked, strict=True))
     return [tuple(opened[i] for i in one.tolist() if i in opened) for one in kept]
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from exemplar_store.errors import BadRowError
+from exemplar_store.exemplar import content
+from exemplar_store.limits import MAX_EXEMPLAR_BYTES
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 MAX_UNIT_ID_CHARACTERS = 1000
@@ -39,44 +41,61 @@ class Layout:
     """The knowledge base's fields, each required."""
     unit_id: str = "unit_id"
     """The column with the unit's id."""
-    max_characters: int = 20_000
-    """Longest value of a field."""
 
     def row(self, number: int, record: Mapping[str, object]) -> Row:
         """Check a record and take from it what the knowledge base keeps.
 
         Raises:
-            BadRowError: a column is missing, empty, too long, not text, or holds or is named what cannot be stored as
+            BadRowError: a column is missing, empty, not text, or holds or is named what cannot be stored as
             text.
         """
         unit = record.get(self.unit_id)
         if isinstance(unit, int) and not isinstance(unit, bool):
             unit = str(unit)  # the same unit as its digits in a CSV file
-        unit_id = self._text(number, self.unit_id, unit, MAX_UNIT_ID_CHARACTERS)
+        unit_id = self._text(number, self.unit_id, unit)
+        if len(unit_id) > MAX_UNIT_ID_CHARACTERS:
+            problem = f"has {len(unit_id):,} characters; at most {MAX_UNIT_ID_CHARACTERS:,} are allowed"
+            raise BadRowError(number, self.unit_id, problem)
         if unit_id != unit_id.strip():
             raise BadRowError(
                 number,
                 self.unit_id,
                 "has spaces around it, which would make it another unit than the same id without; remove them",
             )
-        fields = {name: self._text(number, name, record.get(name), self.max_characters) for name in self.fields}
+        fields = {name: self._text(number, name, record.get(name)) for name in self.fields}
+        row_content(number, fields, self.fields)
         ignored = tuple(name for name in record if name not in fields and name != self.unit_id)
         for name in ignored:  # they are reported
             _check_name(number, name)
         return Row(number, unit_id, fields, ignored)
 
-    def _text(self, number: int, name: str, value: object, longest: int) -> str:
+    def _text(self, number: int, name: str, value: object) -> str:
         if value is None:
             raise BadRowError(number, name, "is missing; every row needs it")
         if not isinstance(value, str):
             raise BadRowError(number, name, f"must be a string, not {_JSON_TYPES.get(type(value), 'a number')}")
         if not value.strip():
             raise BadRowError(number, name, "is empty; give it a value or leave the row out")
-        if len(value) > longest:
-            raise BadRowError(number, name, f"has {len(value):,} characters; at most {longest:,} are allowed")
         if problem := _not_text(value):
             raise BadRowError(number, name, problem)
         return value
+
+
+def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) -> bytes:
+    """A row's fields as :func:`exemplar_store.exemplar.content` packs them.
+
+    Raises:
+        BadRowError: they are larger than an exemplar may be.
+    """
+    packed = content(fields, names)
+    if len(packed) > MAX_EXEMPLAR_BYTES:
+        raise BadRowError(
+            number,
+            None,
+            f"has {len(packed):,} bytes (its fields' values as JSON in UTF-8); at most {MAX_EXEMPLAR_BYTES:,} are "
+            "allowed: shorten its texts, or make several rows of it",
+        )
+    return packed
 
 
 def _check_name(number: int, name: str) -> None:

@@ -17,10 +17,11 @@ from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, o
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
 from exemplar_store.exemplar import Slot
-from exemplar_store.ingest import Embed, IngestReport, Progress, Within, ingest, nothing_else
+from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
+from exemplar_store.ingest import Embed, IngestReport, Locked, Progress, Within, ingest, nothing_else
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
-from exemplar_store.reading import fill, read_exemplars
-from exemplar_store.renewing import renew
+from exemplar_store.reading import fill, list_exemplars, read_listed
+from exemplar_store.renewing import Renewal
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -53,6 +54,7 @@ class ExemplarStore:
         public_size: int,
         fields: Sequence[str],
         embedded_field: str,
+        response_field: str | None = None,
         remote_engine: bool = False,
     ) -> KnowledgeBase:
         """Create an empty knowledge base, in the caller's transaction (which also opens its budget).
@@ -63,13 +65,15 @@ class ExemplarStore:
             public_size: number of exemplars declared as public; never computed from the exemplars.
             fields: names of an exemplar's fields, in the order they are kept.
             embedded_field: the one whose embedding is stored.
+            response_field: another one whose embedding is stored, so that an answer taken from an exemplar comes with
+                its own; None for none. Neither can be changed later.
             remote_engine: whether exemplars may be shown to an engine outside the deployment, in clear text.
 
         Raises:
             InvalidKnowledgeBaseError: an argument that cannot be.
             KnowledgeBaseExistsError: the name is taken. Roll the transaction back.
         """
-        check_description(name, public_size, fields, embedded_field)
+        check_description(name, public_size, fields, embedded_field, response_field)
         salt = os.urandom(SALT_BYTES)
         number, data_key = self.data_keys.newest(connection)
         created = connection.execute(
@@ -79,6 +83,7 @@ class ExemplarStore:
                 public_size=public_size,
                 fields=list(fields),
                 embedded_field=embedded_field,
+                response_field=response_field,
                 remote_engine=remote_engine,
                 data_key=number,
                 key_salt=salt,
@@ -110,7 +115,7 @@ class ExemplarStore:
             WrongKeyError: one was written under another encryption key. (A service calls this before it starts.)
         """
         with self._read() as connection:
-            found = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
+            found = connection.execute(sa.select(knowledge_bases).where(VISIBLE).order_by(knowledge_bases.c.name)).all()
             for row in found:
                 self.data_keys.of(connection, row)
         return [_describe(row) for row in found]
@@ -159,14 +164,18 @@ class ExemplarStore:
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             BadRowError: a row is not valid; nothing was stored.
-            UnitTooLargeError: a unit would have more than ``MAX_EXEMPLARS_PER_UNIT`` exemplars; nothing was stored.
+            UnitTooLargeError: a unit would be larger than a unit may be; nothing was stored.
             EmbeddingError: embeddings that do not fit; nothing was stored.
         """
         with self._read() as connection:
             row, keys = self._open(connection, name)
 
-        def lock(connection: sa.Connection) -> tuple[sa.Row[tuple[object, ...]], KnowledgeBaseKeys]:
-            return self._open(connection, name, lock=True)
+        def lock(connection: sa.Connection) -> Locked:
+            row, keys = self._open(connection, name, lock=True)
+            copy = beside(connection, row)
+            if copy is None or copy.next_position <= 0:
+                return Locked(row, keys)
+            return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
         return ingest(self._engine, _describe(row), keys, lock, rows, embed, progress, within)
 
@@ -197,24 +206,26 @@ class ExemplarStore:
             position = connection.scalar(sa.select(units.c.position).where(unit))
             if position is None:
                 raise UnknownUnitError(f"Knowledge base {name!r} holds no unit of this id; nothing was deleted.")
-            of_unit = sa.and_(exemplars.c.kb_id == row.id, exemplars.c.position == position)
-            deleted = connection.execute(sa.delete(exemplars).where(of_unit)).rowcount
-            connection.execute(sa.delete(units).where(unit))
+            deleted = _delete_unit(connection, row.id, position)
+            if hidden := beside(connection, row):
+                _delete_unit(connection, hidden.id, position)
             within(connection)
         empty_write_ahead_log(self._engine)
         return deleted
 
     def renew(self, name: str, progress: Progress | None = None, within: Within = nothing_else) -> int:
-        """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet, all of them or none.
+        """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet.
 
-        See :mod:`exemplar_store.renewing` for what that helps against. Services go on meanwhile: queries read the
-        exemplars as they were until all are renewed, uploads wait, and those that began before are stored under the
-        new keys. On SQLite everything else that writes waits too, charges included.
+        See :mod:`exemplar_store.renewing` for what that helps against, and how it goes. Services go on meanwhile:
+        queries read the exemplars as they were until all are renewed, and whatever writes waits for one small step at
+        most. Uploads and deletions hold for what is renewed already, too. Until it ends the database holds both.
+
+        Where it was interrupted queries read the exemplars as before; run again, it starts anew.
 
         Args:
             name: the knowledge base.
             progress: called now and then with the percentage done.
-            within: what else is to be done in the same transaction, last.
+            within: what else is to be done in the transaction from which on queries read the renewed exemplars, last.
 
         Returns:
             How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
@@ -223,22 +234,13 @@ class ExemplarStore:
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             EncryptionKeyError: a second master key opens the database and would be shut out; retire it first.
+            RenewalOvertakenError: another renewal of it began meanwhile, which goes on.
         """
-        with self._engine.begin() as connection:
-            row, before = self._open(connection, name, lock=True)
-            overwrite_deleted(connection)
-            fresh, salt = self.data_keys.fresh(connection), os.urandom(SALT_BYTES)
-            earlier = KnowledgeBaseKeys(fresh.exemplars, salt).seal_tag_keys(before)
-            after = KnowledgeBaseKeys(fresh.exemplars, salt, earlier)
-            told = (lambda done: progress(done * 100 // row.next_position)) if progress else None
-            unreadable = renew(connection, row.id, before, after, told)
-            new = {"key_salt": salt, "key_check": after.check, "earlier_tag_keys": earlier}
-            renewed = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
-            connection.execute(renewed.values(data_key=self.data_keys.keep(connection, fresh), **new))
-            self.data_keys.drop_unused(connection)
-            within(connection)
-        empty_write_ahead_log(self._engine)
-        return unreadable
+
+        def lock(connection: sa.Connection) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
+            return self._open(connection, name, lock=True)
+
+        return Renewal(self._engine, self.data_keys, lock, progress or (lambda _percent: None), within).run()
 
     def sample_slots(
         self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True
@@ -248,8 +250,8 @@ class ExemplarStore:
         Each unit is drawn independently with ``probability``; each drawn unit, with all its exemplars, goes to a
         slot chosen uniformly and independently of the others; a slot keeps at most ``max_exemplars``, chosen and
         ordered by independent random priorities. So adding or removing a unit changes the content of one slot.
-        See :mod:`exemplar_store.sampling`. Only the drawn units' rows are read, only the exemplars kept decrypted.
-        How long that takes depends on the drawn units' sizes, which ingest bounds by ``MAX_EXEMPLARS_PER_UNIT``.
+        See :mod:`exemplar_store.sampling`. Of the drawn units' exemplars only those kept are read.
+        How long that takes depends on the drawn units' sizes, which ingest bounds (:mod:`exemplar_store.limits`).
 
         An exemplar that does not open (its row was changed or moved outside this program) is left out of its slot,
         in silence: an error or a log line would tell which units were drawn, and would let one unit's row decide
@@ -275,10 +277,12 @@ class ExemplarStore:
             row, keys = self._open(connection, name)
             positions = sampling.poisson_sample(row.next_position, probability)
             slots = sampling.below(ensemble, positions.size)
-            found = read_exemplars(connection, row.id, positions)
-        holder = slots[positions.searchsorted([position for position, _, _ in found])]
-        kept = sampling.deal(holder, sampling.words(len(found)), ensemble, max_exemplars)
-        return fill(keys, row.fields, (row.embedding_dimension or 0) if embeddings else 0, found, kept)
+            listed = list_exemplars(connection, row.id, positions)
+            holder = slots[positions.searchsorted(listed.positions)]
+            kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
+            found = read_listed(connection, row.id, listed, kept)
+        dimension = (row.embedding_dimension or 0) if embeddings else 0
+        return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
 
     def sample_blocks(
         self, name: str, *, probability: float, blocks: int, max_exemplars: int, embeddings: bool = True
@@ -316,11 +320,13 @@ class ExemplarStore:
             row, keys = self._open(connection, name)
             drawn = sampling.poisson_sample(blocks, probability)
             positions, slots = members(connection, row.id, drawn, blocks)
-            found = read_exemplars(connection, row.id, positions)
-        holder = slots[positions.searchsorted([position for position, _, _ in found])]
-        order = np.array([content_tag for _, content_tag, _ in found], f"S{TAG_BYTES}")
-        kept = sampling.deal(holder, order, drawn.size, max_exemplars)
-        return fill(keys, row.fields, (row.embedding_dimension or 0) if embeddings else 0, found, kept)
+            listed = list_exemplars(connection, row.id, positions)
+            holder = slots[positions.searchsorted(listed.positions)]
+            order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
+            kept = sampling.deal(holder, order, drawn.size, max_exemplars)
+            found = read_listed(connection, row.id, listed, kept)
+        dimension = (row.embedding_dimension or 0) if embeddings else 0
+        return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
 
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""
@@ -331,12 +337,19 @@ class ExemplarStore:
 
     def _open(
         self, connection: sa.Connection, name: str, *, lock: bool = False
-    ) -> tuple[sa.Row[tuple[object, ...]], KnowledgeBaseKeys]:
-        select = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
-        row = connection.execute(select.with_for_update() if lock else select).one_or_none()
+    ) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
+        row = find(connection, name, lock=lock)
         if row is None:
             raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
         return row, self.data_keys.of(connection, row)
+
+
+def _delete_unit(connection: sa.Connection, kb_id: int, position: int) -> int:
+    """The number of its exemplars."""
+    exemplars_of = sa.and_(exemplars.c.kb_id == kb_id, exemplars.c.position == position)
+    deleted = connection.execute(sa.delete(exemplars).where(exemplars_of)).rowcount
+    connection.execute(sa.delete(units).where(units.c.kb_id == kb_id, units.c.position == position))
+    return deleted
 
 
 def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
@@ -346,6 +359,7 @@ def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
         public_size=row.public_size,
         fields=tuple(row.fields),
         embedded_field=row.embedded_field,
+        response_field=row.response_field,
         remote_engine=row.remote_engine,
         embedding_dimension=row.embedding_dimension,
         created_at=as_utc(row.created_at),

@@ -4,6 +4,8 @@ A privacy unit has a *position* for life, a number below its knowledge base's ``
 positions, so it reads the sampled units' rows and no others. A forgotten unit leaves a hole that is never given
 away again: a position that nobody holds yields nothing, and the units still there are sampled as before.
 
+A row of ``knowledge_bases`` whose name begins with a full stop is a hidden one's (:mod:`exemplar_store.hidden`).
+
 Unit ids are not stored. A row carries a tag, an HMAC under a key of the knowledge base (see ``encryption``).
 """
 
@@ -48,6 +50,7 @@ knowledge_bases = sa.Table(
     sa.Column("public_size", sa.BigInteger, nullable=False),
     sa.Column("fields", sa.JSON, nullable=False),
     sa.Column("embedded_field", sa.String(64), nullable=False),
+    sa.Column("response_field", sa.String(64), comment="embedded, too; NULL: no second one is"),
     sa.Column("remote_engine", sa.Boolean, nullable=False),
     # NULL until the first ingest decides; 0 where exemplars carry no embedding.
     sa.Column("embedding_dimension", sa.Integer),

@@ -27,8 +27,9 @@ from aggregation.embedding_mean import EmbeddingMean, unit_candidates
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
 from aggregation.rnm_gaussian import RnmGaussian
-from service.embedding import Embed
-from service.engines import Output, Sentence, ZeroShot
+from service.embedding import TextEmbedder
+from service.engines import Embedded, Output, Sentence, ZeroShot
+from service.private_threads import privately
 from service.queries import InvalidQueryError
 
 Outputs = Sequence[Output | None]
@@ -57,7 +58,7 @@ class LabelVote:
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
         votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
-        return {"label": self.labels[await asyncio.to_thread(self.mechanism.release, votes, self.prior)]}
+        return {"label": self.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
 
 
 @dataclass(frozen=True)
@@ -68,35 +69,33 @@ class NearestCandidate:
         mechanism: adds up and draws noise.
         texts: the candidates.
         vectors: their embeddings, shape (candidates, d).
-        embed: for the outputs.
+        slots: how many outputs there are, or more; public.
+        embedder: for the outputs; None where they come with their embeddings.
     """
 
     mechanism: EmbeddingMean
     texts: Sequence[str]
     vectors: np.ndarray
-    embed: Embed
+    slots: int
+    embedder: TextEmbedder | None
 
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
         embeddings = await self.embeddings(outputs)
-        chosen = await asyncio.to_thread(self.mechanism.release, embeddings, self.vectors)
+        chosen = await privately(lambda: self.mechanism.release(embeddings, self.vectors))
         return {"text": self.texts[chosen], "method": "the public candidate that the slots' answers are nearest to"}
 
     async def embeddings(self, outputs: Outputs) -> list[np.ndarray | None]:
-        """Each text by itself if they cannot be embedded together: none may silence the others."""
-        texts = list(dict.fromkeys(text for output in outputs if (text := _text(output))))
+        """One for each output, None for an abstention. Takes the same work whatever the outputs say."""
+        if self.embedder is None:
+            return [output.embedding if isinstance(output, Embedded) and said(output) else None for output in outputs]
+        embed, texts = self.embedder.embed_bounded, [said(output) for output in outputs]
+        texts += [None] * (self.slots - len(texts))
         try:
-            vectors: Sequence[np.ndarray | None] = list(await asyncio.to_thread(self.embed, texts))
-        except Exception:
-            vectors = [await self._embed_alone(text) for text in texts]
-        known = dict(zip(texts, vectors, strict=False))
-        return [known.get(text) if (text := _text(output)) else None for output in outputs]
-
-    async def _embed_alone(self, text: str) -> np.ndarray | None:
-        try:
-            return np.asarray((await asyncio.to_thread(self.embed, [text]))[0])
-        except Exception:
-            return None
+            vectors: Sequence[np.ndarray | None] = list(await privately(lambda: embed(texts)))
+        except Exception:  # each by itself: none may silence the others
+            vectors = [await _embed_alone(embed, text) for text in texts]
+        return [vector if text else None for text, vector in zip(texts, vectors, strict=True)][: len(outputs)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class RankedKeywords:
 
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
-        words = await asyncio.to_thread(lambda: self.mechanism.release(map(_keywords, outputs), self.domain))
+        words = await privately(lambda: self.mechanism.release(map(_keywords, outputs), self.domain))
         return await sentence(words, True, self.reconstruct)
 
 
@@ -123,7 +122,7 @@ class TestedKeywords:
 
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`Aggregator`."""
-        words = await asyncio.to_thread(lambda: self.mechanism.release(map(_keywords, outputs)))
+        words = await privately(lambda: self.mechanism.release(map(_keywords, outputs)))
         if not words:
             method = "the zero-shot answer, which saw no exemplar: no words stood out enough"
             return {"text": self.fallback, "keywords": [], "fallback": True, "method": method}
@@ -136,7 +135,7 @@ async def prepare(
     query: Mapping[str, str],
     zero_shot: ZeroShot,
     *,
-    embed: Embed,
+    embedder: TextEmbedder,
     reconstruct: Reconstruct,
 ) -> Aggregator:
     """The task's mechanism, ready for a query. Sees public things only.
@@ -146,7 +145,7 @@ async def prepare(
         noise: its noise.
         query: the query's fields.
         zero_shot: the engine's public output.
-        embed: for candidates and outputs; blocking.
+        embedder: for candidates and outputs.
         reconstruct: makes a sentence of released words.
 
     Raises:
@@ -166,8 +165,10 @@ async def prepare(
         )
     match task.mechanism, noise.mechanism:
         case EmbeddingMeanMechanism() as m, Gaussian(noise_multiplier=z):
-            vectors = unit_candidates(await asyncio.to_thread(embed, candidates))
-            return NearestCandidate(EmbeddingMean(z, m.radius, m.centred, task.ensemble), candidates, vectors, embed)
+            vectors = unit_candidates(await asyncio.to_thread(embedder.embed, candidates))
+            mean = EmbeddingMean(z, m.radius, m.centred, task.ensemble)
+            missing = None if zero_shot.embedded else embedder
+            return NearestCandidate(mean, candidates, vectors, task.ensemble, missing)
         case KeywordJointEmMechanism() as m, BoundedRange(epsilon=epsilon):
             domain = public_domain(query, [*candidates, *task.public_answers])
             if len(domain) < m.k:
@@ -207,11 +208,19 @@ async def sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct
     return {"text": made.text, "keywords": list(words), "method": made.method}
 
 
-def _text(output: Output | None) -> str | None:
-    """An output that is a text with something in it."""
-    return output if isinstance(output, str) and output.strip() else None
+def said(output: Output | None) -> str | None:
+    """What an output says, if it is a text with something in it."""
+    text = output.text if isinstance(output, Embedded) else output
+    return text if isinstance(text, str) and text.strip() else None
+
+
+async def _embed_alone(embed: Callable[[Sequence[str | None]], np.ndarray], text: str | None) -> np.ndarray | None:
+    try:
+        return np.asarray((await privately(lambda: embed([text])))[0])
+    except Exception:
+        return None
 
 
 def _keywords(output: Output | None) -> frozenset[str] | None:
-    text = _text(output)
+    text = said(output)
     return keywords(text) if text is not None else None

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import sqlalchemy as sa
 import structlog
@@ -37,10 +37,11 @@ from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service import aggregating
-from service.embedding import Embed
-from service.engines import Engine, EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
-from service.latency import whole_grains
+from service.engines import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.latency import Departure, Grains
+from service.private_threads import privately
 from service.queries import InvalidQueryError, check_query, task_spec
+from service.signed_plan import signed_plan
 from service.stages import Stages
 
 log = structlog.get_logger()
@@ -84,11 +85,9 @@ class Answering:
     Args:
         ledger: charges and releases.
         store: where slots are sampled.
-        engine: what answers per slot.
-        embed: sentence embeddings, for mechanisms that compare answers.
+        stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
-        timeout_s: slots not answered by then abstain.
-        latency_grain_s: charged answers take a multiple of this (:mod:`service.latency`).
+        grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.latency`).
         max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
             leaves, even if nobody waits for it any more.
         on_charge: is told the task of each charge and how many answers that left.
@@ -98,22 +97,18 @@ class Answering:
         self,
         ledger: Ledger,
         store: ExemplarStore,
-        engine: Engine,
-        embed: Embed,
+        stages: Stages,
         *,
         digest_key: bytes,
-        timeout_s: float = 60.0,
-        latency_grain_s: float = 0.0,
+        grains: Grains,
         max_in_flight: int = 32,
         on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
     ):
         self.ledger = ledger
         self.store = store
-        self.engine = engine
-        self.stages = Stages(engine, embed, timeout_s)
+        self.stages = stages
         self._digest_key = digest_key
-        self._timeout_s = timeout_s
-        self._grain_s = latency_grain_s
+        self._grains = grains
         self._max_in_flight = max_in_flight
         self._on_charge = on_charge
         self._in_flight = 0
@@ -144,6 +139,7 @@ class Answering:
             StillAnsweringError: a concurrent twin of this query did not finish in time.
             BusyError: too many queries are being answered.
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
+            service.latency.GrainTooSmallError: the latency grain does not hide what this task's slots can take.
         """
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
@@ -161,7 +157,7 @@ class Answering:
         fields = check_query(plan.plan.tasks[signed.name], query)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
-        engine = await self.engine.describe()
+        engine = await self.stages.engine.describe()
         if engine.remote and not knowledge_base.remote_engine:
             await self._refused(signed, key_id, "remote-engine-forbidden")
             raise RemoteEngineForbiddenError(
@@ -175,7 +171,8 @@ class Answering:
             plan.plan.tasks[signed.name],
             signed.knowledge_base,
             knowledge_base.embedded_field,
-            self._grain_s,
+            await self._grains.of(signed),
+            response_field=knowledge_base.response_field,
         )
 
         async def charge_and_answer() -> Answer | InFlight:
@@ -200,7 +197,7 @@ class Answering:
                 case InFlight():
                     return outcome
 
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.stages.timeout_s
         while True:
             # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
             # database. So the work gets a task of its own, and a context of its own too: Ray Serve cancels the calls
@@ -232,29 +229,32 @@ class Answering:
         embeddings: bool,
     ) -> Release:
         """From a durable charge to a stored release."""
-        started = asyncio.get_running_loop().time()
+        departure = Departure(spec.latency_grain_s)
         task = plan.plan.tasks[signed.name]
         noise = plan.noise[signed.name]
         try:
             zero_shot, aggregator = await self.stages.probe(task, noise, spec, query)
-        except (InvalidQueryError, UnanswerableQueryError) as error:
-            await asyncio.to_thread(self.ledger.void, charge.id, "unanswerable-query")
-            raise InvalidQueryError(str(error)) from error
-        except EngineBusyError as error:
-            await asyncio.to_thread(self.ledger.void, charge.id, "engine-busy")
-            raise BusyError("the engine has more work than it takes on; come back in a second") from error
         except (Exception, asyncio.CancelledError) as error:
-            await asyncio.to_thread(self.ledger.void, charge.id, "engine-unavailable")
-            log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
-            raise EngineUnavailableError("the engine does not answer; nothing was charged") from error
+            # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
+            # unless not the engine's call is cancelled, but this query, since the service ends.
+            departure.fix()
+            this = asyncio.current_task()
+            if this is None or not this.cancelling():
+                await departure.wait()
+            reason, refusal = _void(error)
+            await asyncio.to_thread(self.ledger.void, charge.id, reason)
+            if isinstance(refusal, EngineUnavailableError):
+                log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
+            raise refusal from error
+        departure.fix()
 
         slots = await self._sample(signed, task, noise.sampling_probability, embeddings)
         outputs = await self.stages.ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
-        grains = await whole_grains(started, self._grain_s)
-        if grains > 1:  # no more than the caller sees, and whoever reads the audit trail
-            log.error("answer_overran", task=signed.address, grains=grains, advice="raise DPICL_LATENCY_GRAIN_MS")
+        late = await departure.wait()
+        if late:  # no more than the caller sees, and whoever reads the audit trail
+            log.error("answer_overran", task=signed.address, grains=late, advice="raise DPICL_LATENCY_GRAIN_MS")
         return await self._settle(charge, signed, digest, answer)
 
     async def _sample(
@@ -266,15 +266,17 @@ class Answering:
             sample = partial(self.store.sample_blocks, blocks=blocks)
         else:
             sample = partial(self.store.sample_slots, ensemble=task.ensemble)
-        sampling = asyncio.to_thread(
-            sample,
-            signed.knowledge_base,
-            probability=probability,
-            max_exemplars=task.slot_cap,
-            embeddings=embeddings,
+        sampling = privately(
+            partial(
+                sample,
+                signed.knowledge_base,
+                probability=probability,
+                max_exemplars=task.slot_cap,
+                embeddings=embeddings,
+            )
         )
         try:
-            return await asyncio.wait_for(sampling, self._timeout_s)
+            return await asyncio.wait_for(sampling, self.stages.timeout_s)
         except Exception:
             return [()] * task.ensemble
 
@@ -321,11 +323,11 @@ class Answering:
             await asyncio.wait(self._running)
 
 
-def signed_plan(signed: SignedTask) -> CalibratedPlan:
-    """The calibrated plan a task was signed with."""
-    return _read_plan(signed.document)
-
-
-@lru_cache(maxsize=256)
-def _read_plan(document: str) -> CalibratedPlan:
-    return CalibratedPlan.model_validate_json(document)
+def _void(error: BaseException) -> tuple[str, Exception]:
+    """Why a charge is voided whose probe failed, for the audit trail and for the caller."""
+    match error:
+        case InvalidQueryError() | UnanswerableQueryError():
+            return "unanswerable-query", InvalidQueryError(str(error))
+        case EngineBusyError():
+            return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
+    return "engine-unavailable", EngineUnavailableError("the engine does not answer; nothing was charged")

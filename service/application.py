@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.exceptions import RayError
@@ -19,9 +18,6 @@ from ray.serve import Application
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from exemplar_store import Slot
-from service.api.app import create_app
-from service.api.doors import Doors
 from service.embedding import Embedder
 from service.engines import (
     EngineBusyError,
@@ -37,8 +33,12 @@ from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.opening import open_engine
 from service.local_ray import keep_to_loopback
 from service.logs import configure_logs
-from service.services import open_records, open_services
-from service.settings import Settings
+
+if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
+    from fastapi import FastAPI
+
+    from exemplar_store import Slot
+    from service.latency import Measured
 
 deployment = serve.deployment(max_ongoing_requests=20_000)
 """Out of reach: who has too much to do says so. Serve queues what exceeds its limit, and once a replica has rejected
@@ -71,6 +71,15 @@ class EmbedderDeployment:
         self._answered = True
         return embeddings
 
+    async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        """See :class:`service.embedding.TextEmbedder`; work that depends on the number of texts only."""
+        embeddings = await asyncio.to_thread(self._embedder.embed_bounded, texts)
+        self._answered = True
+        return embeddings
+
+    async def alive(self) -> None:
+        """Return at once, whatever is being embedded."""
+
     async def check_health(self) -> None:
         """Serve restarts a replica whose model no longer answers. A busy one is not asked: that would wait in line."""
         if not self._answered:
@@ -91,6 +100,15 @@ class RemoteEmbedder:
             RuntimeError: the deployment does not answer.
         """
         embeddings: np.ndarray = self._handle.embed.remote(list(texts)).result()
+        return embeddings
+
+    def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        """See :class:`service.embedding.TextEmbedder`.
+
+        Raises:
+            RuntimeError: the deployment does not answer.
+        """
+        embeddings: np.ndarray = self._handle.embed_bounded.remote(list(texts)).result()
         return embeddings
 
 
@@ -148,15 +166,18 @@ class EngineDeployment:
 
 
 class RemoteEngine:
-    """The engine deployment behind the :class:`service.engines.Engine` protocol."""
+    """The engine deployment behind the :class:`service.engines.Engine` protocol; healthy while the embedder is, too."""
 
-    def __init__(self, handle: DeploymentHandle[Any]):
+    def __init__(self, handle: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
         self._handle = handle
+        self._embedder = embedder
         self._info: EngineInfo | None = None
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """Ask without exemplars."""
-        answer: ZeroShot | EngineUnavailableError | UnanswerableQueryError = await self._call("zero_shot", task, query)
+        answer: ZeroShot | EngineUnavailableError | UnanswerableQueryError = await self._call(
+            self._handle, "zero_shot", task, query
+        )
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -165,32 +186,34 @@ class RemoteEngine:
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
         """Ask once per slot."""
-        outputs: Sequence[Output | None] = await self._call("contributions", task, query, slots, zero_shot)
+        outputs: Sequence[Output | None] = await self._call(
+            self._handle, "contributions", task, query, slots, zero_shot
+        )
         return outputs
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """Make a sentence of released words."""
-        sentence: Sentence = await self._call("reconstruct", task, query, keywords, ordered, zero_shot)
+        sentence: Sentence = await self._call(self._handle, "reconstruct", task, query, keywords, ordered, zero_shot)
         return sentence
 
     async def describe(self) -> EngineInfo:
         """The engine as it runs; all replicas run the same."""
         if self._info is None:
-            self._info = await self._call("describe")
+            self._info = await self._call(self._handle, "describe")
         return self._info
 
     async def health(self) -> None:
-        """Return when the deployment answers."""
-        await self._call("health")
+        """Return when both deployments answer."""
+        await asyncio.gather(self._call(self._handle, "health"), self._call(self._embedder, "alive"))
 
     def close(self) -> None:
         """Serve stops the deployment."""
 
-    async def _call(self, method: str, *args: Any) -> Any:
+    async def _call(self, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:
         try:
-            return await getattr(self._handle, method).remote(*args)
+            return await getattr(handle, method).remote(*args)
         except BackPressureError as error:
             raise EngineBusyError("the engine deployment has a full queue") from error
         except (RayServeException, RayError, OSError) as error:
@@ -207,20 +230,30 @@ class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
     def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
+        from service.api.doors import Doors
+        from service.services import open_records, open_services
+        from service.settings import Settings
+
         configure_logs()
         keep_to_loopback()
         settings = Settings()
         self._doors = Doors(settings.max_queries_in_flight + _OTHER_PLACES)
         self._services = open_services(
             open_records(settings),
-            RemoteEngine(engine),
-            RemoteEmbedder(embedder).embed,
+            RemoteEngine(engine, embedder),
+            RemoteEmbedder(embedder),
             language_model=language_model,
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
+        from service.api.app import create_app
+
         return create_app(self._services, proxy_answers_name=True, doors=self._doors)
+
+    async def latencies(self) -> Sequence[Measured]:
+        """Every task's latency grain, and what was measured to choose or check it."""
+        return await self._services.grains.all()
 
     async def drain(self) -> None:
         """Before Serve stops its deployments, all at once: refuse new requests, finish all that is charged."""

@@ -24,6 +24,7 @@ from service.aggregating import (
     Outputs,
     RankedKeywords,
     TestedKeywords,
+    said,
     sentence,
 )
 
@@ -53,7 +54,7 @@ async def consensus(aggregator: Aggregator, outputs: Outputs) -> Consensus:
         aggregator: from :func:`service.aggregating.prepare`.
         outputs: of the slots, None for an abstention.
     """
-    texts = [output for output in outputs if isinstance(output, str) and output.strip()]
+    texts = [text for output in outputs if (text := said(output))]
     match aggregator:
         case LabelVote(mechanism=vote, labels=labels, prior=prior):
             vectors = [output for output in outputs if isinstance(output, np.ndarray)]

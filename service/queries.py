@@ -11,6 +11,11 @@ from service.engines import Prompt, TaskSpec
 
 MAX_QUERY_CHARACTERS = 20_000
 
+# What a slot may show a language model is bounded by public figures, or the longest exemplars would decide how long an
+# answer takes: twice the typical length of as many exemplars as a slot keeps, at four characters a token.
+_TYPICAL_TIMES = 8
+_FEWEST_SLOT_CHARACTERS = 4096
+
 
 class InvalidQueryError(ValueError):
     """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
@@ -49,8 +54,19 @@ def task_spec(
     knowledge_base: str,
     embedded_field: str,
     latency_grain_s: float = 0.0,
+    *,
+    response_field: str | None,
 ) -> TaskSpec:
-    """A signed task as engines see it; exemplars and queries are compared by the field whose embedding is stored."""
+    """A signed task as engines see it.
+
+    Args:
+        address: the task's.
+        task: as it was signed.
+        knowledge_base: whose exemplars the slots hold.
+        embedded_field: whose embedding is stored; exemplars and queries are compared by it.
+        latency_grain_s: how long an answer takes.
+        response_field: the other field whose embedding is stored, None for none.
+    """
     spec = TaskSpec(
         name=address,
         labels=(),
@@ -59,6 +75,7 @@ def task_spec(
         input_field=embedded_field,
         ensemble=task.ensemble,
         slot_tokens=task.shots * task.typical_exemplar_tokens,
+        slot_characters=max(_TYPICAL_TIMES * task.slot_cap * task.typical_exemplar_tokens, _FEWEST_SLOT_CHARACTERS),
         knowledge_base=knowledge_base,
         latency_grain_s=latency_grain_s,
     )
@@ -73,4 +90,5 @@ def task_spec(
                 candidates=task.candidates,
                 public_answers=task.public_answers,
                 document_field=task.document_field,
+                responses_embedded=task.answer_field == response_field,
             )

@@ -19,14 +19,17 @@ from exemplar_store.ingest import Progress, Within
 from service.alerts import Alerts
 from service.answering import Answering
 from service.database import open_database
-from service.embedding import Embed
+from service.embedding import Embed, TextEmbedder
 from service.engines import Engine
 from service.engines.noted import NotedEngine
+from service.heartbeat import Heartbeat
 from service.keys import ApiKeys
-from service.latency import UNPADDED, latency_grain_s
+from service.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
+from service.measured_grains import MeasuredGrains
 from service.rate_limits import RateLimits
 from service.schema import migrate, require
 from service.settings import Settings
+from service.stages import Stages
 from service.synthetic import KEY, NOTICE
 from service.synthetic.sealed import SealedStore
 from service.trying import Trials
@@ -61,6 +64,7 @@ class Records:
         public_size: int,
         fields: Sequence[str],
         embedded_field: str,
+        response_field: str | None = None,
         remote_engine: bool = False,
         by: str = "",
     ) -> None:
@@ -72,6 +76,7 @@ class Records:
                 public_size=public_size,
                 fields=fields,
                 embedded_field=embedded_field,
+                response_field=response_field,
                 remote_engine=remote_engine,
             )
             # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
@@ -153,19 +158,23 @@ class Services:
 
     records: Records
     engine: Engine
-    embed: Embed
+    embedder: TextEmbedder
+    grains: Grains
+    heartbeat: Heartbeat
     answering: Answering
     trials: Trials
     alerts: Alerts
 
 
-def open_services(records: Records, engine: Engine, embed: Embed, *, language_model: bool = False) -> Services:
+def open_services(
+    records: Records, engine: Engine, embedder: TextEmbedder, *, language_model: bool = False
+) -> Services:
     """Put an engine and an embedder beside the records.
 
     Args:
         records: opened.
         engine: what answers.
-        embed: sentence embeddings.
+        embedder: sentence embeddings.
         language_model: whether the engine runs one.
 
     Raises:
@@ -174,20 +183,26 @@ def open_services(records: Records, engine: Engine, embed: Embed, *, language_mo
     """
     settings = records.settings
     check_witness(settings)
-    grain_s = latency_grain_s(settings, language_model=language_model)
-    if notices := [NOTICE] * records.synthetic + [UNPADDED] * (grain_s == 0):
+    grain_s = fixed_grain_s(settings, language_model=language_model)
+    if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = NotedEngine(engine, " ".join(notices))
     alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
+    stages = Stages(engine, embedder, settings.query_timeout_s)
+    grains: Grains = Unpadded()
+    if not settings.latency_unpadded:
+        grains = MeasuredGrains(
+            stages, records.store, records.ledger, grain_s=grain_s, longest_s=settings.longest_grain_s
+        )
     answering = Answering(
         records.ledger,
         records.store,
-        engine,
-        embed,
+        stages,
         digest_key=records.digest_key,
-        timeout_s=settings.query_timeout_s,
-        latency_grain_s=grain_s,
+        grains=grains,
         max_in_flight=settings.max_queries_in_flight,
         on_charge=alerts.charged,
     )
-    trials = Trials(answering.stages, latency_grain_s=grain_s)
-    return Services(records, engine, embed, answering, trials, alerts)
+    trial_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
+    trials = Trials(stages, latency_grain_s=trial_grain_s)
+    heartbeat = Heartbeat(records.database, engine)
+    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts)

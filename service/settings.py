@@ -30,8 +30,9 @@ class Settings(BaseSettings):
     """Allow a published key. For trying things out on made-up data, never for real exemplars."""
 
     latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
-    """Answers leave at multiples of this after their charge. Set it above what the engine's slowest answer takes: then
-    all take one grain, and their latency says nothing of the sample. A language model needs it; else it is 100."""
+    """Answers leave at multiples of this after their charge. It must be at least twice what a task's largest slots
+    take, which the service measures when it starts. A language model needs it; else each task gets the smallest round
+    one."""
     latency_unpadded: bool = False
     """Let answers leave when they are ready. How long they take then depends on private exemplars."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)
@@ -47,11 +48,18 @@ class Settings(BaseSettings):
     metrics_open: bool = False
     """Show `/metrics` to whoever asks, not only to holders of a key."""
 
+    @property
+    def longest_grain_s(self) -> float:
+        """What a charge's lease leaves for a latency grain, in seconds.
+
+        A query waits for the probe, the sample, the slots, and perhaps each slot alone; then for its grain to be over,
+        and for the database.
+        """
+        return self.lease_s - 4 * self.query_timeout_s - 60
+
     @model_validator(mode="after")
     def _lease_outlives_a_query(self) -> Settings:
-        # A query waits for the probe, the sample, the slots, and perhaps each slot alone; then for its grain to be
-        # over, and for the database.
-        if self.lease_s < 4 * self.query_timeout_s + (self.latency_grain_ms or 0) / 1000 + 60:
+        if self.longest_grain_s < (self.latency_grain_ms or 0) / 1000:
             raise ValueError(
                 "DPICL_LEASE_S must be at least four times DPICL_QUERY_TIMEOUT_S, DPICL_LATENCY_GRAIN_MS and a minute"
             )

@@ -15,7 +15,7 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service import aggregating
 from service.aggregating import Aggregator, Outputs
-from service.embedding import Embed
+from service.embedding import TextEmbedder
 from service.engines import Engine, Sentence, TaskSpec, ZeroShot
 
 _RECONSTRUCT_ATTEMPTS = 3
@@ -27,12 +27,12 @@ class Stages:
 
     Attributes:
         engine: answers per slot.
-        embed: sentence embeddings, for mechanisms that compare answers.
+        embedder: sentence embeddings, for mechanisms that compare answers.
         timeout_s: slots not answered by then abstain.
     """
 
     engine: Engine
-    embed: Embed
+    embedder: TextEmbedder
     timeout_s: float
 
     async def probe(
@@ -54,7 +54,7 @@ class Stages:
                 noise,
                 query,
                 zero_shot,
-                embed=self.embed,
+                embedder=self.embedder,
                 reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
             )
         return zero_shot, aggregator

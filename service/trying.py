@@ -24,8 +24,9 @@ from service.aggregating import Aggregator, Answer, RankedKeywords, TestedKeywor
 from service.answering import BusyError
 from service.consensus import Consensus, consensus
 from service.embedding import Embed
+from service.embedding_memory import EmbeddingMemory
 from service.engines import EngineBusyError, EngineInfo, EngineUnavailableError, Sentence, UnanswerableQueryError
-from service.latency import whole_grains
+from service.latency import Departure
 from service.queries import InvalidQueryError, check_query, task_spec
 from service.stages import Stages
 from service.stand_in import draw_slots
@@ -33,7 +34,7 @@ from service.stand_in import draw_slots
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
 _EMBED_BATCH = 8
-"""Exemplars embedded at once: a private query waits for no more than these."""
+"""Texts embedded at once: a private query waits for no more than these."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Trials:
         exemplars: Sequence[Mapping[str, object]],
         *,
         embedded_field: str,
+        response_field: str | None,
         repeats: int = 20,
     ) -> Trial:
         """Try one query, under a plan that is signed or not.
@@ -112,6 +114,7 @@ class Trials:
             query: a text, or the fields of the task's query template.
             exemplars: public ones, 1 to 200, each with the fields that the task's prompt shows; others are ignored.
             embedded_field: the field exemplars and queries are compared by.
+            response_field: the other field whose embedding the knowledge base stores, None for none.
             repeats: how often noise is drawn, 1 to 100. The engine is asked but once per slot.
 
         Raises:
@@ -134,12 +137,12 @@ class Trials:
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
         self._in_flight += 1
-        started = asyncio.get_running_loop().time()
+        departure = Departure(self._grain_s)
         try:
-            return await self._try(calibrated, name, fields, rows, embedded_field, repeats)
+            return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats)
         finally:
             try:
-                await whole_grains(started, self._grain_s)
+                await departure.wait()
             finally:
                 self._in_flight -= 1
 
@@ -150,17 +153,28 @@ class Trials:
         query: Mapping[str, str],
         rows: Sequence[Mapping[str, str]],
         embedded_field: str,
+        response_field: str | None,
         repeats: int,
     ) -> Trial:
         task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
-        stages = replace(self._stages, embed=_remembering(self._stages.embed))
+        # The mechanism asks for the same texts at every draw of noise.
+        stages = replace(self._stages, embedder=EmbeddingMemory(self._stages.embedder))
         address = f"{calibrated.plan.knowledge_base}.{name}"
-        spec = task_spec(address, task, f"trials of {calibrated.plan.knowledge_base}", embedded_field, self._grain_s)
+        spec = task_spec(
+            address,
+            task,
+            f"trials of {calibrated.plan.knowledge_base}",
+            embedded_field,
+            self._grain_s,
+            response_field=response_field,
+        )
+        embedded = [embedded_field, spec.answer_field] if spec.responses_embedded else [embedded_field]
         try:
             engine = await stages.engine.describe()
             zero_shot, aggregator = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
-                exemplars = await _embedded(rows, embedded_field, stages.embed if engine.reads_embeddings else None)
+                embed = stages.embedder.embed if engine.reads_embeddings else None
+                exemplars = await _embedded(rows, embedded, embed)
         except UnanswerableQueryError as error:
             raise InvalidQueryError(str(error)) from error
         except EngineBusyError as error:
@@ -203,26 +217,16 @@ def check_exemplars(
     return [layout.row(number, {**one, "": str(number)}).fields for number, one in enumerate(exemplars, 1)]
 
 
-async def _embedded(rows: Sequence[Mapping[str, str]], field: str, embed: Embed | None) -> list[Exemplar]:
-    """Exemplars, with the embedding of the field if the engine reads them."""
+async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None) -> list[Exemplar]:
+    """Exemplars, with the embeddings of the fields if the engine reads them."""
     if embed is None:
         return [Exemplar(row, None) for row in rows]
+    texts = [row[field] for row in rows for field in fields]
     vectors: list[np.ndarray] = []
-    for start in range(0, len(rows), _EMBED_BATCH):
-        vectors.extend(await asyncio.to_thread(embed, [row[field] for row in rows[start : start + _EMBED_BATCH]]))
-    return [Exemplar(row, vector) for row, vector in zip(rows, vectors, strict=True)]
-
-
-def _remembering(embed: Embed) -> Embed:
-    """The same, each text embedded once: the mechanism asks for the same ones at every draw of noise."""
-    known: dict[str, np.ndarray] = {}
-
-    def remembered(texts: Sequence[str]) -> np.ndarray:
-        if new := [text for text in dict.fromkeys(texts) if text not in known]:
-            known.update(zip(new, embed(new), strict=True))
-        return np.stack([known[text] for text in texts]) if texts else embed(texts)
-
-    return remembered
+    for start in range(0, len(texts), _EMBED_BATCH):
+        vectors.extend(await asyncio.to_thread(embed, texts[start : start + _EMBED_BATCH]))
+    each = len(fields)
+    return [Exemplar(row, *vectors[i * each : (i + 1) * each]) for i, row in enumerate(rows)]
 
 
 def _without_sentences(aggregator: Aggregator) -> Aggregator:

@@ -15,6 +15,7 @@ from accounting.budgets import LedgerError
 from accounting.quotas import set_quota
 from accounting.restoring import Happened
 from accounting.witness import LedgerRestoredError, Witness
+from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
 from service.database import open_database
 from service.keys import api_keys
@@ -113,8 +114,8 @@ def bring_back(connection: sa.Connection, event: Event) -> Happened:
                 set_quota(connection, body["key"], body["quota"])
             return [(event.kind, body)]
         case "remote_engine.changed":
-            this = knowledge_bases.c.name == body["knowledge_base"]
-            values: dict[str, Any] = {"remote_engine": body["allowed"]}
-            connection.execute(sa.update(knowledge_bases).where(this).values(values))
+            if row := find(connection, body["knowledge_base"], lock=True):
+                values: dict[str, Any] = {"remote_engine": body["allowed"]}
+                connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
             return [(event.kind, body)]
     return []

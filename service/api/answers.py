@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.answering import signed_plan
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.api.releases import ReleaseView, view
 from service.engine_record import EngineView
+from service.signed_plan import signed_plan
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

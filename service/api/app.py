@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 
 import sqlalchemy as sa
+import structlog
 from fastapi import FastAPI
 
 from service.api import (
@@ -30,11 +31,14 @@ from service.api.gate import Gate
 from service.dashboard.app import dashboard
 from service.engine_record import note_engine
 from service.engines import EngineUnavailableError
+from service.measured_grains import REFUSED_FOR_S
 from service.metrics import Metrics
 from service.responses import Counted
 from service.services import Services
 from service.tracing import Traced, open_tracing
 from service.witnessing import keep_witnessed
+
+log = structlog.get_logger()
 
 _ASK_ENGINE_EVERY_S = 1.0
 
@@ -60,7 +64,12 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        background = [asyncio.create_task(_note_engine(services)), asyncio.create_task(told.responses.keep_storing())]
+        background = [
+            asyncio.create_task(services.heartbeat.keep_beating()),
+            asyncio.create_task(_measure_grains(services)),
+            asyncio.create_task(_note_engine(services)),
+            asyncio.create_task(told.responses.keep_storing()),
+        ]
         if services.records.witness is not None:
             background.append(asyncio.create_task(keep_witnessed(services.records.witness)))
         yield
@@ -108,6 +117,20 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     document.install(app)
     app.mount("/admin", dashboard(services))
     return app
+
+
+async def _measure_grains(services: Services) -> None:
+    """Once the engine has started; again and again while a task cannot be served with the grain."""
+    while True:
+        try:
+            if not any(one.problem for one in await services.grains.all()):
+                return
+            await asyncio.sleep(REFUSED_FOR_S)
+        except EngineUnavailableError:
+            await asyncio.sleep(_ASK_ENGINE_EVERY_S)
+        except Exception as error:
+            log.error("measuring_failed", error=type(error).__name__)
+            await asyncio.sleep(_ASK_ENGINE_EVERY_S)
 
 
 async def _note_engine(services: Services) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from accounting.plan import SMALLEST_DELTA
-from exemplar_store import KnowledgeBase, Layout, read_csv, read_json_lines
+from exemplar_store import KnowledgeBase, Layout, default_response_field, read_csv, read_json_lines
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
@@ -66,7 +66,19 @@ class NewKnowledgeBase(BaseModel):
     )
     fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
     embedded_field: str = Field(default="text", description="The field exemplars and queries are compared by.")
+    response_field: str | None = Field(
+        default=None,
+        description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "
+        "as long, such answers of `nearest_exemplar` a fraction. Left out: `response`, if that is a field beside the "
+        "embedded one. Null: none.",
+    )
     remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
+
+    @model_validator(mode="after")
+    def _default_response_field(self) -> Self:
+        if "response_field" not in self.model_fields_set:
+            self.response_field = default_response_field(self.fields, self.embedded_field)
+        return self
 
 
 class KnowledgeBaseChange(BaseModel):
@@ -83,6 +95,7 @@ class KnowledgeBaseView(BaseModel):
     public_size: int
     fields: list[str]
     embedded_field: str
+    response_field: str | None = Field(description="Embedded, too, for answers that are taken from it; null for none.")
     remote_engine: bool
     created_at: datetime
 
@@ -159,7 +172,8 @@ async def upload(
 ) -> Ingested:
     """All rows or none: a bad row is named, and nothing is stored. Sending an upload again does no harm.
 
-    The upload is embedded before it is stored, at some ten milliseconds an exemplar.
+    The upload is embedded before it is stored, at some ten milliseconds an exemplar; twice that if there is
+    a response field.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (reader := _READERS.get(media_type)) is None:
@@ -169,7 +183,9 @@ async def upload(
     described = await asyncio.to_thread(services.records.store.get, knowledge_base)
     body = await _body(request, services.records.settings.max_upload_bytes)
     rows = reader(io.BytesIO(body), Layout(described.fields, unit_id))
-    report = await asyncio.to_thread(services.records.ingest, knowledge_base, rows, services.embed, by=admin.id)
+    report = await asyncio.to_thread(
+        services.records.ingest, knowledge_base, rows, services.embedder.embed, by=admin.id
+    )
     return Ingested(
         exemplars=report.exemplars,
         units=report.units,
@@ -200,6 +216,7 @@ def view(knowledge_base: KnowledgeBase) -> KnowledgeBaseView:
         public_size=knowledge_base.public_size,
         fields=list(knowledge_base.fields),
         embedded_field=knowledge_base.embedded_field,
+        response_field=knowledge_base.response_field,
         remote_engine=knowledge_base.remote_engine,
         created_at=knowledge_base.created_at,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -11,15 +10,9 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials
 
 from service.api.dependencies import TheServices, authenticate, bearer
-from service.engines import EngineUnavailableError
 from service.metrics import Metrics
-from service.services import Services
 
 router = APIRouter(tags=["health"])
-
-_ENGINE_TIMEOUT_S = 3.0
-"""Below Prometheus' own ten seconds."""
-_KEPT_S = 5.0
 
 
 async def _may_read(
@@ -44,22 +37,8 @@ async def metrics(request: Request, services: TheServices) -> Response:
 
     Public quantities only. Needs a key of either role unless the service runs with `DPICL_METRICS_OPEN=true`.
     """
-    up = await _engine_up(request, services)
+    up = services.heartbeat.alive("engine")
     accept = request.headers.get("accept", "")
     told: Metrics = request.app.state.metrics
     text, media_type = await asyncio.to_thread(told.exposition, engine_up=up, accept=accept)
     return Response(text, headers={"content-type": media_type})
-
-
-async def _engine_up(request: Request, services: Services) -> bool:
-    """Whether the engine answers, asked again after five seconds."""
-    state = request.app.state
-    until, up = getattr(state, "engine_seen", (0.0, False))
-    if time.monotonic() >= until:
-        try:
-            await asyncio.wait_for(services.engine.health(), _ENGINE_TIMEOUT_S)
-            up = True
-        except (EngineUnavailableError, TimeoutError):
-            up = False
-        state.engine_seen = (time.monotonic() + _KEPT_S, up)
-    return bool(up)

@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger import SignedPlan
 from accounting.plan import CalibratedPlan
-from service.answering import signed_plan
 from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai_requests import ChatRequest, newest_message, query_in
 from service.services import Records
+from service.signed_plan import signed_plan
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.answering import signed_plan
 from service.api.answers import TaskAddress
 from service.api.dependencies import AnyKey, TheServices
 from service.engine_record import EngineView
+from service.signed_plan import signed_plan
 from service.trying import MAX_EXEMPLARS, MAX_REPEATS, Trial
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -107,6 +107,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
         body.query,
         body.exemplars,
         embedded_field=described.embedded_field,
+        response_field=described.response_field,
         repeats=body.repeats,
     )
     return view(signed.address, trial)

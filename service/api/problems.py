@@ -46,6 +46,7 @@ from service.answering import BusyError, RemoteEngineForbiddenError, StillAnswer
 from service.api.patterns import route_pattern
 from service.engines import EngineUnavailableError
 from service.keys import UnknownKeyError
+from service.latency import GrainTooSmallError
 from service.queries import InvalidQueryError
 from service.synthetic.sealed import SyntheticUploadError
 
@@ -156,6 +157,7 @@ _STATUS_OF: dict[type[Exception], tuple[int, str]] = {
     AccountantsDisagreeError: (422, "accountants-disagree"),
     LedgerRestoredError: (503, "ledger-restored"),
     SchemaError: (503, "schema-too-new"),
+    GrainTooSmallError: (503, "latency-grain-too-small"),
 }
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
 _SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}

@@ -81,7 +81,7 @@ def renew(
     """Encrypt exemplars anew, under keys that nobody has seen yet.
 
     For when an encryption key became known together with a copy of the database: retire that key first. Nothing that
-    the copy holds is protected by this. Services run meanwhile; on SQLite whatever writes waits, questions included.
+    the copy holds is protected by this. Services run meanwhile. If it is interrupted, run it again.
     """
     opened = records()
     chosen = names or [one.name for one in opened.store.list()]

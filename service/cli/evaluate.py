@@ -54,7 +54,8 @@ def evaluate(
     their own; every test row draws its own slots, as in the service. The noise is then drawn many times. What is
     measured on your data is not private: use data you may look at.
     """
-    from service.embedding import Embedder
+    from service.embedding import Embedder, cores
+    from service.embedding_memory import EmbeddingMemory
     from service.engines.nearest_exemplar import NearestExemplarEngine
 
     plan = load_plan(plan_file.read_text())
@@ -71,7 +72,7 @@ def evaluate(
         default = [chosen.answers]
     grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or default, draws, prior)
     settings = len(grid.epsilons) * len(grid.answers)
-    embedder = Embedder()
+    embedder = Embedder(threads=cores())
     engine = NearestExemplarEngine(embedder)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, disable=json) as bar:
@@ -105,7 +106,7 @@ def evaluate(
             )
         else:
             total = 2 + len(compared) * (1 + settings)
-            kept = texts.Texts(asked, data.specification(plan, name, field), engine, embedder.embed)
+            kept = texts.Texts(asked, data.specification(plan, name, field), engine, EmbeddingMemory(embedder))
             results = read = asyncio.run(
                 texts.evaluate(
                     kept, plan, name, chosen, size, compared, grid, lambda done: progress("results", done, total)

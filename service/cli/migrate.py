@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
 import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated
 
 import sqlalchemy as sa
 import typer
 
+from accounting import audit
 from accounting.compatibility import SchemaError
+from exemplar_store.oversized import forget_oversized as forget_oversized_units
 from service.database import open_database
 from service.schema import migrate, require, revision
 from service.settings import Settings
 from service.witnessing import check_witness, open_witness
 
 _LOOK_EVERY_S = 1.0
+_BOUNDED_UNITS = "0002"
+"""Since this revision no unit is too large."""
 
 
 def migrate_(
@@ -24,6 +31,13 @@ def migrate_(
     wait: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="As --check, giving another process so long to migrate.")
     ] = 0,
+    forget_oversized: Annotated[
+        bool,
+        typer.Option(
+            "--forget-oversized",
+            help="First delete the units that an earlier version stored and this one is too strict for.",
+        ),
+    ] = False,
 ) -> None:
     """Bring the schema of the database, and of its witness, up to date; tells from which revision to which.
 
@@ -37,12 +51,23 @@ def migrate_(
         _require_within(wait, database)
         typer.echo(f"Revision {revision(database)}: nothing to do")
         return
+    if forget_oversized and (revision(database) or _BOUNDED_UNITS) < _BOUNDED_UNITS:
+        for name, count in forget_oversized_units(database, _audit).items():
+            units = "1 unit" if count == 1 else f"{count} units"
+            typer.echo(f"Forgot {units} of {name}, with all {'its' if count == 1 else 'their'} exemplars")
     before, after = migrate(database)
     open_witness(settings, database)
     if before == after:
         typer.echo(f"Revision {after}: nothing to do")
     else:
         typer.echo(f"Migrated from {'an empty database' if before is None else f'revision {before}'} to {after}")
+
+
+def _audit(connection: sa.Connection, forgotten: Mapping[str, int]) -> None:
+    by = getpass.getuser()
+    names = [name for name, count in forgotten.items() for _ in range(count)]
+    events = [("unit.forgotten", {"knowledge_base": name, "by": by}) for name in names]
+    audit.append_all(connection, datetime.now(UTC), events)
 
 
 def _require_within(seconds: float, database: sa.Engine) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from accounting.witness import Witness
-from service.engine_record import EngineView
-from service.logs import configure_logs
-from service.services import Records, open_records
-from service.settings import Settings
+if TYPE_CHECKING:
+    from accounting.witness import Witness
+    from service.engine_record import EngineView
+    from service.services import Records
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _to_tell: list[Witness] = []
@@ -22,6 +21,10 @@ _to_tell: list[Witness] = []
 
 def records() -> Records:
     """The database and key the environment names. When the command ends, the witness is told what it did."""
+    from service.logs import configure_logs  # an analyst's commands do without all of this, and its time to import
+    from service.services import open_records
+    from service.settings import Settings
+
     configure_logs()
     opened = open_records(Settings())
     if opened.witness is not None:

@@ -88,7 +88,7 @@ def _print(described: PlanPreview) -> None:
     accountants = [
         (
             name,
-            f"{lower:.4f} … {upper:.4f}" if lower else f"at most {upper:.4f}",
+            f"{lower:.4f} to {upper:.4f}" if lower else f"at most {upper:.4f}",
             "the promise rests on this" if name == described.accountant else "",
         )
         for name, (lower, upper) in described.epsilon_by_accountant.items()

@@ -6,17 +6,17 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import sqlalchemy as sa
 import typer
 
 from service import local_ray
 from service.cli.synthetic import made_up_data, say_how_to_ask
-from service.latency import latency_grain_s
+from service.latency import Measured, fixed_grain_s
 from service.logs import configure_logs
 from service.services import open_records
 from service.settings import Settings
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path(__file__).parents[1] / "serve.yaml"
 _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wait for the engine four times
 _LOOK_EVERY_S = 1.0
+_ASK_EVERY_S = 0.25
 _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 
 
@@ -60,6 +61,7 @@ def serve(
     os.environ.setdefault("RAY_enable_metrics_collection", "0")
     os.environ.setdefault("RAY_event_stats", "0")  # the same into its logs
     os.environ.setdefault("RAY_automatic_object_spilling_enabled", "0")
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")  # a minute is short on a busy machine
     if "RAY_ADDRESS" not in os.environ:
         local_ray.close()
     from service.serve_config import load_serve_config
@@ -74,6 +76,8 @@ def serve(
     if model:
         for application in schema.applications:
             application.args = {**application.args, "engine": {"name": "vllm", "model": model}}
+    if "RAY_ADDRESS" not in os.environ:
+        local_ray.require_free(schema.http_options.host, schema.http_options.port)
     if not synthetic:
         _run(schema)
         return
@@ -95,15 +99,16 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     for application in schema.applications:
-        latency_grain_s(opened.settings, language_model=ApplicationArgs.model_validate(application.args).engine.is_llm)
+        fixed_grain_s(opened.settings, language_model=ApplicationArgs.model_validate(application.args).engine.is_llm)
     opened.database.dispose()
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:
         _pin_sqlite_path("DPICL_WITNESS_URL", witness)
 
-    # No dashboard, unless the operator brings a cluster (RAY_ADDRESS).
-    local: dict[str, Any] = {"address": "local", "include_dashboard": False, "object_store_memory": 256 * 2**20}
-    ray.init(namespace="serve", logging_level=logging.WARNING, **({} if "RAY_ADDRESS" in os.environ else local))
+    if "RAY_ADDRESS" in os.environ:  # the operator brings a cluster
+        ray.init(namespace="serve", logging_level=logging.WARNING)
+    else:
+        local_ray.start()
     stop, hurry, ending = threading.Event(), threading.Event(), threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets handlers of its own
         signal.signal(name, lambda *_: (hurry if stop.is_set() else stop).set())
@@ -119,6 +124,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         client.deploy_apps(schema, _blocking=False)
         names = [app.name for app in schema.applications]
         if up := _wait_until_running(names, stop):
+            for one in names:
+                _say_latencies(one)
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
             when_running()
             stop.wait()
@@ -129,6 +136,22 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         ending.set()
         ray_serve.shutdown()  # type: ignore[no-untyped-call]
         ray.shutdown()
+
+
+def _say_latencies(application: str) -> None:
+    """Print every task's latency grain.
+
+    Raises:
+        ValueError: one of them is too small.
+    """
+    from ray import serve as ray_serve
+
+    measured: Sequence[Measured] = ray_serve.get_app_handle(application).latencies.remote().result()
+    if problems := [one.problem for one in measured if one.problem]:
+        raise ValueError("; ".join(problems))
+    for one in measured:
+        took, grain = 1000 * one.work_s, 1000 * one.grain_s
+        typer.echo(f"{one.task}: answers leave after {grain:.0f} ms or multiples; the largest slots take {took:.0f} ms")
 
 
 def _abandon_dead_ray(ending: threading.Event) -> None:
@@ -165,7 +188,7 @@ def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
     """
     from ray import serve as ray_serve
 
-    while not stop.wait(0.5):
+    while not stop.wait(_ASK_EVERY_S):
         applications = ray_serve.status().applications
         states = {name: applications[name] for name in names if name in applications}
         for name, state in states.items():

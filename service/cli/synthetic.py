@@ -41,7 +41,7 @@ Other admin commands (dpicl plan preview, dpicl keys list, ...) need the databas
 @contextmanager
 def made_up_data() -> Iterator[Synthetic]:
     """A temporary database of made-up tickets, which the environment names until the block ends."""
-    from service.embedding import Embedder
+    from service.embedding import Embedder, cores
 
     configure_logs()
     typer.echo(NOTICE)
@@ -50,7 +50,7 @@ def made_up_data() -> Iterator[Synthetic]:
         with Progress(*columns) as bar:
             task = bar.add_task("Making up tickets, and plans for them", total=None)
             told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-            data = stack.enter_context(synthetic_database(Embedder().embed, told))
+            data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed, told))
         yield data
 
 

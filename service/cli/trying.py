@@ -19,6 +19,7 @@ from service.engines import EngineUnavailableError
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.opening import open_engine
 from service.evaluation.dataset import embedded_field as field_of
+from service.evaluation.dataset import response_field
 from service.planning import prepare
 from service.stages import Stages
 from service.trying import Trial, Trials, check_exemplars
@@ -69,14 +70,15 @@ def try_(
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     if public_size is None:
         opened = records()
-        field = opened.store.get(plan.knowledge_base).embedded_field
+        described = opened.store.get(plan.knowledge_base)
+        field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field = field_of(plan, name, embedded_field)
+        field, response = field_of(plan, name, embedded_field), response_field(plan, name)
         calibrated = calibrate_plan(plan, public_size)
     try:
         trial, took_s = asyncio.run(
-            _try(calibrated, name, read_fields(query), lines, field, repeats, _engine(engine_config))
+            _try(calibrated, name, read_fields(query), lines, field, response, repeats, _engine(engine_config))
         )
     except (EngineUnavailableError, BusyError) as error:
         raise ValueError(f"{error}: look at --engine-config") from error
@@ -93,6 +95,7 @@ async def _try(
     query: str | dict[str, str],
     exemplars: list[dict[str, Any]],
     field: str,
+    response: str | None,
     repeats: int,
     config: EngineConfig,
 ) -> tuple[Trial, float]:
@@ -102,9 +105,11 @@ async def _try(
     embedder = Embedder()
     engine = open_engine(config, embedder)
     try:
-        trials = Trials(Stages(engine, embedder.embed, _TIMEOUT_S))
+        trials = Trials(Stages(engine, embedder, _TIMEOUT_S))
         started = time.perf_counter()
-        trial = await trials.try_task(calibrated, name, query, exemplars, embedded_field=field, repeats=repeats)
+        trial = await trials.try_task(
+            calibrated, name, query, exemplars, embedded_field=field, response_field=response, repeats=repeats
+        )
         return trial, time.perf_counter() - started
     finally:
         engine.close()

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from exemplar_store import (
     MAX_EXEMPLARS_PER_UNIT,
+    MAX_UNIT_BYTES,
     BadRowError,
     InvalidKnowledgeBaseError,
     KnowledgeBaseExistsError,
@@ -37,6 +38,7 @@ _BLANK = {
     "public_size": "",
     "fields": "text, label",
     "embedded_field": "text",
+    "response_field": "",
     "remote_engine": "",
 }
 
@@ -90,12 +92,13 @@ async def upload(visit: Visit) -> Response:
     layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
     rows = reader(BytesIO(await file.read()), layout)
     try:
-        await asyncio.to_thread(records.ingest, name, rows, visit.services.embed, by=visit.session.key_id)
+        await asyncio.to_thread(records.ingest, name, rows, visit.services.embedder.embed, by=visit.session.key_id)
     except BadRowError as error:
         return await show(visit, 422, f"Nothing was stored: {error}.")
     except UnitTooLargeError:  # whose own words count units
         problem = (
-            f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, the most it may."
+            f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, or more than "
+            f"{MAX_UNIT_BYTES:,} bytes of text in them, the most it may."
         )
         return await show(visit, 422, problem)
     return visit.redirect(
@@ -112,6 +115,8 @@ def _read(given: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
         "embedded_field": given["embedded_field"],
         "remote_engine": given["remote_engine"] == "yes",
     }
+    if given["response_field"]:
+        values["response_field"] = given["response_field"]
     problems = {}
     for name, kind, example in (("epsilon", float, "8"), ("delta", float, "1e-5"), ("public_size", int, "20000")):
         try:

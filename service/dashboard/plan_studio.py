@@ -71,7 +71,7 @@ async def try_it(visit: Visit) -> Response:
         tried = await attempt(
             visit.services.trials,
             look.seen.calibrated,
-            desk.described.embedded_field,
+            desk.described,
             task=visit.field("trial_task"),
             rows=visit.field("trial_rows"),
             query=visit.field("trial_query"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounting.plan import CalibratedPlan
-from exemplar_store import BadRowError
+from exemplar_store import BadRowError, KnowledgeBase
 from service.answering import BusyError
 from service.engines import EngineUnavailableError
 from service.queries import InvalidQueryError
@@ -25,14 +25,14 @@ class Attempt:
 
 
 async def attempt(
-    trials: Trials, calibrated: CalibratedPlan, embedded_field: str, *, task: str, rows: str, query: str
+    trials: Trials, calibrated: CalibratedPlan, described: KnowledgeBase, *, task: str, rows: str, query: str
 ) -> Attempt:
     """Try one query.
 
     Args:
         trials: of the services.
         calibrated: the plan with its noise.
-        embedded_field: the field exemplars and queries are compared by.
+        described: the knowledge base.
         task: one of the plan's; its first if empty.
         rows: public examples, as JSON Lines or CSV with a header.
         query: a text, or a JSON object with the fields of the query.
@@ -43,7 +43,8 @@ async def attempt(
             task or next(iter(calibrated.plan.tasks)),
             _query(query),
             _rows(rows),
-            embedded_field=embedded_field,
+            embedded_field=described.embedded_field,
+            response_field=described.response_field,
         )
     except LookupError as error:
         return Attempt(problem=str(error.args[0]))

@@ -29,8 +29,21 @@ class UnanswerableQueryError(ValueError):
     """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
 
 
-Output = np.ndarray | str
-"""What a slot contributes: label probabilities, float64 (L,), or a text."""
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A text whose embedding the engine has, so that nobody needs to compute it from what a slot said.
+
+    Attributes:
+        text: what the slot says.
+        embedding: of it, float32 (d,), of norm 1.
+    """
+
+    text: str
+    embedding: np.ndarray
+
+
+Output = np.ndarray | str | Embedded
+"""What a slot contributes: label probabilities, float64 (L,), or a text, with its embedding or without."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,7 @@ class TaskSpec:
         name: the task's address, for messages.
         ensemble: how many slots the plan announces for a query.
         slot_tokens: a public guess of how long a slot's exemplars are together.
+        slot_characters: so many at most a slot's exemplars may have in a language model's prompt; 0 does not say.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
         latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
         labels: the public label set, empty for free text; probability vectors follow its order.
@@ -69,6 +83,7 @@ class TaskSpec:
         candidates: of free text, how many zero-shot answers are wanted.
         public_answers: of free text, answers that are public anyway.
         document_field: of free text, the field of the query that answers may be taken from.
+        responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
     """
 
     name: str
@@ -81,8 +96,10 @@ class TaskSpec:
     candidates: int = 0
     public_answers: tuple[str, ...] = ()
     document_field: str | None = None
+    responses_embedded: bool = False
     ensemble: int = 1
     slot_tokens: int = 0
+    slot_characters: int = 0
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
 
@@ -95,11 +112,13 @@ class ZeroShot:
         probabilities: of labels, float64 (L,), sums to 1; None for free text.
         texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
             for labels.
+        embedded: whether every slot that says something will say it as :class:`Embedded`.
         context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
     """
 
     probabilities: np.ndarray | None = None
     texts: tuple[str, ...] = ()
+    embedded: bool = False
     context: Any = None
 
 
@@ -187,7 +206,7 @@ class Engine(Protocol):
         ...
 
     async def health(self) -> None:
-        """Return when the engine can answer.
+        """Return if the engine can answer. Never waits for work on anybody's exemplars: how long that takes is private.
 
         Raises:
             EngineUnavailableError: it cannot.

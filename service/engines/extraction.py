@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aggregation.keywords import keywords
+from service.engines import Embedded
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -54,6 +55,7 @@ class ExtractionProbe:
     Attributes:
         query: float64 (d,), its embedding.
         units: the n units of its document.
+        embeddings: float32 (n, d), theirs.
         similarity: float64 (n,), <q, e_u>.
         gram: float64 (n, n), the units' embeddings with each other.
         columns: of every feature that the units have, its number, below F.
@@ -63,6 +65,7 @@ class ExtractionProbe:
 
     query: np.ndarray
     units: tuple[str, ...]
+    embeddings: np.ndarray
     similarity: np.ndarray
     gram: np.ndarray
     columns: Mapping[str, int]
@@ -94,6 +97,7 @@ def probe(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray) -> Ex
     return ExtractionProbe(
         query.astype(np.float64),
         tuple(units),
+        embeddings.astype(np.float32),
         (precise * query).sum(axis=1),
         precise @ precise.T,
         columns,
@@ -114,8 +118,10 @@ def candidates(query: np.ndarray, units: Sequence[str], embeddings: np.ndarray, 
     return tuple(texts)[:count]
 
 
-def extract(slot: Slot, document_field: str, answer_field: str, probe: ExtractionProbe) -> str | None:
+def extract(slot: Slot, document_field: str, answer_field: str, probe: ExtractionProbe) -> Embedded | None:
     """One slot's answer, or None for a slot with nothing to learn from; reads nothing but its arguments.
+
+    Its embedding is the direction of the sum of its units' embeddings, which are public, so nothing is embedded here.
 
     Exemplars without a usable embedding, document or response are passed over, and so are those that the query is at
     no acute angle with.
@@ -156,7 +162,7 @@ def _learn(
             weights[columns[name]] += amount
 
 
-def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> str:
+def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> Embedded:
     """Take units by the formula of the module while that brings their number of words nearer to ``length``."""
     taken: list[int] = []
     words, similarity, square = 0, 0.0, 0.0  # of the sum of the taken units' embeddings
@@ -174,7 +180,9 @@ def _choose(probe: ExtractionProbe, learnt: np.ndarray, length: float) -> str:
         similarity += probe.similarity[best]
         square += 2 * with_sum[best] + probe.gram[best, best]
         with_sum += probe.gram[best]
-    return " ".join(probe.units[u] for u in sorted(taken))
+    total = probe.embeddings[taken].astype(np.float64).sum(axis=0)
+    direction = (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
+    return Embedded(" ".join(probe.units[u] for u in sorted(taken)), direction)
 
 
 def _features(units: Sequence[str]) -> list[set[str]]:

@@ -60,6 +60,8 @@ def isolate(config: VllmConfig) -> Isolation:
             "into the engine's config to accept that"
         )
     os.environ[_BATCH_INVARIANT] = "1"
+    # FlashInfer's sampler gives other log-probabilities at some batch sizes (vLLM issue 51187, seen on 0.26).
+    os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     # FlashAttention 3, the default on Hopper, was seen to break the invariance.
     attention = {"attention_config": {"flash_attn_version": 2}} if capability[0] == 9 else {}
     return Isolation(

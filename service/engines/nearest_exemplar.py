@@ -110,7 +110,7 @@ class NearestExemplarEngine:
             if task.kind == "classify":
                 return _predict(slot, index, task.answer_field, known)
             if task.document_field is None:
-                return nearest_response(slot, task.answer_field, known)
+                return nearest_response(slot, task.answer_field, known, embedded=zero_shot.embedded)
             return extract(slot, task.document_field, task.answer_field, known)
 
         return await asyncio.to_thread(lambda: [_answer_or_abstain(answer, slot) for slot in slots])
@@ -129,11 +129,7 @@ class NearestExemplarEngine:
         """See :meth:`service.engines.Engine.close`; there is nothing to free."""
 
     async def health(self) -> None:
-        """See :meth:`service.engines.Engine.health`."""
-        try:
-            await asyncio.to_thread(self._embedder.embed, ["ready"])
-        except RuntimeError as error:
-            raise EngineUnavailableError(f"nearest_exemplar cannot embed: {error}") from error
+        """See :meth:`service.engines.Engine.health`; there is nothing here that could die by itself."""
 
     def _answer_publicly(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         q: np.ndarray = self._embedder.embed([query[task.input_field]])[0].astype(np.float64)
@@ -141,7 +137,7 @@ class NearestExemplarEngine:
             return self._compare_labels(task, q)
         if task.document_field is None:
             texts = rank(q, task.public_answers, self._embed_public(task.public_answers), task.candidates)
-            return ZeroShot(texts=texts, context=q)
+            return ZeroShot(texts=texts, embedded=task.responses_embedded, context=q)
         return self._read_document(task, q, query[task.document_field])
 
     def _compare_labels(self, task: TaskSpec, q: np.ndarray) -> ZeroShot:
@@ -156,7 +152,7 @@ class NearestExemplarEngine:
         embeddings = self._embedder.embed(units)
         passages = candidates(q, units, embeddings, max(1, task.candidates - len(task.public_answers)))
         texts = tuple(dict.fromkeys([*passages, *task.public_answers]))[: task.candidates]
-        return ZeroShot(texts=texts, context=probe(q, units, embeddings))
+        return ZeroShot(texts=texts, embedded=True, context=probe(q, units, embeddings))
 
     def _embed_public(self, texts: tuple[str, ...]) -> np.ndarray:
         """A task's public texts, float64 (n, d), rows of norm 1; kept for the next query."""

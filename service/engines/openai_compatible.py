@@ -31,7 +31,7 @@ from service.engines.chat_endpoint import ChatEndpoint, Failure
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
 from service.engines.label_replies import label_schema, match_label, naming, read_label
-from service.engines.prompts import render, render_keywords
+from service.engines.prompts import render, render_keywords, shorten
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -124,9 +124,10 @@ class OpenAiCompatibleEngine:
         self._endpoint.close()
 
     async def _contribution(self, task: TaskSpec, query: Mapping[str, str], slot: Slot) -> Output | None:
-        if not slot:
-            return None
         try:
+            slot = shorten(task.prompt, slot, task.slot_characters)
+            if not slot:
+                return None
             if task.kind == "classify":
                 return self._vote(task, await self._ask_label(task, query, slot))
             reply = await self._write(render(task.prompt, query, slot), self._config.temperature)

@@ -5,6 +5,7 @@ Source of the way keywords are asked for: DP-ICL (Wu, Panda, Wang, Mittal 2023, 
 
 from __future__ import annotations
 
+import itertools
 import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,14 @@ def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
     """The instruction, a slot's exemplars, and the query, an empty line between them."""
     exemplars = [prompt.exemplar.format_map(exemplar.fields) for exemplar in slot]
     return _join([prompt.instruction, *exemplars, prompt.query.format_map(query)])
+
+
+def shorten(prompt: Prompt, slot: Slot, characters: int) -> Slot:
+    """A slot without the exemplars at its end that make it longer, rendered, than so many characters; 0: any length."""
+    if not characters:
+        return slot
+    lengths = itertools.accumulate(len(prompt.exemplar.format_map(exemplar.fields)) for exemplar in slot)
+    return slot[: sum(length <= characters for length in lengths)]
 
 
 def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence[str], ordered: bool) -> str:

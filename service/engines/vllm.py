@@ -3,10 +3,11 @@
 Labels are scored by next-token log-probabilities (:mod:`service.engines.label_scoring`); texts are written with a seed
 per prompt. What a slot contributes depends on that slot alone:
 
-- it is shortened by its own length: exemplars are left out from its end until it fits the model;
+- it is shortened by its own length: exemplars are left out from its end until it fits the task and the model;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.isolation`);
-- cached beginnings of prompts are salted by knowledge base, with a secret of this replica.
+- cached beginnings of prompts are salted by knowledge base, with a secret of this replica; prompts without exemplars
+  have a salt of their own, or a question that repeats a guessed exemplar would find it cached.
 
 Prompts are never logged.
 """
@@ -19,6 +20,7 @@ import hmac
 import itertools
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -46,7 +48,7 @@ from service.engines.configs import VllmConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
 from service.engines.isolation import Isolation
 from service.engines.label_scoring import LabelTrie
-from service.engines.prompts import render, render_keywords
+from service.engines.prompts import render, render_keywords, shorten
 from service.engines.tokens import Tokenization, Tokens
 
 if TYPE_CHECKING:
@@ -116,11 +118,12 @@ class VllmEngine:
         """
         (prompt,) = self._tokens.prompts([render(task.prompt, query)])
         self._check_fits(prompt, task, task.slot_tokens)
+        asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
-                return ZeroShot(probabilities=await self._public(self._score(task, prompt)))
-            writing = [self._write(task, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
-            first, *others = await self._public(asyncio.gather(self._write(task, prompt, 0.0), *writing))
+                return ZeroShot(probabilities=await self._public(self._score(asked, prompt)))
+            writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
+            first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
         return ZeroShot(texts=candidate_texts(task, first, others))
 
     async def contributions(
@@ -148,7 +151,7 @@ class VllmEngine:
         """See :meth:`service.engines.Engine.reconstruct`."""
         (prompt,) = self._tokens.prompts([render_keywords(task.prompt, query, keywords, ordered)])
         self._check_fits(prompt, task)
-        text = await self._public(self._write(task, prompt, 0.0))
+        text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
         if not text:
             raise EngineUnavailableError("the model makes no sentence of these words")
         return Sentence(text, "written by the language model from the released words; it saw no exemplar")
@@ -223,7 +226,8 @@ class VllmEngine:
         """Each slot's prompt, with as many of its exemplars as fit; None if there are none."""
         room = self._longest - self._answer_tokens(task)
         prompts: list[Tokens | None] = [None] * len(slots)
-        kept = {i: slot for i, slot in enumerate(slots) if slot}
+        shortened = (shorten(task.prompt, slot, task.slot_characters) for slot in slots)
+        kept = {i: slot for i, slot in enumerate(shortened) if slot}
         while kept:
             tokens = self._tokens.prompts([render(task.prompt, query, slot) for slot in kept.values()])
             prompts = [*prompts]
@@ -256,6 +260,11 @@ class VllmEngine:
             raise UnanswerableQueryError(
                 f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"
             ) from error
+
+
+def _without_exemplars(task: TaskSpec) -> TaskSpec:
+    """The task for prompts that show no exemplar: no knowledge base can have this name, so they share no cache."""
+    return replace(task, knowledge_base=f"questions to {task.knowledge_base}")
 
 
 @lru_cache(maxsize=256)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plan import Plan
+from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from service.aggregating import Outputs
 from service.database import open_database
@@ -56,9 +57,21 @@ def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
     return name or fields[0]
 
 
+def response_field(plan: Plan, task_name: str) -> str | None:
+    """The field whose texts the task's answers are taken from; None if they are labels, or lines of a document."""
+    task = plan.tasks[task_name]
+    return task.answer_field if isinstance(task, GenerateTask) and task.document_field is None else None
+
+
 def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
     """A plan's task as the engine sees it, with exemplars and queries compared by the field."""
-    return task_spec(f"{plan.knowledge_base}.{task_name}", plan.tasks[task_name], plan.knowledge_base, field)
+    return task_spec(
+        f"{plan.knowledge_base}.{task_name}",
+        plan.tasks[task_name],
+        plan.knowledge_base,
+        field,
+        response_field=response_field(plan, task_name),
+    )
 
 
 async def ask(
@@ -103,7 +116,14 @@ async def ask(
         migrate(database)
         store = ExemplarStore(database, os.urandom(32))
         with database.begin() as connection:
-            store.create(connection, "evaluation", public_size=size, fields=names, embedded_field=field)
+            store.create(
+                connection,
+                "evaluation",
+                public_size=size,
+                fields=names,
+                embedded_field=field,
+                response_field=response_field(plan, task_name),
+            )
         with (dataset / "train.jsonl").open("rb") as stream:
             rows = read_json_lines(stream, Layout(names, unit_id))
             store.ingest("evaluation", rows, embed, lambda done: progress("exemplars", done, size))

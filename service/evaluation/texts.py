@@ -26,9 +26,9 @@ from accounting.tasks import (
 )
 from aggregation.keywords import keywords
 from aggregation.noise import add_gaussian_noise, from_fixed_point
-from service.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare
+from service.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare, said
 from service.consensus import consensus
-from service.embedding import Embed
+from service.embedding import TextEmbedder
 from service.engines import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked
 from service.evaluation.tables import Grid
@@ -104,31 +104,23 @@ class Texts:
         asked: the rows.
         spec: the task as the engine knows it.
         engine: makes sentences of words.
-        embed: for candidates and outputs.
+        embedder: for candidates and outputs; should remember (:mod:`service.embedding_memory`).
     """
 
-    def __init__(self, asked: Sequence[Asked], spec: TaskSpec, engine: Engine, embed: Embed):
+    def __init__(self, asked: Sequence[Asked], spec: TaskSpec, engine: Engine, embedder: TextEmbedder):
         self.asked = asked
         self._spec = spec
         self._engine = engine
-        self._embed = embed
-        self._vectors: dict[str, np.ndarray] = {}
+        self._embedder = embedder
         self._sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = {}
 
     def first_slots(self, count: int) -> Texts:
         """The same with smaller ensembles; what is known is shared."""
         fewer = Texts(
-            [replace(one, outputs=one.outputs[:count]) for one in self.asked], self._spec, self._engine, self._embed
+            [replace(one, outputs=one.outputs[:count]) for one in self.asked], self._spec, self._engine, self._embedder
         )
-        fewer._vectors, fewer._sentences = self._vectors, self._sentences
+        fewer._sentences = self._sentences
         return fewer
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors, float32 (n, d); each text is embedded once, whenever it is asked for."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-        if new:
-            self._vectors.update(zip(new, self._embed(new), strict=True))
-        return np.stack([self._vectors[text] for text in texts])
 
     def zero_shot(self) -> list[Answers]:
         """The first public answer, where there is one."""
@@ -150,7 +142,9 @@ class Texts:
         for number, one in enumerate(self.asked):
             sentence = self._sentence_maker(number)
             try:
-                ready = await prepare(task, noise, one.query, one.zero_shot, embed=self.embed, reconstruct=sentence)
+                ready = await prepare(
+                    task, noise, one.query, one.zero_shot, embedder=self._embedder, reconstruct=sentence
+                )
             except InvalidQueryError:
                 continue
             if draws:
@@ -166,7 +160,8 @@ class Texts:
         texts = _usable(one)
         match ready:
             case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
-                total = mean.sum(list(self.embed(texts)) if texts else [], mean.centre(vectors))
+                embeddings = [vector for vector in await ready.embeddings(one.outputs) if vector is not None]
+                total = mean.sum(embeddings, mean.centre(vectors))
                 sums = [add_gaussian_noise(total, mean.sigma) for _ in range(draws)]
                 chosen = [mean.select(from_fixed_point(noisy), vectors) for noisy in sums]
                 return Answers(one.answer, [candidates[i] for i in chosen])
@@ -177,8 +172,8 @@ class Texts:
             case TestedKeywords(mechanism=tested, fallback=fallback):
                 sets = [keywords(text) for text in texts]
                 released = [tested.release(sets) for _ in range(draws)]
-                said = [(await sentence(words, False)).text if words else fallback for words in released]
-                return Answers(one.answer, said, sum(not words for words in released))
+                sentences = [(await sentence(words, False)).text if words else fallback for words in released]
+                return Answers(one.answer, sentences, sum(not words for words in released))
         raise TypeError(f"{type(ready).__name__} releases no text")
 
     def _sentence_maker(self, number: int) -> Callable[[Sequence[str], bool], Awaitable[Sentence]]:
@@ -323,7 +318,7 @@ def _describe_noise(noise: TaskNoise) -> str:
 
 
 def _usable(one: Asked) -> list[str]:
-    return [output for output in one.outputs if isinstance(output, str) and output.strip()]
+    return [text for output in one.outputs if (text := said(output))]
 
 
 def plot(results: Sequence[Result], title: str) -> Any:

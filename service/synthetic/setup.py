@@ -40,7 +40,7 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
     """A temporary database of made-up data, which this process's environment names until the block ends.
 
     Args:
-        embed: for the tickets; takes some ten seconds.
+        embed: for the tickets; takes some fifteen seconds.
         progress: told how many tickets of how many are embedded.
     """
     before = {name: os.environ.pop(name, None) for name in _SETTINGS}
@@ -67,7 +67,8 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
         delta=DELTA,
         public_size=TICKETS,
         fields=FIELDS,
-        embedded_field=FIELDS[0],
+        embedded_field="text",
+        response_field="reply",
         by=_WHO,
     )
     # Not by the records' own store, which is sealed.

@@ -290,6 +290,21 @@ def test_a_plan_of_words_can_rest_on_rdp() -> None:
     assert 0.99 * 3 < calibrated.epsilon["rdp"].upper <= 3
 
 
+def test_without_an_accountant_the_smaller_bound_of_two_is_taken() -> None:
+    document = texts()
+    document["budget"]["epsilon"] = 8
+    document["tasks"] = {"tested": {**document["tasks"]["tested"], "answers": 10_000}}
+    plan = load_plan(yaml.safe_dump(document))
+    calibrated = calibrate_plan(plan, public_size=7000)
+    assert (plan.accountant, calibrated.plan.accountant) == ("pld", "rdp")
+    assert calibrated.epsilon["rdp"].upper <= 8 < calibrated.epsilon["pld"].upper
+    document["accountant"] = "pld"
+    told = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=7000)
+    assert told.plan.accountant == "pld"
+    assert told.noise["tested"].mechanism.noise_multiplier > calibrated.noise["tested"].mechanism.noise_multiplier
+    assert CalibratedPlan.model_validate_json(calibrated.model_dump_json()) == calibrated
+
+
 def test_signed_text_tasks_read_back_the_same(calibrated_texts: CalibratedPlan) -> None:
     again = CalibratedPlan.model_validate_json(calibrated_texts.model_dump_json())
     assert again == calibrated_texts

@@ -94,6 +94,7 @@ def prepared(folder: Path, environment: dict[str, str]) -> str:
         An API key.
     """
     fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
+    fields += ["--response-field", "reply"]
     dpicl(environment, "kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
     tickets = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
     few = folder / "few.jsonl"

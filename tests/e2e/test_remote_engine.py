@@ -29,7 +29,7 @@ from service.engines.openai_compatible import OpenAiCompatibleEngine
 from service.planning import sign
 from service.queries import InvalidQueryError
 from service.services import Records, open_services
-from tests.service.conftest import PLAN, TEXT_PLAN, embed, make_records
+from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ def asking(server: Server, work: Any, **settings: Any) -> Any:
 def answer(server: Server, records: Records, address: str, query: str = "a new toy", **settings: Any) -> Answer:
     return asking(
         server,
-        lambda engine: open_services(records, engine, embed).answering.answer(address, query, key_id="k"),
+        lambda engine: open_services(records, engine, EMBEDDER).answering.answer(address, query, key_id="k"),
         **settings,
     )
 

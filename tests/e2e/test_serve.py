@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from accounting.plan import load_plan
 from accounting.replay import violations
 from service.aggregating import public_domain
 from service.database import open_database
-from tests.e2e.serving import CANARY, SUPPORT, Running, serving, started
+from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving, started
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +202,27 @@ def test_nothing_private_is_logged(running: Running) -> None:
     assert "contributions OK" not in text  # Serve's access log times every call
 
 
+def test_it_says_when_answers_leave(running: Running) -> None:
+    printed = running.log.read_text()
+    for task in ("queue@1", "page@2", "topics@2", "rules@2"):
+        assert re.search(rf"support\.{task}: answers leave after \d+ ms or multiples", printed), printed
+
+
 def test_it_stops_cleanly(running: Running) -> None:
-    """Last: a signal ends it with status 0, and every process it started."""
+    """A signal ends it with status 0, and every process it started."""
     family = psutil.Process(running.process.pid).children(recursive=True)
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(60) == 0
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
+
+
+def test_a_grain_that_hides_nothing_is_refused(running: Running) -> None:
+    """After the service that used this database has stopped."""
+    environment = {**running.environment, "DPICL_LATENCY_GRAIN_MS": "1"}
+    refused = subprocess.run([DPICL, "serve", "--port", "8789"], env=environment, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "a latency grain of 1 ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least" in refused.stderr
 
 
 def test_it_ends_with_its_ray(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from service.database import open_database
 from service.schema import migrate, revision
 from tests.documented import DOCS, blocks
 from tests.e2e.serving import dpicl, prepared, started
-from tests.service.test_rolling_migration import ADDS, next_version
+from tests.service.test_rolling_migration import ADDS, NEXT, next_version
 
 QUESTIONS = 30
 """Of each client; then it asks them again, for free."""
@@ -156,7 +156,7 @@ def test_no_question_fails_and_none_is_charged_twice(new_postgres: Callable[[], 
             try:
                 clients[0].after(2)
                 # The next version's migration; what starts next is this version, as if it were gone back to.
-                assert migrate(database, next_version(tmp_path, ADDS))[1] == "0002"
+                assert migrate(database, next_version(tmp_path, ADDS))[1] == NEXT
                 port = free_port()
                 with typed(DOCS / "upgrading.md", folders[1], environment, old_process.pid, port) as go_on:
                     both = (old, f"http://127.0.0.1:{port}")
@@ -186,7 +186,7 @@ def test_no_question_fails_and_none_is_charged_twice(new_postgres: Callable[[], 
     asked = set.union(*(client.asked for client in clients))
     assert len({answer.json()["id"] for answer in answers}) == len(asked)
     assert sum(answer.json()["cost"]["charged"] for answer in answers) == len(asked)
-    assert revision(database) == "0002"
+    assert revision(database) == NEXT
     with database.connect() as connection:
         assert violations(connection) == []
         states = connection.execute(sa.text("SELECT state, count(*) FROM charges GROUP BY state")).all()

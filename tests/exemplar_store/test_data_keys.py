@@ -133,10 +133,12 @@ def test_a_step_that_fails_changes_nothing(store, engine, tickets, rows):
     store.ingest("tickets", rows(3))
     before, found = wraps(engine), texts(store)
     with pytest.raises(RuntimeError):
-        store.renew("tickets", within=fail)
-    with pytest.raises(RuntimeError):
         store.data_keys.add(NEW, fail)
     assert wraps(engine) == before
+    with pytest.raises(RuntimeError):
+        store.renew("tickets", within=fail)
+    assert texts(store) == found
+    assert wraps(engine)[:1] == before  # the second is the unfinished copy's
     store.data_keys.add(NEW)
     both = wraps(engine)
     with pytest.raises(RuntimeError):
@@ -144,7 +146,8 @@ def test_a_step_that_fails_changes_nothing(store, engine, tickets, rows):
     assert wraps(engine) == both
     DataKeys(engine, NEW).retire()
     newer = ExemplarStore(engine, NEW)
-    newer.renew("tickets")  # whose data key may have the number of the one undone
+    newer.renew("tickets")
+    assert [number for number, _, _ in wraps(engine)] == [3]
     assert texts(newer) == texts(ExemplarStore(engine, NEW)) == found
 
 

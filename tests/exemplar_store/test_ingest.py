@@ -13,7 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import (
+    MAX_EXEMPLAR_BYTES,
     MAX_EXEMPLARS_PER_UNIT,
+    MAX_UNIT_BYTES,
     BadRowError,
     EmbeddingError,
     ExemplarStore,
@@ -21,6 +23,8 @@ from exemplar_store import (
     Row,
     UnitTooLargeError,
 )
+from exemplar_store.encryption import OVERHEAD_BYTES
+from exemplar_store.exemplar import overhead
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.database import open_database
 
@@ -68,6 +72,22 @@ def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
     done: list[int] = []
     store.ingest("tickets", rows(150), embed, done.append)
     assert done == [64, 128, 150]
+
+
+def test_a_text_that_several_rows_share_is_embedded_once(store, tickets, rows, embed):
+    asked: list[str] = []
+
+    def noting(texts):
+        asked.extend(texts)
+        return embed(texts)
+
+    same = [Row(i, f"unit {i}", {"text": f"text {i % 2}", "label": "l"}) for i in range(6)]
+    assert store.ingest("tickets", same, noting).exemplars == 6
+    assert asked == ["text 0", "text 1"]
+    (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
+    assert len(slot) == 6
+    for exemplar in slot:
+        np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
 
 
 def test_an_upload_sent_again_changes_nothing(store, engine, tickets, rows, embed):
@@ -130,7 +150,7 @@ def test_a_unit_may_have_a_thousand_exemplars_and_no_more(store, engine, tickets
     before = counts(engine)
     with pytest.raises(UnitTooLargeError, match="1 unit would have more than 1,000 exemplars") as caught:
         store.ingest("tickets", [*rows(2000, prefix="v"), *of_unit("ann", range(999, 1001))])
-    assert (caught.value.units, caught.value.most) == (1, 1000)
+    assert caught.value.units == 1
     assert "ann" not in str(caught.value)
     assert "secret" not in str(caught.value)
     with pytest.raises(UnitTooLargeError, match="2 units"):
@@ -141,6 +161,58 @@ def test_a_unit_may_have_a_thousand_exemplars_and_no_more(store, engine, tickets
     assert store.ingest("tickets", of_unit("ann", range(1, 1001))).exemplars == 1000
 
 
+def of_bytes(unit: str, total: int, rows: int = 16, prefix: str = "") -> list[Row]:
+    """So many rows whose contents are so many bytes together, as evenly as can be; ä is two of them."""
+    sizes = [total // rows + (number < total % rows) for number in range(rows)]
+    frame = len(b'["","l"]')
+    texts = [f"{prefix}{number:04}ä" + "x" * (size - frame - len(prefix) - 6) for number, size in enumerate(sizes)]
+    return [Row(number, unit, {"text": text, "label": "l"}) for number, text in enumerate(texts, 1)]
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_a_unit_may_have_so_many_bytes_and_no_more(store, engine, tickets, embed, embeddings):
+    embed = embed if embeddings else None
+    assert (MAX_EXEMPLAR_BYTES, MAX_UNIT_BYTES) == (16 * 1024, 256 * 1024)
+    full = of_bytes("ann", MAX_UNIT_BYTES)
+    assert store.ingest("tickets", [*full, *full], embed) == IngestReport(16, 1, 16, ())
+    assert store.ingest("tickets", full, embed).already_there == 16
+    before = counts(engine)
+    for more in (of_bytes("ann", 30, 1, "secret"), [*full, *of_bytes("ann", 30, 1, "secret")]):
+        with pytest.raises(UnitTooLargeError, match=r"1 unit would have more than .* 262,144 bytes of text") as caught:
+            store.ingest("tickets", more, embed)
+        assert "ann" not in str(caught.value)
+        assert "secret" not in str(caught.value)
+    assert counts(engine) == before
+    half = of_bytes("bo", MAX_UNIT_BYTES // 2)
+    rest = of_bytes("bo", MAX_UNIT_BYTES // 2, prefix="rest")
+    store.ingest("tickets", half, embed)
+    with pytest.raises(UnitTooLargeError, match="1 unit"):
+        store.ingest("tickets", [*rest[:-1], *of_bytes("bo", MAX_UNIT_BYTES // 32 + 1, 1, "last")], embed)
+    assert store.ingest("tickets", rest, embed).exemplars == 16
+    store.forget("tickets", "ann")
+    assert store.ingest("tickets", full, embed).exemplars == 16
+
+
+def test_what_is_stored_of_an_exemplar_tells_its_bytes(store, engine, tickets, embed):
+    """They are added up without being decrypted."""
+    store.ingest("tickets", of_bytes("ann", 1234, 1), embed)
+    with engine.begin() as connection:
+        (length,) = connection.scalars(sa.select(sa.func.length(exemplars.c.payload)))
+        store.create(connection, "plain", public_size=1, fields=["text", "label"], embedded_field="text")
+    assert length == 1234 + OVERHEAD_BYTES + overhead(16, response=False)
+    store.ingest("plain", of_bytes("ann", 1234, 1))
+    with engine.connect() as connection:
+        assert min(connection.scalars(sa.select(sa.func.length(exemplars.c.payload)))) == 1234 + 33
+
+
+def test_an_exemplar_may_have_so_many_bytes_and_no_more(store, engine, tickets):
+    store.ingest("tickets", of_bytes("ann", MAX_EXEMPLAR_BYTES, 1))
+    with pytest.raises(BadRowError, match=r"row 1: has 16,385 bytes .* at most 16,384 are allowed: shorten") as caught:
+        store.ingest("tickets", of_bytes("bo", MAX_EXEMPLAR_BYTES + 1, 1))
+    assert "ä" not in str(caught.value)
+    assert counts(engine) == (1, 1, 1)
+
+
 def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(store, engine, tickets, rows):
     def never(texts):
         pytest.fail("embedded before the units were counted")
@@ -148,6 +220,8 @@ def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(s
     with pytest.raises(UnitTooLargeError, match="2 units") as caught:
         store.ingest("tickets", [*rows(2, each=1001), *rows(1, each=1000, prefix="v")], never)
     assert isinstance(caught.value, ValueError)
+    with pytest.raises(UnitTooLargeError, match="2 units"):
+        store.ingest("tickets", [*of_bytes("ann", 300_000, 20), *of_bytes("bo", 262_145, 17)], never)
     assert counts(engine) == (0, 0, 0)
 
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
 
 import exemplar_store.store
-from exemplar_store import EncryptionKeyError, ExemplarStore, TamperedError
+from exemplar_store import (
+    EncryptionKeyError,
+    ExemplarStore,
+    RenewalOvertakenError,
+    Row,
+    TamperedError,
+    UnknownKnowledgeBaseError,
+    renewing,
+)
 from exemplar_store.encryption import place
-from exemplar_store.tables import exemplars, knowledge_bases, units
+from exemplar_store.tables import data_keys, exemplars, knowledge_bases, units
 from service.database import open_database
 from tests.exemplar_store.test_data_keys import NEW, OLD, texts
 from tests.exemplar_store.test_encryption import _stored_bytes
@@ -102,7 +113,7 @@ def test_an_upload_that_began_before_is_stored_under_the_new_keys(store, engine,
     assert texts(store) == texts(other) == [f"text 0 of u{i}" for i in range(4)]
 
 
-@pytest.mark.parametrize("step", ["members", "read_exemplars"])
+@pytest.mark.parametrize("step", ["members", "list_exemplars", "read_listed"])
 def test_a_renewal_between_two_steps_of_a_sample_is_not_seen(store, engine, tickets, rows, monkeypatch, step):
     store.ingest("tickets", rows(50))
     other, real = ExemplarStore(engine, OLD), getattr(exemplar_store.store, step)
@@ -113,7 +124,7 @@ def test_a_renewal_between_two_steps_of_a_sample_is_not_seen(store, engine, tick
 
     monkeypatch.setattr(exemplar_store.store, step, after_a_renewal)
     # It waits for readers to be done, and this thread's sample is one.
-    monkeypatch.setattr(exemplar_store.store, "empty_write_ahead_log", lambda _engine: None)
+    monkeypatch.setattr(renewing, "empty_write_ahead_log", lambda _engine: None)
     for _ in range(2):
         assert len(texts(store)) == 50
         blocks = store.sample_blocks("tickets", probability=1, blocks=3, max_exemplars=1000)
@@ -155,21 +166,235 @@ def test_samples_are_whole_and_uploads_go_on_meanwhile(store, engine, database_u
 
 KILLED = """
 import os, signal, sys
-from exemplar_store import ExemplarStore
+from exemplar_store import ExemplarStore, renewing
 from service.database import open_database
 
-def die(connection):
+def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-ExemplarStore(open_database(sys.argv[1]), bytes(range(32))).renew("tickets", within=die)
+def pause(_seconds, left=[int(sys.argv[2])]):
+    left[0] -= 1
+    if left[0] < 0:
+        die()
+
+renewing.STEP_ROWS, renewing._pause = 10, pause
+within = die if sys.argv[2] == "99" else lambda _connection: None
+ExemplarStore(open_database(sys.argv[1]), bytes(range(32))).renew("tickets", within=within)
 """
+# One pause looks for what was left, one begins, 5 copy, one changes names, 5 delete, one deletes the hidden row.
 
 
-def test_a_renewal_whose_process_is_killed_changes_nothing(store, engine, database_url, tickets, rows):
+@pytest.mark.parametrize("pauses", [1, 3, 7, 99, 8, 10, 13])
+def test_a_renewal_whose_process_is_killed_is_made_good_by_the_next(store, engine, database_url, tickets, rows, pauses):
     store.ingest("tickets", rows(50))
-    before = [stored(engine, table) for table in (knowledge_bases, units, exemplars)]
-    killed = subprocess.run([sys.executable, "-c", KILLED, database_url], capture_output=True, timeout=60, check=False)
+    before = texts(store)
+    command = [sys.executable, "-c", KILLED, database_url, str(pauses)]
+    killed = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert killed.returncode < 0, killed.stderr
-    assert [stored(engine, table) for table in (knowledge_bases, units, exemplars)] == before
+    assert texts(store) == before
+    assert [one.name for one in store.list()] == ["tickets"] == [*store.data_keys.since()]
+    assert len(stored(engine, knowledge_bases)) == 2 - (pauses == 13)
+
+    # Uploads and deletions go on in between, for both copies.
+    assert store.ingest("tickets", [*rows(1, each=2), *rows(51)]).exemplars == 2
+    assert store.forget("tickets", "u7") == 1
+    assert not [row for row in stored(engine, exemplars) if row.position == 7]
+    assert not [row for row in stored(engine, units) if row.position == 7]
+    expected = texts(store)
+    assert len(expected) == 51
+
     store.renew("tickets")
+    assert texts(store) == expected
+    assert len(stored(engine, exemplars)) == 51
+    assert len(stored(engine, units)) == 50
+    assert len(stored(engine, knowledge_bases)) == len(stored(engine, data_keys)) == 1
+
+
+class Pauses:
+    """Stands for the pauses of a renewal, which take 10 exemplars a step: calls somebody in each, and counts them."""
+
+    def __init__(self, monkeypatch, then=lambda number: None, rows: int = 10) -> None:
+        self.number, self._then, self._within = 0, then, False
+        monkeypatch.setattr(renewing, "STEP_ROWS", rows)
+        monkeypatch.setattr(renewing, "_pause", self)
+
+    def __call__(self, seconds: float) -> None:
+        if not self._within:  # a renewal within another's pause
+            self._within = True
+            self._then(self.number)
+            self._within = False
+            self.number += 1
+
+
+def test_uploads_and_deletions_in_every_pause_are_in_the_renewed_copy(store, engine, tickets, rows, embed, monkeypatch):
+    store.ingest("tickets", rows(80), embed)
+    expected = {f"text 0 of u{number}" for number in range(80)}
+
+    def all_of(slots) -> list[str]:
+        return sorted(one.fields["text"] for slot in slots for one in slot)
+
+    def work(number: int) -> None:
+        forgotten = (number * 7) % 80
+        if f"text 0 of u{forgotten}" in expected:
+            store.forget("tickets", f"u{forgotten}")
+            expected.difference_update({f"text 0 of u{forgotten}", f"text 1 of u{forgotten}"})
+            assert forgotten not in {row.position for table in (units, exemplars) for row in stored(engine, table)}
+        grown = (number * 11 + 5) % 80
+        if f"text 0 of u{grown}" in expected:
+            upload = [row for row in rows(80, each=2) if row.unit_id == f"u{grown}"]
+            store.ingest("tickets", [*upload, *rows(1, prefix=f"new{number}-")], embed)
+            expected.update({f"text 1 of u{grown}", f"text 0 of new{number}-0"})
+        for one in (
+            store.sample_slots("tickets", probability=1, ensemble=3, max_exemplars=1000),
+            store.sample_blocks("tickets", probability=1, blocks=3, max_exemplars=1000),
+        ):
+            assert all_of(one) == sorted(expected)
+        assert [one.name for one in store.list()] == ["tickets"]
+        for row in stored(engine, knowledge_bases):
+            if row.name != "tickets":
+                with pytest.raises(UnknownKnowledgeBaseError):
+                    store.get(row.name)
+
+    pauses = Pauses(monkeypatch, work)
+    seen: list[sa.Connection] = []
+    assert store.renew("tickets", within=seen.append) == 0
+    assert pauses.number > 16
+    assert len(seen) == 1
+    assert texts(store) == texts(ExemplarStore(engine, OLD)) == sorted(expected)
+    assert len(stored(engine, exemplars)) == len(expected)
+    assert len(stored(engine, knowledge_bases)) == 1
+    assert store.get("tickets").embedding_dimension == 16
+
+
+def test_what_an_upload_changes_of_a_knowledge_base_is_kept(store, engine, tickets, rows, embed, monkeypatch):
+    def first_upload(number: int) -> None:
+        if number == 1:
+            store.ingest("tickets", rows(3), embed)
+            store.allow_remote_engine("tickets", True)
+
+    Pauses(monkeypatch, first_upload)
+    store.renew("tickets")
+    now = store.get("tickets")
+    assert (now.embedding_dimension, now.remote_engine, now.fields) == (16, True, tickets.fields)
+    assert len(texts(store)) == 3
+
+
+@pytest.mark.parametrize("units_", [30, 600])
+def test_a_step_is_bounded_and_every_pause_is_free_for_writers(
+    store, engine, database_url, tickets, rows, monkeypatch, units_
+):
+    """However many exemplars there are: so no writer's wait tells how many."""
+    store.ingest("tickets", rows(units_, each=2))
+    elsewhere = open_database(database_url)
+    changed, counts = [], {1: 2 * units_}
+
+    def write(_number: int) -> None:
+        nonlocal counts
+        with elsewhere.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                connection.connection.cursor().execute("PRAGMA busy_timeout=0")
+            else:
+                connection.exec_driver_sql("SET lock_timeout = '1ms'")
+            connection.execute(sa.select(knowledge_bases).with_for_update()).all()
+            counted = sa.select(exemplars.c.kb_id, sa.func.count()).group_by(exemplars.c.kb_id)
+            now = dict(connection.execute(counted).all())
+            connection.rollback()
+        changed.append(sum(abs(now.get(one, 0) - counts.get(one, 0)) for one in now.keys() | counts.keys()))
+        counts = now
+
+    pauses = Pauses(monkeypatch, write)
+    store.renew("tickets")
+    elsewhere.dispose()
+    assert max(changed) == 10
+    assert sum(changed) == 4 * units_
+    assert pauses.number == 2 * (2 * units_ // 10) + 4
+
+
+def test_a_step_is_bounded_in_bytes_too_but_takes_a_unit_at_least(store, engine, tickets, monkeypatch):
+    store.ingest("tickets", [Row(n, f"u{n // 3}", {"text": f"{n}" * 500, "label": "l"}) for n in range(9)])
+    monkeypatch.setattr(renewing, "STEP_BYTES", 1000)
+    pauses = Pauses(monkeypatch)
+    store.renew("tickets")
+    assert pauses.number == 2 * 3 + 4
+    assert len(texts(store)) == 9
+
+
+def test_of_two_renewals_at_once_one_goes_on(store, engine, tickets, rows, monkeypatch):
+    store.ingest("tickets", rows(50))
+    other, finished = ExemplarStore(engine, OLD), []
+
+    def another(at: int, number: int) -> None:
+        if number == at:
+            finished.append(other.renew("tickets"))
+
+    for at, overtaken in ((0, False), (1, True), (4, True), (7, False), (9, False), (13, False)):
+        Pauses(monkeypatch, partial(another, at))
+        if overtaken:
+            with pytest.raises(RenewalOvertakenError, match="renewal of knowledge base 'tickets' began"):
+                store.renew("tickets")
+        else:
+            store.renew("tickets")
+        assert finished.pop() == 0
+        assert len(texts(store)) == len(stored(engine, exemplars)) == 50
+        assert len(stored(engine, knowledge_bases)) == len(stored(engine, data_keys)) == 1
+
+
+def test_a_copy_made_while_another_looked_for_one_is_left_alone(store, engine, tickets, rows, monkeypatch):
+    store.ingest("tickets", rows(50))
+    Pauses(monkeypatch)
+    with pytest.raises(RuntimeError):
+        store.renew("tickets", within=fail)
+    monkeypatch.setattr(renewing.Renewal, "_delete_some", lambda *_: False)  # the other's was not there yet
+    with pytest.raises(RenewalOvertakenError):
+        store.renew("tickets")
     assert len(texts(store)) == 50
+
+
+def fail(_connection: sa.Connection) -> None:
+    raise RuntimeError
+
+
+def test_other_master_keys_may_come_and_go_meanwhile(store, engine, tickets, rows, monkeypatch):
+    store.ingest("tickets", rows(50))
+
+    def change(number: int) -> None:
+        if number == 3:
+            store.data_keys.add(NEW)
+        if number == 5:
+            ExemplarStore(engine, NEW).data_keys.retire()
+
+    Pauses(monkeypatch, change)
+    store.renew("tickets")
+    newer = ExemplarStore(engine, NEW)
+    assert len(texts(newer)) == 50
+    newer.renew("tickets")
+    assert len(texts(newer)) == len(stored(engine, exemplars)) == 50
+    assert len(stored(engine, data_keys)) == 1
+
+
+@pytest.mark.parametrize("change", ["forget", "ingest", "allow_remote_engine"])
+def test_who_waits_for_the_knowledge_base_while_names_change_finds_the_renewed_one(
+    store, engine, database_url, tickets, rows, change
+):
+    store.ingest("tickets", rows(5))
+    elsewhere = open_database(database_url)
+    other = ExemplarStore(elsewhere, OLD)
+    arguments = {"forget": ("u1",), "ingest": (rows(1, prefix="more"),), "allow_remote_engine": (True,)}[change]
+    with ThreadPoolExecutor(1) as pool:
+
+        def wait_for_a_waiter(_connection: sa.Connection) -> None:
+            waiting.append(pool.submit(getattr(other, change), "tickets", *arguments))
+            deadline = time.monotonic() + 30
+            while engine.dialect.name == "postgresql" and time.monotonic() < deadline:
+                with engine.connect() as connection:
+                    if connection.exec_driver_sql("SELECT 1 FROM pg_locks WHERE NOT granted").first():
+                        return
+            time.sleep(0.2)
+
+        waiting: list[Future] = []
+        store.renew("tickets", within=wait_for_a_waiter)
+        waiting[0].result(60)
+    elsewhere.dispose()
+    assert len(texts(store)) == {"forget": 4, "ingest": 6}.get(change, 5)
+    assert store.get("tickets").remote_engine == (change == "allow_remote_engine")
+    assert len(stored(engine, knowledge_bases)) == 1

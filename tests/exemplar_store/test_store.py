@@ -166,6 +166,29 @@ def test_only_the_sampled_rows_are_read(store, engine, tickets, rows, monkeypatc
         assert _postgresql_rows(engine, "exemplars.payload", sample) == drawn.size
 
 
+def test_of_a_large_unit_only_what_a_slot_keeps_is_read(store, engine, tickets, rows, embed):
+    """So that the time it takes does not tell whether the unit was drawn."""
+    store.ingest("tickets", rows(1, each=1000), embed)
+    read = []
+
+    def remember(connection, cursor, statement, parameters, context, many) -> None:
+        with engine.connect() as another:
+            if statement.startswith("SELECT") and not read_now:
+                read_now.append(True)
+                read.append(len(another.exec_driver_sql(statement, parameters).all()))
+                read_now.clear()
+
+    read_now: list[bool] = []
+    sa.event.listen(engine, "before_cursor_execute", remember)
+    for sample in (
+        lambda: store.sample_slots("tickets", probability=1, ensemble=3, max_exemplars=4),
+        lambda: store.sample_blocks("tickets", probability=1, blocks=3, max_exemplars=4),
+    ):
+        assert sorted(map(len, sample())) == [0, 0, 4]
+        assert max(read) == 4
+    sa.event.remove(engine, "before_cursor_execute", remember)
+
+
 def test_an_upload_seeks_its_own_units_only(store, engine, tickets, rows):
     """However many the knowledge base has, and before PostgreSQL has statistics of the table too."""
     store.ingest("tickets", rows(15_000))

@@ -12,12 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accounting.ledger import SignedTask
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
-from service.engines import EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.answering import Answering
+from service.embedding import Embed
+from service.engines import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.latency import Departure, Unpadded
 from service.planning import sign
 from service.services import Records, Services, open_records, open_services
 from service.settings import Settings
+from service.stages import Stages
 
 PLAN = """
 knowledge_base: toys
@@ -76,6 +81,45 @@ def embed(texts: Sequence[str]) -> np.ndarray:
     return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))
 
 
+class Embedding:
+    """An embedder made of a function."""
+
+    def __init__(self, embed: Embed) -> None:
+        self.embed = embed
+
+    def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        return self.embed([text or "" for text in texts])
+
+
+EMBEDDER = Embedding(embed)
+
+
+class FixedGrain:
+    """The same grain for every task, unmeasured."""
+
+    report = ()
+
+    def __init__(self, grain_s: float) -> None:
+        self._grain_s = grain_s
+
+    async def of(self, _task: SignedTask) -> float:
+        return self._grain_s
+
+    async def all(self) -> tuple[()]:
+        return ()
+
+
+def answering(services: Services, engine: Engine | None = None, *, timeout_s: float = 60.0, **options) -> Answering:
+    """A pipeline of its own on the records of others."""
+    stages = Stages(engine or services.engine, EMBEDDER, timeout_s)
+    return Answering(
+        services.records.ledger,
+        services.records.store,
+        stages,
+        **{"digest_key": b"k" * 32, "grains": Unpadded(), **options},
+    )
+
+
 def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
@@ -124,7 +168,7 @@ def toy_engine() -> MajorityEngine:
 
 @pytest.fixture
 def services(records: Records, toy_engine: MajorityEngine) -> Services:
-    return open_services(records, toy_engine, embed)
+    return open_services(records, toy_engine, EMBEDDER)
 
 
 @pytest.fixture
@@ -132,13 +176,12 @@ def padding(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Eve
     """Replaces the clock of the padding: it says when it has begun, and ends when it is told to."""
     begun, over = asyncio.Event(), asyncio.Event()
 
-    async def padding(*_args) -> int:
+    async def wait(_departure: Departure) -> int:
         begun.set()
         await over.wait()
-        return 1
+        return 0
 
-    for module in ("answering", "trying"):
-        monkeypatch.setattr(f"service.{module}.whole_grains", padding)
+    monkeypatch.setattr(Departure, "wait", wait)
     return begun, over
 
 

@@ -17,7 +17,7 @@ from accounting.ledger import AnswersExhaustedError, IdempotencyConflictError, Q
 from accounting.plan import calibrate_plan, load_plan
 from accounting.quotas import set_quota
 from accounting.replay import violations
-from accounting.tables import tasks
+from accounting.tables import charges, tasks
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore, WrongKeyError
 from service.answering import Answering, BusyError, StillAnsweringError
@@ -25,7 +25,7 @@ from service.engines import EngineBusyError, EngineUnavailableError, Unanswerabl
 from service.planning import sign
 from service.queries import InvalidQueryError, check_query
 from service.services import Services, open_services
-from tests.service.conftest import PLAN, MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records
 
 
 def run(coroutine):
@@ -232,8 +232,7 @@ def test_idempotency_key_names_one_query(services: Services) -> None:
 
 
 def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
-    records = services.records
-    small = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, max_in_flight=1)
+    small = answering(services, max_in_flight=1)
 
     async def crowd():
         calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
@@ -250,8 +249,8 @@ def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
 @pytest.mark.parametrize("hangs_up", [False, True])
 def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, padding, hangs_up: bool) -> None:
     """Whether another is taken on tells when an answer left, which everybody sees, and not when its work was done."""
-    records, (begun, over) = services.records, padding
-    small = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, max_in_flight=1)
+    begun, over = padding
+    small = answering(services, max_in_flight=1)
 
     async def crowd():
         first = asyncio.create_task(small.answer("toys.colour", "q", key_id="k"))
@@ -310,7 +309,7 @@ def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
 
 def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services) -> None:
     records = services.records
-    impatient = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, timeout_s=0.1)
+    impatient = answering(services, timeout_s=0.1)
     digest = impatient._digest({"text": "q"})
     records.ledger.charge(records.ledger.task("toys.colour"), digest, key_id="somebody who died")
     with pytest.raises(StillAnsweringError):
@@ -342,7 +341,7 @@ class PoisonedEngine(MajorityEngine):
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "hangs", "answers too often"])
 def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services, monkeypatch, how: str) -> None:
     records = services.records
-    fragile = Answering(records.ledger, records.store, PoisonedEngine(how), embed, digest_key=b"k" * 32, timeout_s=0.5)
+    fragile = answering(services, PoisonedEngine(how), timeout_s=0.5)
     slots = records.store.sample_slots("toys", probability=1.0, ensemble=10, max_exemplars=100)
     poisoned = [any(exemplar.fields["text"] == "toy 7" for exemplar in slot) for slot in slots]
     assert sum(poisoned) == 1
@@ -371,7 +370,7 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     calibrated = calibrate_plan(plan, public_size=60)
     sign(records, calibrated, "test")
     records.store.forget("toys", "u1")  # the live size is another than the public one
-    services = open_services(records, MajorityEngine(), embed)
+    services = open_services(records, MajorityEngine(), EMBEDDER)
     sampled, mechanisms, priors = [], [], []
     sample, release = records.store.sample_slots, RnmGaussian.release
 
@@ -397,8 +396,7 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
 
 
 def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: Services) -> None:
-    records = services.records
-    padded = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=0.4)
+    padded = answering(services, grains=FixedGrain(0.4))
 
     async def both():
         before = datetime.now(UTC)
@@ -477,11 +475,7 @@ def test_an_unusable_prior_is_found_out_before_the_sample(services: Services, to
 
 
 def test_queries_are_hashed_under_the_secret(services: Services) -> None:
-    records = services.records
-    digests = {
-        Answering(records.ledger, records.store, services.engine, embed, digest_key=key)._digest({"text": "q"})
-        for key in (b"a" * 32, b"b" * 32)
-    }
+    digests = {answering(services, digest_key=key)._digest({"text": "q"}) for key in (b"a" * 32, b"b" * 32)}
     assert len(digests) == 2
 
 
@@ -495,18 +489,42 @@ def test_a_failed_probe_is_logged_without_the_query(services: Services, toy_engi
 
 
 def test_charged_answers_take_whole_grains(services: Services) -> None:
-    records = services.records
-    padded = Answering(records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=0.3)
+    padded = answering(services, grains=FixedGrain(0.3))
     started = time.monotonic()
     run(padded.answer("toys.colour", "q", key_id="k"))
     assert time.monotonic() - started >= 0.3
 
 
+def test_a_probe_whose_call_is_cancelled_is_a_failure_like_any_other(
+    services: Services, toy_engine, monkeypatch
+) -> None:
+    async def cancelled(*_args):
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(toy_engine, "zero_shot", cancelled)
+    started = time.monotonic()
+    with pytest.raises(EngineUnavailableError):
+        run(answering(services, grains=FixedGrain(0.3)).answer("toys.colour", "q", key_id="k"))
+    assert time.monotonic() - started >= 0.3
+    assert states(services) == {"voided": 1}
+
+
+def test_what_follows_a_charge_leaves_on_the_grain_though_it_fails(services: Services, toy_engine) -> None:
+    """A void too, and it is not noted any sooner: a twin would see it."""
+    padded = answering(services, grains=FixedGrain(0.3))
+    toy_engine.down = True
+    before, started = datetime.now(UTC), time.monotonic()
+    with pytest.raises(EngineUnavailableError):
+        run(padded.answer("toys.colour", "q", key_id="k"))
+    assert time.monotonic() - started >= 0.3
+    with services.records.database.connect() as connection:
+        ((state, settled),) = connection.execute(sa.select(charges.c.state, charges.c.settled_at)).all()
+    assert state == "voided"
+    assert settled - before >= timedelta(seconds=0.3)
+
+
 def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Services, capsys) -> None:
-    records = services.records
-    padded = Answering(
-        records.ledger, records.store, services.engine, embed, digest_key=b"k" * 32, latency_grain_s=1e-4
-    )
+    padded = answering(services, grains=FixedGrain(1e-4))
     run(padded.answer("toys.colour", "canary-a11e", key_id="k"))
     out, err = capsys.readouterr()
     assert "answer_overran" in out + err
@@ -583,7 +601,7 @@ class RememberingEngine(MajorityEngine):
 def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
     records = make_records(tmp_path)
     sign(records, calibrate_plan(load_plan(BLOCKS_PLAN), public_size=60), "test")
-    return open_services(records, engine, embed)
+    return open_services(records, engine, EMBEDDER)
 
 
 def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -633,7 +651,7 @@ def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pyt
 def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
     engine, records = MajorityEngine(), make_records(tmp_path)
     sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
-    services, seen, contributions = open_services(records, engine, embed), [], engine.contributions
+    services, seen, contributions = open_services(records, engine, EMBEDDER), [], engine.contributions
 
     async def spy(task, query, slots, zero_shot):
         seen.append({exemplar.embedding is not None for slot in slots for exemplar in slot})

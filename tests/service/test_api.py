@@ -100,8 +100,11 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"})
     problem(response, 503, "engine-unavailable")
     assert response.headers["retry-after"] == "5"
+    beat = api.services.heartbeat.beat
+    asyncio.run(beat())
     problem(api(None, "GET", "/readyz"), 503, "engine-unavailable")
     toy_engine.down = False
+    asyncio.run(beat())
     assert api(None, "GET", "/readyz").json() == {"status": "ok"}
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
 
@@ -195,6 +198,23 @@ def test_a_revoked_key_is_refused(api: Api) -> None:
     problem(api("admin", "DELETE", "/v1/keys/nobody"), 404, "unknown-key")
     limits = {"quota": 1, "rate_per_minute": None}
     problem(api("admin", "PATCH", f"/v1/keys/{created.json()['id']}", json=limits), 404, "unknown-key")
+
+
+def test_a_knowledge_base_may_have_a_response_field(api: Api) -> None:
+    body = {"epsilon": 2, "delta": 1e-4, "public_size": 20, "fields": ["text", "reply", "response"]}
+
+    def create(name: str, **more: object):
+        return api("admin", "POST", "/v1/knowledge-bases", json={**body, "name": name, **more})
+
+    assert create("default").json()["response_field"] == "response"
+    assert create("named", response_field="reply").json()["response_field"] == "reply"
+    assert create("none", response_field=None).json()["response_field"] is None
+    assert create("other", embedded_field="response").json()["response_field"] is None
+    assert create("labels", fields=["text", "label"]).json()["response_field"] is None
+    assert api("analyst", "GET", "/v1/knowledge-bases/named").json()["response_field"] == "reply"
+    for wrong in ("text", "answer", ""):
+        refused = problem(create("wrong", response_field=wrong), 422, "invalid-knowledge-base")
+        assert f"response_field {wrong!r}: must be one of reply, response, or none" in refused["detail"]
 
 
 def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
@@ -446,6 +466,18 @@ def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api):
     slow = ask("another toy")
     problem(slow, 429, "rate-limited")
     assert 0 < int(slow.headers["retry-after"]) <= 60
+
+
+def test_a_voided_question_counts_for_the_rate_of_its_key(api: Api, toy_engine: MajorityEngine):
+    made = api("admin", "POST", "/v1/keys", json={"name": "few", "role": "analyst", "rate_per_minute": 2})
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+    toy_engine.down = True
+    asked = [
+        api(None, "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"}, headers=headers)
+        for i in range(3)
+    ]
+    assert [response.status_code for response in asked] == [503, 503, 429]
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
 
 
 def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api):

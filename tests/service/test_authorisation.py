@@ -6,6 +6,7 @@ leave the database as it was.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from service.dashboard.pages import COOKIE
 from service.dashboard.sessions import LASTS, Sessions
 from service.planning import sign
 from service.services import Services, open_services
-from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 OURS = {"Origin": "http://testserver"}
 _CHAT = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
@@ -191,7 +192,9 @@ def cookie(token: str) -> dict[str, str]:
 def world(tmp_path_factory: pytest.TempPathFactory, calibrated: CalibratedPlan) -> World:
     records = make_records(tmp_path_factory.mktemp("authorisation"))
     sign(records, calibrated, "test")
-    return World(open_services(records, MajorityEngine(), embed))
+    services = open_services(records, MajorityEngine(), EMBEDDER)
+    asyncio.run(services.heartbeat.beat())
+    return World(services)
 
 
 @pytest.fixture(autouse=True)

@@ -97,6 +97,24 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
 
 
+def test_a_response_field(dpicl: Shell) -> None:
+    def create(name: str, *options: str) -> None:
+        budget = ("--epsilon", "8", "--delta", "2e-4", "--public-size", "60")
+        dpicl.ok("kb", "create", name, *budget, *options)
+
+    fields = ("--field", "text", "--field", "reply", "--field", "response")
+    create("default", *fields)
+    create("labels")
+    create("named", *fields, "--response-field", "reply")
+    create("none", *fields, "--response-field", "")
+    create("other", *fields, "--embedded-field", "response")
+    listed = {one["name"]: one["response_field"] for one in json.loads(dpicl.ok("kb", "list", "--json"))}
+    assert listed == {"default": "response", "labels": None, "named": "reply", "none": None, "other": None}
+    budget = ("--epsilon", "1", "--delta", "1e-5", "--public-size", "60")
+    said = dpicl.fails("kb", "create", "wrong", *budget, *fields, "--response-field", "text")
+    assert "response_field 'text': must be one of reply, response, or none" in said
+
+
 def test_keys(dpicl: Shell) -> None:
     assert "No knowledge base yet" in dpicl.ok("budget")
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")

@@ -12,7 +12,7 @@ import pytest
 from accounting.history import Day
 from service.dashboard.knowledge_base import _by_task
 from service.services import Services, open_services
-from tests.service.conftest import MajorityEngine, embed
+from tests.service.conftest import EMBEDDER, MajorityEngine
 from tests.service.dashboard_browser import Browser
 
 CANARY = "canary-4f1d"
@@ -134,6 +134,23 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "given", "expected"),
+    [
+        ("text, code", "", None),
+        ("text, code", "code", "code"),
+        ("text, response", "", "response"),
+        ("text, response, code", "code", "code"),
+    ],
+)
+def test_a_response_field_may_be_named(browser: Browser, fields: str, given: str, expected: str | None) -> None:
+    entries = {**NEW, "fields": fields, "response_field": given}
+    assert browser.post("/new-knowledge-base", entries).status_code == 303
+    assert browser.services.records.store.get("notes").response_field == expected
+    settings = text(browser.get("/knowledge-bases/notes").text)
+    assert f"Embedded for answers {expected or 'no field'}" in settings
+
+
+@pytest.mark.parametrize(
     ("change", "field", "problem"),
     [
         ({"name": "toys"}, "name", "There is a knowledge base named"),
@@ -147,6 +164,8 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
         ({"fields": "text, 1st"}, "fields", "not beginning with a digit"),
         ({"fields": " "}, "fields", "name between 1 and"),
         ({"embedded_field": "title"}, "embedded_field", "must be one of text, code"),
+        ({"response_field": "title"}, "response_field", "must be one of code, or none"),
+        ({"response_field": "text"}, "response_field", "must be one of code, or none"),
     ],
 )
 def test_what_is_wrong_is_said_by_its_field(browser: Browser, change: dict, field: str, problem: str) -> None:
@@ -156,7 +175,7 @@ def test_what_is_wrong_is_said_by_its_field(browser: Browser, change: dict, fiel
     assert said is not None, response.text
     assert problem in said[1]
     assert "Nothing was created: 1 entry below needs a look." in response.text
-    given = change.get(field, NEW[field]).strip()
+    given = {**NEW, **change}[field].strip()
     assert f'id="{field}" name="{field}" type="text" value="{given}"' in response.text
     assert [known.name for known in browser.services.records.store.list()] == ["toys"]
 
@@ -212,8 +231,8 @@ def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypat
         raise AssertionError("an upload was written to disk")
 
     monkeypatch.setattr(SpooledTemporaryFile, "rollover", to_disk)
-    row = {"unit_id": "new", "text": "t" * 19_000, "label": "green"}
-    rows = b"".join(json.dumps({**row, "text": f"{i}{row['text']}"}).encode() + b"\n" for i in range(150))
+    row = {"text": "t" * 15_000, "label": "green"}
+    rows = b"".join(json.dumps({**row, "unit_id": f"new {i}"}).encode() + b"\n" for i in range(150))
     assert len(rows) > 2 * 1024 * 1024
     assert upload(browser, rows).status_code == 303
 
@@ -222,7 +241,7 @@ def test_an_upload_has_a_limit(services: Services) -> None:
     records = services.records
     small = records.settings.model_copy(update={"max_upload_bytes": 1024})
     object.__setattr__(records, "settings", small)
-    browser = Browser(open_services(records, MajorityEngine(), embed))
+    browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
     browser.sign_in()
     response = upload(browser, b"x" * (2 * 1024 * 1024))
     assert response.status_code == 413

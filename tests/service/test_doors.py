@@ -13,7 +13,7 @@ from service.api.app import create_app
 from service.api.doors import Doors
 from service.engines import TaskSpec, ZeroShot
 from service.services import Records, open_services
-from tests.service.conftest import MajorityEngine, embed
+from tests.service.conftest import EMBEDDER, MajorityEngine
 
 
 class HeldEngine(MajorityEngine):
@@ -39,7 +39,7 @@ def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) 
 
 async def _stop_while_answering(records: Records) -> None:
     engine, doors = HeldEngine(), Doors()
-    app = create_app(open_services(records, engine, embed), doors=doors)
+    app = create_app(open_services(records, engine, EMBEDDER), doors=doors)
     _, token = records.keys.create("ana", "analyst")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         client.headers["Authorization"] = f"Bearer {token}"
@@ -71,7 +71,8 @@ def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Reco
 
 async def _ask_a_full_service(records: Records) -> None:
     engine, doors = HeldEngine(), Doors(places=1)
-    app = create_app(open_services(records, engine, embed), doors=doors)
+    services = open_services(records, engine, EMBEDDER)
+    app = create_app(services, doors=doors)
     _, token = records.keys.create("ana", "analyst")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         client.headers["Authorization"] = f"Bearer {token}"
@@ -84,6 +85,7 @@ async def _ask_a_full_service(records: Records) -> None:
         assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
         assert busy.json()["error"]["type"] == "rate_limit_error"
         assert (await client.get("/admin/")).status_code == 429
+        await services.heartbeat.beat()
         for told in ("/healthz", "/readyz", "/metrics"):
             assert (await client.get(told)).status_code == 200
 
@@ -99,7 +101,7 @@ def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
 
 async def _wait_for_a_body(records: Records) -> None:
     doors = Doors(places=1)
-    app = create_app(open_services(records, MajorityEngine(), embed), doors=doors)
+    app = create_app(open_services(records, MajorityEngine(), EMBEDDER), doors=doors)
     waited = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:

@@ -20,7 +20,7 @@ from service.planning import sign
 from service.services import Services, open_records, open_services
 from service.settings import Settings
 from service.synthetic import KEY, KEY_BASE64
-from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 from tests.service.test_cli import Shell, create, dpicl  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def settings(url: str, key: bytes) -> Settings:
 
 def replica(url: str, key: bytes) -> Services:
     """A process that serves; of another's, it shares the database alone."""
-    return open_services(open_records(settings(url, key)), MajorityEngine(), embed)
+    return open_services(open_records(settings(url, key)), MajorityEngine(), EMBEDDER)
 
 
 def charged(services: Services, query: str) -> bool:
@@ -47,7 +47,7 @@ def test_replicas_change_keys_one_after_the_other(database_url: str, tmp_path: P
     records = make_records(tmp_path, settings=settings(database_url, OLD))
     sign(records, calibrated, "test")
     records.keys.create("ana", "analyst")
-    before = open_services(records, MajorityEngine(), embed)
+    before = open_services(records, MajorityEngine(), EMBEDDER)
     assert charged(before, "one")
 
     new = add_key(records, NEW, by="root")

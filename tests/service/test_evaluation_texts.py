@@ -14,11 +14,12 @@ import pytest
 from accounting.plan import Plan, TaskNoise, load_plan
 from accounting.profiles import BoundedRange, Gaussian, Mechanism, ProposeTestRelease
 from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
+from service.embedding_memory import EmbeddingMemory
 from service.engines import ZeroShot
 from service.evaluation.dataset import Asked, specification
 from service.evaluation.tables import Grid
 from service.evaluation.texts import Answers, Texts, evaluate, measure
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
 from tests.service.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.test_evaluation import FOOD, TOOLS
 
@@ -134,7 +135,7 @@ def plan() -> Plan:
 
 
 def made(plan: Plan, rows: Sequence[Asked]) -> Texts:
-    return Texts(rows, specification(plan, "story", "text"), RepeatingEngine(), embed)
+    return Texts(rows, specification(plan, "story", "text"), RepeatingEngine(), EmbeddingMemory(Embedding(embed)))
 
 
 def aggregate(plan: Plan, texts: Texts, mechanism: object, noise: Mechanism, draws: int) -> list[Answers]:

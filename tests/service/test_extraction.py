@@ -14,7 +14,7 @@ import pytest
 
 from exemplar_store import Exemplar
 from service.embedding import Embedder
-from service.engines import Engine, EngineUnavailableError, Prompt, TaskSpec
+from service.engines import Embedded, Engine, EngineUnavailableError, Prompt, TaskSpec
 from service.engines.extraction import MOST_UNITS, candidates, split
 from service.engines.nearest_exemplar import NearestExemplarEngine
 
@@ -74,7 +74,20 @@ def zero_shot(engine):
 
 
 def contributions(engine, slots, zero_shot, query=QUERY, task=TASK):
-    return asyncio.run(engine.contributions(task, query, slots, zero_shot))
+    said = asyncio.run(engine.contributions(task, query, slots, zero_shot))
+    for one in said:
+        if one is not None:
+            assert isinstance(one, Embedded)
+            assert np.linalg.norm(one.embedding) == pytest.approx(1, abs=1e-6)
+    return [None if one is None else one.text for one in said]
+
+
+def test_what_is_said_is_embedded_by_its_public_lines(engine, exemplars, zero_shot):
+    (said,) = asyncio.run(engine.contributions(TASK, QUERY, [tuple(exemplars)], zero_shot))
+    assert zero_shot.embedded
+    chosen = [unit for unit in split(QUERY["document"]) if unit in said.text]
+    total = engine._embedder.embed(chosen).astype(np.float64).sum(axis=0)
+    assert np.allclose(said.embedding, total / np.linalg.norm(total), atol=1e-6)
 
 
 def random_slots(exemplars, rng, count):
@@ -265,7 +278,7 @@ def test_sentences_of_a_story_are_extracted_too(engine):
 
 def test_a_model_that_fails_is_an_unavailable_engine():
     embedder = Embedder()
-    embedder._model.to("meta")  # drops the weights: every forward pass fails
+    embedder._model._words = embedder._model._words.to("meta")  # without weights every forward pass fails
     with pytest.raises(EngineUnavailableError):
         asyncio.run(NearestExemplarEngine(embedder).zero_shot(TASK, QUERY))
 

@@ -40,6 +40,7 @@ def test_strict_on_a_gpu_is_batch_invariant(monkeypatch, capability, arguments) 
     assert isolation.arguments == arguments
     assert isolation.sentence.startswith("strict")
     assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
+    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
 
 
 def test_strict_is_refused_where_it_cannot_be_had(monkeypatch) -> None:

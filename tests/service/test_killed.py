@@ -17,10 +17,12 @@ from accounting.plan import CalibratedPlan
 from accounting.replay import violations
 from accounting.tables import charges, releases, tasks
 from service.answering import Answering
+from service.latency import Unpadded
 from service.planning import sign
 from service.services import Records, open_records, open_services
 from service.settings import Settings
-from tests.service.conftest import MajorityEngine, embed, make_records
+from service.stages import Stages
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 # Where the process dies, and how many charges there are for the one query afterwards.
 STEPS = {
@@ -42,7 +44,7 @@ def ask_and_die(url: str, step: str) -> None:
     """Answer one query and be killed at the step."""
     records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
     engine = MajorityEngine()
-    services = open_services(records, engine, embed)
+    services = open_services(records, engine, EMBEDDER)
     moment, _, name = step.partition(" ")
     owner, method = {
         "charge": (records.ledger, "charge"),
@@ -98,4 +100,6 @@ def test_killed_at(step: str, database_url: str, tmp_path: Path, calibrated: Cal
 def _patient(records: Records) -> Answering:
     """A pipeline for which the dead holder's lease is over."""
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
-    return Answering(later, records.store, MajorityEngine(), embed, digest_key=records.digest_key)
+    return Answering(
+        later, records.store, Stages(MajorityEngine(), EMBEDDER, 60.0), digest_key=records.digest_key, grains=Unpadded()
+    )

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from service.engines import EngineBusyError, Prompt, TaskSpec
 from service.engines.admission import Admission
-from service.latency import UnknownLatencyError, latency_grain_s, whole_grains
+from service.latency import Departure, UnknownLatencyError, fixed_grain_s, smallest_grain_s
 from service.services import open_services
 from service.settings import Settings
-from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 TASK = TaskSpec("t", ("a", "b"), Prompt("", "", ""), ensemble=10, latency_grain_s=5.0)
 
@@ -39,26 +39,43 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(work)
 
 
-@pytest.mark.parametrize(
-    ("took", "grains"), [(0.0, 1), (0.01, 1), (4.99, 1), (5.0, 1), (5.01, 2), (10.0, 2), (12.0, 3)]
-)
-def test_work_is_rounded_up_to_whole_grains(took: float, grains: int) -> None:
+def departs(grain_s: float, public_s: float, private_s: float) -> tuple[int, float]:
+    """By how many grains an answer comes late, and when it leaves."""
+
     async def answer() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        await asyncio.sleep(took)
-        return await whole_grains(started, 5.0), loop.time() - started
+        charged, departure = loop.time(), Departure(grain_s)
+        await asyncio.sleep(public_s)
+        departure.fix()
+        await asyncio.sleep(private_s)
+        return await departure.wait(), loop.time() - charged
 
-    assert run(answer()) == (grains, pytest.approx(5.0 * grains, abs=1e-9))
+    return run(answer())
+
+
+@pytest.mark.parametrize(
+    ("public", "grains"), [(0.0, 1), (2.49, 1), (2.51, 2), (4.99, 2), (5.01, 2), (7.49, 2), (7.51, 3), (12.0, 3)]
+)
+def test_when_an_answer_leaves_is_fixed_before_its_sample(public: float, grains: int) -> None:
+    """By the public probe alone; what follows has half a grain, wherever in a grain the probe ended."""
+    for private in (0.0, 1.0, 2.48):
+        assert departs(5.0, public, private) == (0, pytest.approx(5.0 * grains, abs=1e-9))
+
+
+@pytest.mark.parametrize(("private", "late"), [(4.9, 0), (5.1, 1), (9.9, 1), (10.1, 2)])
+def test_an_answer_that_takes_longer_leaves_after_whole_grains_and_says_so(private: float, late: int) -> None:
+    assert departs(5.0, 0.0, private) == (late, pytest.approx(5.0 * (1 + late), abs=1e-9))
 
 
 def test_without_a_grain_nothing_waits() -> None:
-    async def answer() -> tuple[int, float]:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        return await whole_grains(started, 0.0), loop.time() - started
+    assert departs(0.0, 1.0, 2.0) == (0, 3.0)
 
-    assert run(answer()) == (0, 0.0)
+
+@pytest.mark.parametrize(
+    ("work_s", "grain_s"), [(0.0, 0.1), (0.05, 0.1), (0.051, 0.2), (0.1, 0.2), (0.11, 0.5), (0.3, 1.0), (26.0, 100.0)]
+)
+def test_the_grain_that_is_chosen_is_the_smallest_round_one(work_s: float, grain_s: float) -> None:
+    assert smallest_grain_s(work_s) == pytest.approx(grain_s)
 
 
 def in_flight(slots_take: float, *, task: TaskSpec = TASK) -> list[tuple[float, int]]:
@@ -122,14 +139,14 @@ def test_a_failed_probe_leaves_nothing_in_flight() -> None:
 
 
 def test_a_language_model_needs_a_grain(tmp_path: Path) -> None:
-    assert latency_grain_s(Settings(), language_model=False) == 0.1
+    assert fixed_grain_s(Settings(), language_model=False) is None
     with pytest.raises(UnknownLatencyError, match="set DPICL_LATENCY_GRAIN_MS well above what `dpicl plan try"):
-        latency_grain_s(Settings(), language_model=True)
-    assert latency_grain_s(Settings(latency_grain_ms=5000), language_model=True) == 5.0
-    assert latency_grain_s(Settings(latency_unpadded=True), language_model=True) == 0.0
+        fixed_grain_s(Settings(), language_model=True)
+    assert fixed_grain_s(Settings(latency_grain_ms=5000), language_model=True) == 5.0
+    assert fixed_grain_s(Settings(latency_unpadded=True), language_model=True) is None
     records = make_records(tmp_path, settings=Settings(database_url=f"sqlite:///{tmp_path}/x.sqlite", development=True))
     with pytest.raises(UnknownLatencyError):
-        open_services(records, MajorityEngine(), embed, language_model=True)
+        open_services(records, MajorityEngine(), EMBEDDER, language_model=True)
 
 
 @pytest.mark.parametrize(

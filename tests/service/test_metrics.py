@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from contextlib import closing
@@ -25,7 +26,7 @@ from service.planning import sign
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.deploy import promql
-from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "observability.md"
 COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
@@ -189,12 +190,14 @@ def test_keys_by_role_and_status(scraper: Scraper) -> None:
 def test_the_engine_is_up_until_it_is_not(services: Services, toy_engine: MajorityEngine) -> None:
     note_engine(services.records.database, EngineInfo("majority", 'each "slot"\nalone', False, "for tests"))
     first = Scraper(services)
+    asyncio.run(services.heartbeat.beat())
     assert first.value("dpicl_engine_up") == 1
     told = {"name": "majority", "isolation": 'each "slot"\nalone', "is_llm": "false", "remote": "false"}
     assert first.value("dpicl_engine_info", **told) == 1
     toy_engine.down = True
-    assert first.value("dpicl_engine_up") == 1  # asked a moment ago
-    assert Scraper(services).value("dpicl_engine_up") == 0
+    assert first.value("dpicl_engine_up") == 1  # seen a moment ago
+    asyncio.run(services.heartbeat.beat())
+    assert first.value("dpicl_engine_up") == 0
 
 
 def test_every_replica_tells_the_same(scraper: Scraper) -> None:
@@ -219,7 +222,7 @@ def test_they_need_a_key_of_either_role(scraper: Scraper) -> None:
 def test_an_operator_may_open_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_METRICS_OPEN", "true")
     assert Settings().metrics_open
-    services = open_services(make_records(tmp_path), MajorityEngine(), embed)
+    services = open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)
     response = TestClient(create_app(services)).get("/metrics")
     assert response.status_code == 200
     assert 'dpicl_budget_epsilon{knowledge_base="toys",share="free"} 8.0' in response.text
@@ -237,7 +240,7 @@ def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: Calibrat
     for blue, folder in ((12, tmp_path / "some"), (2, tmp_path / "few")):
         records = make_records(folder, blue=blue)
         sign(records, calibrated, "test")
-        scraper = Scraper(open_services(records, MajorityEngine(), embed))
+        scraper = Scraper(open_services(records, MajorityEngine(), EMBEDDER))
         for i in range(5):
             scraper.ask(f"toy {i}")
         texts.append(scraper.text().replace(scraper.analyst.id, "analyst").replace(scraper.monitor.id, "monitor"))

@@ -10,7 +10,7 @@ import pytest
 
 from exemplar_store import Exemplar
 from service.embedding import Embedder
-from service.engines import Engine, Prompt, TaskSpec
+from service.engines import Embedded, Engine, Prompt, TaskSpec
 from service.engines.nearest_exemplar import NearestExemplarEngine
 
 HELP = (
@@ -52,8 +52,22 @@ def zero_shot(engine):
     return asyncio.run(engine.zero_shot(TASK, QUERY))
 
 
-def contributions(engine, slots, zero_shot):
-    return asyncio.run(engine.contributions(TASK, QUERY, slots, zero_shot))
+def contributions(engine, slots, zero_shot, task=TASK):
+    return asyncio.run(engine.contributions(task, QUERY, slots, zero_shot))
+
+
+EMBEDDED = replace(TASK, responses_embedded=True)
+
+
+@pytest.fixture(scope="module")
+def with_responses(engine, exemplars) -> list[Exemplar]:
+    vectors = engine._embedder.embed([reply for _, reply in TICKETS])
+    return [replace(one, response_embedding=vector) for one, vector in zip(exemplars, vectors, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def embedded(engine):
+    return asyncio.run(engine.zero_shot(EMBEDDED, QUERY))
 
 
 def test_candidates_are_the_public_answers_the_nearest_first(engine, zero_shot):
@@ -101,6 +115,34 @@ def test_unusable_exemplars_are_passed_over_and_never_raise(engine, exemplars, z
     )
     outputs = contributions(engine, [(*useless, exemplars[3]), useless, (), (exemplars[0],)], zero_shot)
     assert outputs == ["We send another one today.", None, None, "Use the reset link we have sent you."]
+
+
+def test_responses_come_with_their_stored_embeddings(engine, with_responses, zero_shot, embedded):
+    """Bit by bit, and the same responses as without."""
+    assert (zero_shot.embedded, embedded.embedded) == (False, True)
+    slots = [tuple(with_responses), tuple(with_responses[1:2]), ()]
+    first, second, nothing = contributions(engine, slots, embedded, EMBEDDED)
+    for said, stored in ((first, with_responses[0]), (second, with_responses[1])):
+        assert isinstance(said, Embedded)
+        assert said.text == stored.fields["reply"]
+        assert said.embedding.tobytes() == stored.response_embedding.tobytes()
+    assert nothing is None
+    assert contributions(engine, slots, zero_shot) == [first.text, second.text, None]
+
+
+def test_a_response_without_a_usable_embedding_is_passed_over(engine, with_responses, embedded):
+    nearest, other = with_responses[:2]
+    vector = nearest.response_embedding
+    useless = [replace(nearest, response_embedding=one) for one in (None, vector[:100], vector[None, :])]
+    outputs = contributions(engine, [(*useless, other), tuple(useless), (nearest, other)], embedded, EMBEDDED)
+    assert [output and output.text for output in outputs] == [TICKETS[1][1], None, TICKETS[0][1]]
+
+
+def test_lines_of_documents_need_no_responses_embedded(engine):
+    task = replace(EMBEDDED, document_field="document", public_answers=())
+    query = {**QUERY, "document": "One line.\nAnother line.\nA third one."}
+    assert asyncio.run(engine.zero_shot(task, query)).embedded
+    assert asyncio.run(engine.zero_shot(replace(task, responses_embedded=False), query)).embedded
 
 
 def test_what_is_no_text_makes_its_own_slot_abstain(engine, exemplars, zero_shot):

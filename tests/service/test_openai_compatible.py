@@ -41,7 +41,7 @@ from service.planning import sign
 from service.queries import InvalidQueryError
 from service.services import Records, open_services
 from tests.service.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
-from tests.service.conftest import TEXT_PLAN, embed
+from tests.service.conftest import EMBEDDER, TEXT_PLAN
 
 KEY = "canary-key-5b1f"
 QUERY = {"text": "canary-query-91c2"}
@@ -631,7 +631,7 @@ def ask(records: Records, behaviour: Behaviour, address: str = "toys.colour", **
     """The answer, and how many prompts the server saw with an exemplar in them."""
 
     async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
-        answering: Answering = open_services(records, engine, embed).answering
+        answering: Answering = open_services(records, engine, EMBEDDER).answering
         try:
             return await answering.answer(address, "a new toy", key_id="k")
         finally:

@@ -62,7 +62,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
     records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed)
     sign(records, prepare(records, parse_plan(plans.CLASSIFY)), "test")
-    return open_services(records, NearestExemplarEngine(embedder), embedder.embed)
+    return open_services(records, NearestExemplarEngine(embedder), embedder)
 
 
 def config(token: str) -> SchemathesisConfig:

@@ -235,6 +235,6 @@ def test_the_command_line_fits_a_hundred_columns(
     file.write_text(PLAN)
     shown = dpicl.ok("plan", "preview", file, "--public-size", "10000")
     assert max(map(len, shown.splitlines())) <= 100
-    for whole in ("embedding_mean", "keyword_joint_em", "keyword_ptr", "slots for 95 %", "at most"):
+    for whole in ("embedding_mean", "keyword_joint_em", "keyword_ptr", "slots for 95 %", " to "):
         assert whole in shown
     assert "…" not in shown

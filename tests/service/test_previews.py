@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from accounting.replay import violations
 from exemplar_store.tables import exemplars, units
 from service.services import Services, open_services
-from tests.service.conftest import MajorityEngine, embed
+from tests.service.conftest import EMBEDDER, MajorityEngine
 from tests.service.test_api import Api, problem
 
 RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
@@ -91,7 +91,7 @@ def test_a_remote_engine_may_see_public_exemplars(records, monkeypatch) -> None:
         return replace(await describe(), remote=True)
 
     monkeypatch.setattr(engine, "describe", remote)
-    api = Api(open_services(records, engine, embed))
+    api = Api(open_services(records, engine, EMBEDDER))
     problem(
         api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "x"}), 403, "remote-engine-forbidden"
     )

@@ -26,7 +26,7 @@ from service.planning import sign
 from service.services import Records, Services, open_records, open_services
 from service.settings import Settings
 from service.witnessing import bring_back, witness_url
-from tests.service.conftest import MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 from tests.service.dashboard_browser import Browser
 from tests.service.test_cli import Shell, dpicl
 
@@ -100,7 +100,7 @@ def opened(dpicl: Shell, database: Database, tmp_path: Path, calibrated: Calibra
     records = make_records(tmp_path, settings=database.settings())
     sign(records, calibrated, "test")
     records.keys.create("ana", "analyst")
-    return open_services(records, MajorityEngine(), embed)
+    return open_services(records, MajorityEngine(), EMBEDDER)
 
 
 def ask(services: Services, *queries: str) -> None:
@@ -166,7 +166,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
         assert violations(connection) == []
     report = verify(records.audit.export(), recompute=False)
     assert (report.problems, report.charged) == ([], {"toys.colour@1": 5})
-    again = open_services(records, MajorityEngine(), embed)
+    again = open_services(records, MajorityEngine(), EMBEDDER)
     ask(again, "one", *(f"query {i}" for i in range(15)))  # the first is free
     with pytest.raises(AnswersExhaustedError):
         ask(again, "one too many")
@@ -231,10 +231,10 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(
     url = sa.make_url(postgres_server).set(database="without_witness").render_as_string(hide_password=False)
     records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
     with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
-        open_services(records, MajorityEngine(), embed)
+        open_services(records, MajorityEngine(), EMBEDDER)
     records.database.dispose()
     records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
-    assert open_services(records, MajorityEngine(), embed).records.witness is None
+    assert open_services(records, MajorityEngine(), EMBEDDER).records.witness is None
     records.database.dispose()
     nowhere = sa.make_url(postgres_server).set(database="nowhere").render_as_string(hide_password=False)
     with pytest.raises(WitnessUnavailableError):

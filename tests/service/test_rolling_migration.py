@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -40,12 +41,15 @@ BREAKS = """
 """
 
 
+NEXT = f"{int(REVISION) + 1:04}"
+
+
 def next_version(folder: Path, upgrade: str, *, breaking: bool = False) -> list[Path]:
     """The migrations of a version after this one."""
     versions = folder / "versions"
     versions.mkdir(exist_ok=True)
-    (versions / "0002_next.py").write_text(
-        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '0002'\ndown_revision = {REVISION!r}\n"
+    (versions / f"{NEXT}_next.py").write_text(
+        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = {NEXT!r}\ndown_revision = {REVISION!r}\n"
         f"breaking = {breaking}\n\ndef upgrade():{upgrade}"
     )
     return [VERSIONS, versions]
@@ -103,7 +107,7 @@ def test_this_code_answers_before_during_and_after_a_migration_that_adds(
         asking = pool.submit(keep_answering)
         while answered < 20 and not asking.done():
             enough.wait(0.01)
-        assert migrate(newer, next_version(tmp_path, ADDS)) == (REVISION, "0002")
+        assert migrate(newer, next_version(tmp_path, ADDS)) == (REVISION, NEXT)
         before = answered
         while answered < before + 20 and not asking.done():
             enough.wait(0.01)
@@ -112,7 +116,7 @@ def test_this_code_answers_before_during_and_after_a_migration_that_adds(
     newer.dispose()
 
     again = open_database(database_url)  # started again, or rolled back to
-    assert migrate(again) == ("0002", "0002")
+    assert migrate(again) == (NEXT, NEXT)
     require(again)
     answer(Ledger(again), Ledger(again).task("kb.topic"), "after")
     again.dispose()
@@ -128,7 +132,7 @@ def test_code_that_does_not_know_a_breaking_revision_charges_nothing_more(
     versions = next_version(tmp_path, drops_nothing, breaking=True)
     migrate(engine, versions)
 
-    refused = "migrated to revision 0002, which this version"
+    refused = f"migrated to revision {NEXT}, which this version"
     with pytest.raises(SchemaError, match=refused):
         ledger.charge(task, b"new", key_id="k")
     with pytest.raises(SchemaError, match=refused):
@@ -139,8 +143,8 @@ def test_code_that_does_not_know_a_breaking_revision_charges_nothing_more(
         migrate(engine)
     assert ledger.answers_left(task) == 99_999
 
-    monkeypatch.setattr(compatibility, "REVISION", "0002")  # the version after this one
-    assert migrate(engine, versions) == ("0002", "0002")
+    monkeypatch.setattr(compatibility, "REVISION", NEXT)  # the version after this one
+    assert migrate(engine, versions) == (NEXT, NEXT)
     ledger.release(open_charge.id, {"label": "red"})
     answer(ledger, task, "new")
 
@@ -203,10 +207,10 @@ def test_a_breaking_migration_that_fails_leaves_old_code_at_work(
 )
 def test_what_old_code_may_not_survive_must_be_declared(engine: sa.Engine, tmp_path: Path, upgrade: str) -> None:
     migrate(engine)
-    with pytest.raises(ValueError, match=r"migration 0002 .* declare it `breaking = True`"):
+    with pytest.raises(ValueError, match=rf"migration {NEXT} .* declare it `breaking = True`"):
         migrate(engine, next_version(tmp_path, upgrade))
     assert revision(engine) == REVISION
-    assert migrate(engine, next_version(tmp_path, upgrade, breaking=True)) == (REVISION, "0002")
+    assert migrate(engine, next_version(tmp_path, upgrade, breaking=True)) == (REVISION, NEXT)
 
 
 def test_what_belongs_to_a_new_table_adds() -> None:
@@ -243,18 +247,18 @@ def test_a_migration_gives_way_to_charges_while_a_table_is_in_use(
             for number in range(30):
                 answer(ledger, task, f"query {number}")
             assert revision(engine) == REVISION
-        assert migrating.result(60) == (REVISION, "0002")
+        assert migrating.result(60) == (REVISION, NEXT)
 
     monkeypatch.setattr(schema, "_TRIES", 2)
     with engine.begin() as reader:
         reader.execute(sa.text("SELECT count(*) FROM charges"))
-        (tmp_path / "versions" / "0003_more.py").write_text(
-            "import sqlalchemy as sa\nfrom alembic import op\nrevision = '0003'\ndown_revision = '0002'\n\n"
+        (tmp_path / "versions" / "9999_more.py").write_text(
+            f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = {NEXT!r}\n\n"
             "def upgrade():\n    op.add_column('charges', sa.Column('more', sa.Text))\n"
         )
         with pytest.raises(SchemaError, match="in use by a long transaction"):
             migrate(open_database(postgres_url), versions)
-    assert revision(engine) == "0002"
+    assert revision(engine) == NEXT
     engine.dispose()
 
 
@@ -280,18 +284,19 @@ def test_the_command_tells_what_it_did(
     assert sa.inspect(open_database(f"sqlite:///{tmp_path}/witness.sqlite")).has_table("witnessed_events")
     engine = open_database(database_url)
     migrate(engine, next_version(tmp_path, ADDS))
-    assert run(capsys, monkeypatch) == (0, "Revision 0002: nothing to do")
-    assert run(capsys, monkeypatch, "--wait", "9") == (0, "Revision 0002: nothing to do")
+    assert run(capsys, monkeypatch) == (0, f"Revision {NEXT}: nothing to do")
+    assert run(capsys, monkeypatch, "--wait", "9") == (0, f"Revision {NEXT}: nothing to do")
     engine.dispose()
 
 
 def test_a_replica_that_is_too_old_says_so(services: Services) -> None:
     _, token = services.records.keys.create("ana", "analyst")
     client = TestClient(create_app(services))
+    asyncio.run(services.heartbeat.beat())
     assert client.get("/readyz").status_code == 200
     with services.records.database.begin() as connection:
-        connection.execute(sa.insert(breaking_revisions).values(revision="0002"))
-    client.app.state.ready_until = 0.0  # good news is kept for a second
+        connection.execute(sa.insert(breaking_revisions).values(revision=NEXT))
+    asyncio.run(services.heartbeat.beat())
     for refused in (
         client.get("/readyz"),
         client.post(

@@ -23,7 +23,7 @@ from service.synthetic import KEY_BASE64, NOTICE
 from service.synthetic.sealed import SyntheticUploadError
 from service.synthetic.setup import Synthetic, synthetic_database
 from service.synthetic.tickets import FIELDS, tickets
-from tests.service.conftest import MajorityEngine, embed, make_records, rows
+from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
 from tests.service.dashboard_browser import Browser
 from tests.service.test_api import problem
 from tests.service.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
@@ -46,7 +46,7 @@ def synthetic() -> Iterator[Synthetic]:
 
 @pytest.fixture
 def services(synthetic: Synthetic) -> Services:
-    return open_services(open_records(Settings(latency_unpadded=True)), QueueEngine(), embed)
+    return open_services(open_records(Settings(latency_unpadded=True)), QueueEngine(), EMBEDDER)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from service.engines import EngineUnavailableError, ZeroShot
 from service.planning import sign
 from service.queries import InvalidQueryError
 from service.services import Services, open_services
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine, make_records
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -51,7 +51,7 @@ def make_services(
     text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
     plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
     sign(records, calibrate_plan(plan, 60), "test")
-    return open_services(records, RepeatingEngine(), embed)
+    return open_services(records, RepeatingEngine(), Embedding(embed))
 
 
 def ask(services: Services, query: str = "which toy?"):
@@ -130,7 +130,7 @@ def test_candidates_that_cannot_be_embedded_void_the_charge(tmp_path: Path) -> N
         raise RuntimeError("no embedder")
 
     services = make_services(tmp_path, "embedding_mean", embed=bag_of_letters)
-    services.answering.stages = replace(services.answering.stages, embed=broken)
+    services.answering.stages = replace(services.answering.stages, embedder=Embedding(broken))
     with pytest.raises(EngineUnavailableError):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -146,15 +146,32 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
         return bag_of_letters(texts)
 
     services = make_services(tmp_path, "embedding_mean")
-    services.answering.stages = replace(services.answering.stages, embed=choosy)
+    services.answering.stages = replace(services.answering.stages, embedder=Embedding(choosy))
     assert ask(services).release.answer["text"] == "a red kite"
-    # The candidates; perhaps both outputs together, then each by itself.
-    assert embedded[0] == ["a red kite", "a blue boat"]
-    assert embedded[1:] in (
-        [["red"]],
-        [["red", "blue"], ["red"], ["blue"]],
-        [["blue", "red"], ["blue"], ["red"]],
-    )
+    assert embedded[0] == ["a red kite", "a blue boat"]  # the candidates
+    assert len(embedded[1]) == 20  # one for every slot of the plan, whatever and whether it says something
+    if "blue" in embedded[1]:
+        assert embedded[2:] == [[text] for text in embedded[1]]
+
+
+def test_the_same_is_embedded_whatever_the_slots_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counting(Embedding):
+        def embed_bounded(self, texts):
+            asked.append(len(texts))
+            return super().embed_bounded(texts)
+
+    services = make_services(tmp_path, "embedding_mean", answers=4)
+    services.answering.stages = replace(services.answering.stages, embedder=Counting(bag_of_letters))
+    for outputs in ([None] * 20, ["red"] * 20, [f"text {i} " * 99 for i in range(20)], ["red", None] * 10):
+
+        async def contributions(_task, _query, _slots, _zero_shot, outputs=outputs):
+            return outputs
+
+        monkeypatch.setattr(services.engine.engine, "contributions", contributions)
+        ask(services, f"query {len(asked)}")
+    assert asked == [20] * 4
 
 
 def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
-from service.engines import EngineBusyError, EngineUnavailableError, Prompt, TaskSpec, UnanswerableQueryError
+from service.engines import (
+    EngineBusyError,
+    EngineUnavailableError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
 from service.engines.configs import VllmConfig
 from service.engines.opening import open_engine
 
@@ -173,6 +180,40 @@ def test_no_slot_changes_another(running):
         for others in (changed[:3] + changed[4:], removed, alone[:3] + alone[4:]):
             assert all(np.array_equal(a, b) for a, b in zip(before[:3] + before[4:], others, strict=True))
         assert not np.array_equal(changed[3], before[3])
+
+
+def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, monkeypatch):
+    """Its prompt is the beginning of that slot's, so under the same salt it would be answered sooner."""
+    guess, task = exemplar(4711), replace(CLASSIFY, knowledge_base="guessed at")
+    cached: dict[str, int] = {}
+    generate = running.engine._llm.generate
+
+    async def watch(prompt, *args, **options):
+        async for result in generate(prompt, *args, **options):
+            cached[prompt["cache_salt"]] = result.num_cached_tokens
+            yield result
+
+    monkeypatch.setattr(running.engine._llm, "generate", watch)
+    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    (private,) = cached
+    cached.clear()
+    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    assert cached[private] > 0  # so the cache is on
+    cached.clear()
+    running.run(running.engine.zero_shot(task, dict(guess.fields)))
+    assert cached
+    assert private not in cached
+    assert set(cached.values()) == {0}
+
+
+def test_a_slot_is_cut_at_the_length_that_its_plan_announces(running):
+    long = tuple(exemplar(i) for i in range(6))
+    shown = [len(CLASSIFY.prompt.exemplar.format_map(one.fields)) for one in long]
+    for kept in (0, 1, 3, 6):
+        task = replace(CLASSIFY, slot_characters=sum(shown[:kept]) + 1)
+        (prompt,) = running.engine._shortened(task, QUERY, [long])
+        (expected,) = running.engine._shortened(replace(CLASSIFY, slot_characters=0), QUERY, [long[:kept]])
+        assert prompt == expected
 
 
 def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):

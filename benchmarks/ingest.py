@@ -1,0 +1,95 @@
+"""Rows per second of `dpicl kb ingest`, against what the model's own library would make of them, one text a call.
+
+The same tickets are ingested into a new SQLite database with vectors of `SentenceTransformer.encode` and with those of
+the embedder, in a thread for each core, and in one. Processor time is told beside the clock: other work on the
+machine does not count in it. The largest difference between both kinds of vectors says that they are comparable.
+
+    python benchmarks/ingest.py            # about 40 s
+    python benchmarks/ingest.py --quick    # 120 rows instead of 900: 20 s, most of it imports
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+
+from exemplar_store import ExemplarStore, Layout, Row, read_json_lines
+from service.database import open_database
+from service.embedding import Embed, Embedder, cores, packaged_model
+from service.schema import migrate
+
+TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
+FIELDS = ("text", "queue", "desk", "reply")
+BOUNDED = (40, 100)
+
+
+def one_text_a_call(model: SentenceTransformer) -> Embed:
+    def embed(texts):
+        one = [model.encode([t], normalize_embeddings=True, show_progress_bar=False)[0] for t in texts]
+        return np.stack(one)
+
+    return embed
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of processor time."""
+    clock, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - clock, time.process_time() - processor
+
+
+def ingest(rows: list[Row], embed: Embed) -> tuple[float, float]:
+    """Seconds for all rows, by the clock and of processor time."""
+    with TemporaryDirectory() as folder:
+        database = open_database(f"sqlite:///{folder}/ingest.sqlite")
+        migrate(database)
+        store = ExemplarStore(database, secrets.token_bytes(32))
+        with database.begin() as connection:
+            store.create(connection, "support", public_size=900, fields=list(FIELDS), embedded_field="text")
+        took = timed(lambda: store.ingest("support", rows, embed))
+        database.dispose()
+    return took
+
+
+def main() -> None:
+    """Measure all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    count = 120 if parser.parse_args().quick else 900
+    with TICKETS.open("rb") as stream:
+        rows = list(read_json_lines(stream, Layout(FIELDS)))[:count]
+    texts = [row.fields["text"] for row in rows]
+    embedder, parallel = Embedder(), Embedder(threads=cores())
+    naive = one_text_a_call(SentenceTransformer(str(packaged_model()), device="cpu", local_files_only=True))
+    difference = 0.0
+    for start in range(0, 60, 20):  # warms up all of them
+        some = texts[start : start + 20]
+        difference = max(difference, float(np.abs(embedder.embed(some) - naive(some)).max()))
+        parallel.embed(some)
+
+    print(f"{count} rows; vectors differ by {difference:.1e} at most")
+    baseline = None
+    for name, embed in (
+        ("one text a call", naive),
+        ("1 thread", embedder.embed),
+        (f"{cores()} threads", parallel.embed),
+    ):
+        clock, processor = ingest(rows, embed)
+        baseline = baseline or clock
+        each = f"{count / clock:6.0f} rows/s, {1000 * processor / count:5.1f} ms of processor time a row"
+        print(f"{name:>16}: {each}, {baseline / clock:.1f} times as many")
+    for n in BOUNDED:
+        some = (texts * n)[:n]
+        shown = (timed(lambda: embedder.embed_bounded(some)), timed(lambda: embedder.embed_bounded([None] * n)))  # noqa: B023
+        print(f"{n} bounded texts: {shown[0][1]:.2f} s of processor time; {n} times no text: {shown[1][1]:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""A command line that imports a command when it is called: all of them together take two seconds of processor time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+SETTINGS: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
+
+COMMANDS = {
+    "serve": (
+        "serve:serve",
+        "Run the service until Ctrl-C or SIGTERM; then it finishes what it was asked, unless it is told a second time.",
+    ),
+    "migrate": (
+        "migrate:migrate_",
+        "Bring the schema of the database, and of its witness, up to date; tells from which revision to which.",
+    ),
+    "kb": ("knowledge_bases:app", "Create, fill and prune knowledge bases."),
+    "plan": ("plans:app", "Preview, try and sign plans: grants of budget to tasks."),
+    "ask": ("ask:ask", "Ask one question. A question that was answered before is answered again for free."),
+    "batch": ("ask:batch", "Answer a file of questions, with a progress bar."),
+    "budget": ("budget:budget", "Show every knowledge base's budget and the answers left to each task."),
+    "keys": ("keys:app", "Make, list and revoke API keys."),
+    "audit": ("audit:app", "Export the audit trail, and replay an export."),
+    "ledger": ("ledger:app", "Back the database up, and go on after a restore."),
+    "encryption": ("encryption:app", "Change the encryption key while services run."),
+    "eval": (
+        "evaluate:evaluate",
+        "Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.",
+    ),
+}
+"""Where each command is, and what `dpicl --help` says of it: the first sentence of its own help (see the test)."""
+
+
+class _Loaded(Mapping[str, Any]):
+    """The commands by name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute = COMMANDS[name][0].split(":")
+        found = getattr(import_module(f"service.cli.{module}"), attribute)
+        one = typer.Typer(add_completion=False, **SETTINGS)
+        if isinstance(found, typer.Typer):
+            one.add_typer(found, name=name)
+        else:
+            one.command(name)(found)
+        return typer.main.get_group(one).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class LazyGroup(TyperGroup):
+    """:data:`COMMANDS` as a group; its help imports none of them."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.commands = _Loaded()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As every group's, with commands that know their first sentence only."""
+        shown = copy(self)
+        shown.commands = {name: TyperCommand(name, help=sentence) for name, (_, sentence) in COMMANDS.items()}
+        TyperGroup.format_help(shown, ctx, formatter)

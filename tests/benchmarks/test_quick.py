@@ -1,0 +1,119 @@
+"""Benchmarks still run: ``--quick`` ends well, prints its figures, and leaves no process behind.
+
+What the figures are is not judged: that takes an idle machine and the whole benchmark.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PR_SET_CHILD_SUBREAPER = 36
+# Far more than any takes on an idle machine.
+PATIENCE_S = 900
+N = r"([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)"
+# What each prints, every group a figure. A new benchmark needs its own here.
+PRINTS = {
+    "adaptive_gain": [rf"^ *{N} +{N} +{N} +{N} +{N} \({N}%\) +{N} \({N}%\) +{N}$"],
+    "budget_comparison": [
+        rf"keyword_joint_em:.*\n\n\| answers .*\n.*\n\| {N} \| {N} (?:\| {N} ){{5}}\| {N} \| {N} \| {N} \|$",
+        rf"keyword_ptr:.*\n\n\| answers .*\n.*\n\| {N} \| {N} (?:\| {N}, {N} ){{5}}\| {N} \| {N} \| {N} \|$",
+    ],
+    "calibration": [rf"four mechanisms by pld: +{N} s, epsilon {N} of", rf"ratio of times: +{N}$"],
+    "fan_out": [rf"the service +{N} prompts/s +{N} prompt tokens/s", rf"the service keeps {N} of the engine's speed"],
+    "ingest": [rf"vectors differ by {N} at most", rf"1 thread: +{N} rows/s, +{N} ms .*, {N} times as many"],
+    "isolation": [
+        rf"each alone, cold +{N} +{N} +{N}$",
+        "^every bit is the same$",
+        "^sampling without seeds was found$",
+    ],
+    "joint_em": [rf"^ *{N} +(?:select|release) +{N} +{N} +{N} +{N} +{N}$"],
+    "latency_attack": [rf"^votes +answers +{N} +{N} +{N}$", rf"^mean +a void +{N} +{N} +{N}$"],
+    "overhead": [rf"^baseline: two durable commits +{N} +{N} +1\.00$", rf"^an answer, .* +{N} +{N} +{N}$"],
+    "prefix_cache": [
+        rf"^blocks +{N} +{N}% +{N} +{N}$",
+        rf"blocks compute {N} times fewer prompt tokens, and answer {N} times as many queries",
+    ],
+    "routing": [rf"max_ongoing_requests 64: {N} s, {N} times as long"],
+    "sampling": [rf"drawn, {kind}\n.*ratio\n.*\n *{N} +{N} +{N} +{N} +{N} +{N}$" for kind in ("warm", "cold")],
+    "scale_out": [
+        rf"^ +2 +{N} +{N} +{N} +{N} +CPU ms/answer: .*engine {N}",
+        *(rf"^ *{database} 2 +{N} +{N} +{N} +CPU ms/answer: .*ingress {N}" for database in ("SQLite", "PostgreSQL")),
+    ],
+    "startup": [rf"ready after {N} s; an empty app {N} s; ratio {N}$", rf"processor time {N} s; .* ratio {N}$"],
+    "text_evaluation": [
+        rf"^{varied} {N}, {mechanism}.*: {N}$"
+        for varied, mechanism in (
+            ("ensemble", "embedding_mean"),
+            ("answers", "keyword_joint_em"),
+            ("size", "keyword_ptr"),
+            ("candidates", "embedding_mean"),
+        )
+    ],
+}
+
+BY_HAND = {"fan_out", "isolation", "latency_attack", "prefix_cache", "scale_out", "startup"}
+"""Not run here: even the quick run of each takes a minute or more of two idle cores (`make bench ARGS=--quick`)."""
+
+
+@pytest.fixture
+def left_behind() -> Iterator[set[psutil.Process]]:
+    """What outlives its parent becomes a child of this process, daemons too; yields what was there before."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0, os.strerror(ctypes.get_errno())
+    before = set(psutil.Process().children(recursive=True))
+    yield before
+    for process in set(psutil.Process().children(recursive=True)) - before:
+        process.kill()
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def survivors(before: set[psutil.Process]) -> list[str]:
+    """Command lines of what still runs, after half a minute to end in."""
+    _, alive = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=30)
+    return [" ".join(process.cmdline()) for process in alive]
+
+
+def benchmarks() -> list[str]:
+    scripts = sorted((ROOT / "benchmarks").glob("*.py"))
+    return [script.stem for script in scripts if "__main__" in script.read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in benchmarks() if name not in BY_HAND])
+def test_a_quick_run_prints_its_figures(name: str, left_behind: set[psutil.Process], tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--quick"]
+        # A terminal's width and colours are not what is looked at.
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, timeout=PATIENCE_S)
+    text = output.read_text(encoding="utf-8")
+    assert done.returncode == 0, text[-4000:]
+    for pattern in PRINTS[name]:
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found, f"{pattern}\nis not in\n{text[-4000:]}"
+        assert all(math.isfinite(float(figure.replace(",", ""))) for figure in found.groups())
+    assert not survivors(left_behind)
+
+
+def test_every_benchmark_is_known() -> None:
+    assert set(benchmarks()) == PRINTS.keys()
+
+
+def test_a_daemon_is_noticed(left_behind: set[psutil.Process]) -> None:
+    """A grandchild in a session of its own, as Ray's and PostgreSQL's processes are."""
+    sleeper = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    subprocess.run([sys.executable, "-c", sleeper], check=True)
+    (daemon,) = set(psutil.Process().children(recursive=True)) - left_behind
+    assert daemon.cmdline() == ["sleep", "600"]

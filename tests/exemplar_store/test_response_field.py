@@ -1,0 +1,202 @@
+"""A second embedding of each exemplar: that of its response, stored when it is ingested."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from exemplar_store import (
+    MAX_EXEMPLAR_BYTES,
+    MAX_UNIT_BYTES,
+    EmbeddingError,
+    Exemplar,
+    ExemplarStore,
+    InvalidKnowledgeBaseError,
+    KnowledgeBase,
+    Row,
+    Slot,
+    UnitTooLargeError,
+    default_response_field,
+    made_up_slots,
+)
+from exemplar_store.encryption import OVERHEAD_BYTES
+from exemplar_store.exemplar import content, overhead
+from exemplar_store.ingest import EMBED_BATCH
+from exemplar_store.tables import exemplars
+
+FIELDS = ("text", "label", "reply")
+
+
+@pytest.fixture
+def replies(store: ExemplarStore, engine: sa.Engine) -> KnowledgeBase:
+    """An empty knowledge base of texts and replies, both embedded."""
+    options = {"public_size": 1000, "fields": FIELDS, "embedded_field": "text", "response_field": "reply"}
+    with engine.begin() as connection:
+        return store.create(connection, "replies", **options)
+
+
+def row(number: int, reply: str | None = None, unit: str | None = None) -> Row:
+    fields = {"text": f"text {number}", "label": "x", "reply": reply or f"reply {number}"}
+    return Row(number, unit or f"u{number}", fields)
+
+
+def all_of(store: ExemplarStore, **options: bool) -> Slot:
+    (slot,) = store.sample_slots("replies", probability=1, ensemble=1, max_exemplars=10_000, **options)
+    return slot
+
+
+def rounded(vector: np.ndarray) -> np.ndarray:
+    """As it is stored in half precision."""
+    halves = vector.astype("<f2").astype(np.float32)
+    return halves / np.linalg.norm(halves[None], axis=1)
+
+
+def check(found: Slot, embed, count: int) -> None:
+    """Whether these are ``count`` exemplars, each with its embeddings bit by bit."""
+    assert sorted(one.fields["text"] for one in found) == sorted(f"text {n}" for n in range(1, count + 1))
+    for one in found:
+        for stored, field in ((one.embedding, "text"), (one.response_embedding, "reply")):
+            assert stored is not None
+            np.testing.assert_array_equal(stored, rounded(embed([one.fields[field]])[0]))
+            assert stored.dtype == np.float32
+            assert not stored.flags.writeable
+
+
+def test_both_embeddings_come_back(store, replies, embed):
+    assert (replies.response_field, store.get("replies").response_field) == ("reply", "reply")
+    store.ingest("replies", [row(n) for n in range(1, 101)], embed)
+    assert store.get("replies").embedding_dimension == 16
+    check(all_of(store), embed, 100)
+    slots = store.sample_blocks("replies", probability=1, blocks=5, max_exemplars=1000)
+    check(tuple(one for slot in slots for one in slot), embed, 100)
+    for one in all_of(store, embeddings=False):
+        assert (one.embedding, one.response_embedding) == (None, None)
+        assert set(one.fields) == set(FIELDS)
+
+
+def test_without_a_response_field_there_is_one_embedding(store, tickets, rows, embed):
+    assert store.get("tickets").response_field is None
+    store.ingest("tickets", rows(3), embed)
+    (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9)
+    assert {one.response_embedding for one in slot} == {None}
+    assert all(one.embedding is not None for one in slot)
+
+
+def test_without_an_embedder_there_is_none(store, replies):
+    store.ingest("replies", [row(1)])
+    (one,) = all_of(store)
+    assert (one.embedding, one.response_embedding) == (None, None)
+
+
+def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
+    """Where a reply is repeated, or says what a text says."""
+    asked: list[list[str]] = []
+
+    def noting(texts):
+        asked.append(list(texts))
+        return embed(texts)
+
+    store.ingest("replies", [row(n, reply="text 1" if n < 9 else "thanks") for n in range(1, 31)], noting)
+    assert [sorted(one) for one in asked] == [sorted(["thanks", *(f"text {n}" for n in range(1, 31))])]
+    asked.clear()
+    store.ingest("replies", [row(n) for n in range(31, 131)], noting)
+    assert max(map(len, asked)) <= EMBED_BATCH
+    assert sum(map(len, asked)) == 200
+
+
+def test_renewed_keys_leave_both_embeddings(store, engine, replies, embed, monkeypatch):
+    """And so do uploads while they are renewed."""
+    store.ingest("replies", [row(n) for n in range(1, 41)], embed)
+    uploaded = []
+
+    def upload(_seconds: float) -> None:
+        if len(uploaded) < 3:
+            number = 41 + len(uploaded)
+            uploaded.append(number)
+            # A unit that is copied already gets it in both places.
+            store.ingest("replies", [row(number, unit="u1")], embed)
+
+    monkeypatch.setattr("exemplar_store.renewing.STEP_ROWS", 7)
+    monkeypatch.setattr("exemplar_store.renewing._pause", upload)
+    assert store.renew("replies") == 0
+    assert len(uploaded) == 3
+    assert store.get("replies").response_field == "reply"
+    check(all_of(store), embed, 43)
+    store.ingest("replies", [row(44)], embed)
+    check(all_of(store), embed, 44)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 44
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        (FIELDS, "answer", "response_field 'answer': must be one of label, reply, or none"),
+        (FIELDS, "text", "response_field 'text': must be one of label, reply, or none"),
+        (FIELDS, "", "response_field '': must be one of"),
+        (("text",), "text", "response_field 'text': there is no field beside the embedded one, or none"),
+    ],
+)
+def test_what_can_be_no_response_field_is_refused(store, engine, fields, field, message):
+    options = {"public_size": 1, "fields": fields, "embedded_field": "text", "response_field": field}
+    with pytest.raises(InvalidKnowledgeBaseError) as caught, engine.begin() as connection:
+        store.create(connection, "kb", **options)
+    assert str(caught.value).startswith(message)
+    assert store.list() == []
+
+
+def test_the_default_is_a_field_of_that_name():
+    assert default_response_field(("text", "response"), "text") == "response"
+    assert default_response_field(("text", "response"), "response") is None
+    assert default_response_field(("text", "reply"), "text") is None
+
+
+def test_a_bad_embedding_of_a_response_leaves_nothing(store, engine, replies, embed):
+    def wrong(texts):
+        vectors = embed(texts)
+        vectors[[text.startswith("reply") for text in texts]] *= 2
+        return vectors
+
+    with pytest.raises(EmbeddingError, match="norm 1"):
+        store.ingest("replies", [row(1)], wrong)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 0
+
+
+def sized(size: int, count: int, first: int = 0) -> list[Row]:
+    """Exemplars of one unit whose content has so many bytes each."""
+    rows = []
+    for number in range(first, first + count):
+        fields = {"text": f"{number}", "label": "x", "reply": ""}
+        missing = size - len(content(fields, FIELDS))
+        rows.append(Row(number + 1, "ann", {**fields, "reply": "r" * missing}))
+    return rows
+
+
+def test_limits_count_texts_and_not_embeddings(store, engine, replies, embed):
+    each = MAX_UNIT_BYTES // MAX_EXEMPLAR_BYTES
+    store.ingest("replies", sized(MAX_EXEMPLAR_BYTES, each - 1), embed)
+    with engine.connect() as connection:
+        (length,) = set(connection.scalars(sa.select(sa.func.length(exemplars.c.payload))))
+    assert length == MAX_EXEMPLAR_BYTES + OVERHEAD_BYTES + overhead(16, response=True)
+    assert overhead(16, response=True) == overhead(16, response=False) + 32
+    store.ingest("replies", sized(MAX_EXEMPLAR_BYTES, 1, first=each), embed)  # as full as can be
+    assert len(all_of(store)) == each
+    with pytest.raises(UnitTooLargeError, match="1 unit"):
+        store.ingest("replies", sized(100, 1, first=each + 1), embed)
+
+
+def test_made_up_exemplars_have_as_many_embeddings(store, replies, embed):
+    store.ingest("replies", [row(1)], embed)
+    (stored,) = all_of(store)
+
+    def shapes(exemplar: Exemplar) -> list[tuple[int, ...] | None]:
+        vectors = (exemplar.embedding, exemplar.response_embedding)
+        return [None if vector is None else vector.shape for vector in vectors]
+
+    for response, expected in ((True, [(16,), (16,)]), (False, [(16,), None])):
+        slots = made_up_slots([stored.fields] * 2, 16, response=response, exemplars=3)()
+        assert [len(slot) for slot in slots] == [3, 3]
+        assert all(shapes(one) == expected for slot in slots for one in slot)
+    assert shapes(stored) == [(16,), (16,)]

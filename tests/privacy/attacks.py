@@ -1,0 +1,118 @@
+"""What is attacked: all mechanisms, both samplings, and neighbours that differ in one unit with forty exemplars.
+
+Each attack is aimed at a way in which one unit could do more than change one slot's contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.privacy.wired import LABELS, TEXT, Answer, Attack, Event
+
+RED, BLUE = "1 0", "0 1"
+SECRETS = " ".join(f"secret{number}" for number in range(300))
+DIRECTIONS = [f"at {angle}" for angle in range(0, 360, 45)]
+AGREEING = [f"at 0 in other words {number}" for number in range(4)]
+"""They draw the candidates' centre to one side."""
+
+
+def every(test: Callable[[Answer], bool]) -> Event:
+    return lambda answers: all(map(test, answers))
+
+
+def some(test: Callable[[Answer], bool]) -> Event:
+    return lambda answers: any(map(test, answers))
+
+
+def is_blue(answer: Answer) -> bool:
+    return bool(answer["label"] == "blue")
+
+
+def says(text: str) -> Callable[[Answer], bool]:
+    return lambda answer: answer["text"] == text
+
+
+def votes(vote: str, lead: float) -> Sequence[str]:
+    """Labels; the public prior leads by so many votes for blue."""
+    return [*LABELS, f"mechanism: {{type: rnm_gaussian, vote: {vote}, prior_weight: {lead}}}"]
+
+
+def texts(public: Sequence[str], mechanism: str) -> Sequence[str]:
+    return [*TEXT, f"public_answers: [{', '.join(public)}]", f"mechanism: {{{mechanism}}}"]
+
+
+ALL_OR_SOME_BLUE = {"every label is blue": every(is_blue), "some label is blue": some(is_blue)}
+
+ATTACKS = {
+    # Nine slots of ten are somebody's, all of them red. One unit's exemplars turn one of them.
+    "hard votes, units, many exemplars": Attack(
+        "units", votes("hard", 10), usual=[RED] * 160, canary=BLUE, events=ALL_OR_SOME_BLUE, exemplars=60
+    ),
+    "hard votes, units, a slot that breaks the engine": Attack(
+        "units", votes("hard", 25), usual=[RED] * 160, canary="fail", events=ALL_OR_SOME_BLUE
+    ),
+    # Without the canary 56 of 110 slots abstain, with it 55.
+    "hard votes, blocks, as many abstain as answer": Attack(
+        "blocks", votes("hard", 27), usual=[RED] * 54, canary=RED, events=ALL_OR_SOME_BLUE, ensemble=110
+    ),
+    # The canary's embedding, forty times over, lies opposite the others' mean.
+    "hard votes, blocks, compared by embeddings": Attack(
+        "blocks",
+        votes("hard", 0),
+        usual=["compare"] * 53,
+        usual_text=lambda number: f"at {60 if number % 2 else -60} usual {number}",
+        canary="mute",
+        events=ALL_OR_SOME_BLUE,
+        reads_embeddings=True,
+    ),
+    "soft votes, blocks, more than a vote": Attack(
+        "blocks", votes("soft", 0), usual=[RED] * 45, canary="0 1000", events=ALL_OR_SOME_BLUE, size=60
+    ),
+    "embedding mean, units, the only voice": Attack(
+        "units",
+        texts(["at 0", "at 180"], "type: embedding_mean"),
+        usual=["mute"] * 20,
+        canary="at 180",
+        events={"some answer is the canary's": some(says("at 180"))},
+    ),
+    "centred embedding mean, blocks, a far and only voice": Attack(
+        "blocks",
+        texts([*DIRECTIONS, *AGREEING], "type: embedding_mean, radius: 0.005, centred: true"),
+        usual=["mute"] * 20,
+        canary="at 180",
+        events={
+            "every answer is the canary's": every(says("at 180")),
+            "every answer is the centre's": every(says("at 0")),
+        },
+    ),
+    "joint EM, units, secret words": Attack(
+        "units",
+        texts(["apple pear", "plum cherry"], "type: keyword_joint_em, k: 2"),
+        usual=["apple"] * 40,
+        canary=SECRETS,
+        events={"a secret leaves": some(lambda answer: any(word.startswith("secret") for word in answer["keywords"]))},
+    ),
+    "joint EM, blocks, the only voice": Attack(
+        "blocks",
+        texts([" ".join(f"word{number}" for number in range(100))], "type: keyword_joint_em, k: 1"),
+        usual=["mute"] * 20,
+        canary="word50",
+        events={"every word is the canary's": every(lambda answer: answer["keywords"] == ["word50"])},
+    ),
+    # One more slot names "zeta" than "alpha"; the canary evens that out.
+    "PTR, blocks, two words of which one leads": Attack(
+        "blocks",
+        texts(["nothing"], "type: keyword_ptr, k_min: 2, k_max: 2, choice_share: 0.05, delta_share: 0.9"),
+        usual=["zeta"] + ["alpha zeta"] * 78,
+        canary="alpha",
+        ensemble=80,
+        events={"alpha is first": some(lambda answer: answer["keywords"][:1] == ["alpha"])},
+    ),
+    "PTR, units, a secret that nobody else says": Attack(
+        "units",
+        texts(["nothing"], "type: keyword_ptr, k_min: 1, k_max: 3"),
+        usual=["mute"] * 20,
+        canary=SECRETS,
+        events={"the secret leaves": some(lambda answer: "secret" in answer["text"])},
+    ),
+}

@@ -1,0 +1,497 @@
+"""What no attack on answers is sharp enough for: does the service do what was signed, as accounted, in the right order?
+
+Each check looks at the service while it answers and raises :class:`tests.privacy.wired.Noticed`. Where a check counts
+random events, each interval is wrong with a probability of 2e-8 (Clopper-Pearson, both ends), and no check has more
+than three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from scipy import special, stats
+from structlog.testing import capture_logs
+
+import aggregation.keyword_joint_em
+import aggregation.keyword_ptr
+import aggregation.noise
+from accounting.events import Event, Sampling
+from accounting.ledger import AnswersExhaustedError
+from accounting.plan import CalibratedPlan
+from accounting.pld import PldAccountant
+from accounting.profiles import SymmetricProfile
+from accounting.replay import violations
+from accounting.tables import charges, tasks
+from aggregation.embedding_mean import EmbeddingMean
+from aggregation.keyword_joint_em import JointExponentialMechanism
+from aggregation.keyword_ptr import ProposeTestRelease
+from aggregation.keywords import keywords
+from aggregation.noise import ONE
+from aggregation.rnm_gaussian import RnmGaussian
+from exemplar_store import Exemplar, Slot, sampling
+from service.engines import Prompt, TaskSpec
+from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.latency import Departure
+from service.planning import sign
+from service.services import Services
+from tests.privacy.attacks import texts
+from tests.privacy.audit import ERROR
+from tests.privacy.wired import LABELS, Answer, Attack, Compass, Noticed, Parrot, ask, neighbours, opened
+
+RED, BLUE = "1 0", "0 1"
+
+
+def require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Noticed(what)
+
+
+def require_equal(ran: object, signed: object, what: str) -> None:
+    require(ran == signed, f"{what}: ran with {ran}, signed for {signed}")
+
+
+def require_probability(hits: int, trials: int, probability: float, what: str) -> None:
+    low = stats.beta.ppf(ERROR, hits, trials - hits + 1) if hits else 0.0
+    high = stats.beta.ppf(1 - ERROR, hits + 1, trials - hits) if hits < trials else 1.0
+    require(low <= probability <= high, f"{what}: {hits} of {trials}, expected with probability {probability:.3f}")
+
+
+# --- What ran is what was signed. -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ran:
+    """What the innermost functions were called with, while answers were made."""
+
+    drawn: list[tuple[int, float]] = field(default_factory=list)
+    dealt: list[tuple[int, int]] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    gumbel: list[tuple[float, int]] = field(default_factory=list)
+    mechanisms: list[Any] = field(default_factory=list)
+    given: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        poisson_sample, deal = sampling.poisson_sample, sampling.deal
+        measurement, exponentials = aggregation.noise._measurement, aggregation.keyword_joint_em.exponentials
+        exponential_mechanism = aggregation.keyword_ptr._exponential_mechanism
+
+        def draw(positions: int, probability: float) -> np.ndarray:
+            self.drawn.append((positions, probability))
+            return poisson_sample(positions, probability)
+
+        def dealing(slots: np.ndarray, priorities: np.ndarray, ensemble: int, maximum: int) -> list[np.ndarray]:
+            self.dealt.append((ensemble, maximum))
+            return deal(slots, priorities, ensemble, maximum)
+
+        def measure(lattice_sigma: float) -> Any:
+            self.noise.append(lattice_sigma / ONE)
+            return measurement(lattice_sigma)
+
+        def decay(rate: float, count: int) -> Any:
+            self.rates.append(rate)
+            return exponentials(rate, count)
+
+        def choose(scale: float) -> Callable[[Sequence[int]], int]:
+            def chosen(gaps: Sequence[int]) -> int:
+                self.gumbel.append((scale, len(gaps)))
+                return int(exponential_mechanism(scale)(gaps))
+
+            return chosen
+
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, name, spy in [
+                (sampling, "poisson_sample", draw),
+                (sampling, "deal", dealing),
+                (aggregation.noise, "_measurement", measure),
+                (aggregation.keyword_joint_em, "exponentials", decay),
+                (aggregation.keyword_ptr, "_exponential_mechanism", choose),
+            ]:
+                patch.setattr(owner, name, spy)
+            for mechanism in (RnmGaussian, EmbeddingMean, JointExponentialMechanism, ProposeTestRelease):
+                patch.setattr(mechanism, "release", self._release(mechanism.release))
+            yield
+
+    def _release(self, release: Any) -> Any:
+        def spy(mechanism: Any, contributions: Any, *given: Any) -> Any:
+            self.mechanisms.append(mechanism)
+            self.given.append(given)
+            return release(mechanism, contributions, *given)
+
+        return spy
+
+
+PUBLIC = ["at 0 apple", "at 120 pear", "at 240 plum"]
+SIGNED: Mapping[str, Sequence[str]] = {
+    "hard votes": [*LABELS, "mechanism: {type: rnm_gaussian, vote: hard}"],
+    "soft votes": [*LABELS, "mechanism: {type: rnm_gaussian, vote: soft, prior_weight: 2.5}"],
+    "embedding mean": texts(PUBLIC, "type: embedding_mean"),
+    "centred embedding mean": texts(PUBLIC, "type: embedding_mean, radius: 0.7, centred: true"),
+    "joint EM": texts(PUBLIC, "type: keyword_joint_em, k: 2"),
+    "PTR": texts(PUBLIC, "type: keyword_ptr, k_min: 2, k_max: 4, choice_share: 0.3, delta_share: 0.7"),
+}
+ENSEMBLE, ANSWERS = 9, 3
+
+
+def signed(kind: str, how_drawn: Literal["units", "blocks"]) -> None:
+    """Every parameter of the sampler and of the mechanism, as deep inside as they are used."""
+    says = BLUE if "votes" in kind else "at 0 apple secret"
+    attack = Attack(
+        how_drawn,
+        SIGNED[kind],
+        usual=[says] * (30 if how_drawn == "units" else 5),
+        canary=says,
+        events={},
+        answers=ANSWERS,
+        shots=2,
+        ensemble=ENSEMBLE,
+        size=24,
+        exemplars=9,
+        cap=5,
+    )
+    calibrated = attack.plan()
+    noise = calibrated.noise["task"]
+    (_, records), ran, engine = neighbours(attack), Ran(), Parrot((0.25, 0.75))
+    services = opened(records, engine)
+    with ran.watching():
+        (answers,) = asyncio.run(ask(services, calibrated, 0, 1))
+    for answer in answers:
+        _public(kind, answer)
+    with records.database.connect() as connection:
+        require_equal(connection.execute(sa.select(tasks.c.answers)).scalar_one(), ANSWERS, "answers")
+    document = records.ledger.task("wired.task").document
+    require_equal(CalibratedPlan.model_validate_json(document), calibrated, "the stored plan")
+    among, q = (31 if how_drawn == "units" else 12), 18 / 24
+    require_equal(noise.sampling_probability, q, "sampling probability")
+    require_equal(ran.drawn, [(among, q)] * ANSWERS, "number and probability of what is drawn")
+    asked = [len(slots) for slots in engine.seen]
+    require_equal(ran.dealt, [(slots, 5) for slots in asked], "slots, and exemplars that each keeps")
+    if how_drawn == "units":
+        require_equal(asked, [ENSEMBLE] * ANSWERS, "slots asked")
+    _mechanism(kind, noise.mechanism, ran)
+
+
+def _mechanism(kind: str, given: Any, ran: Ran) -> None:
+    def every(seen: Sequence[object], expected: object, what: str) -> None:
+        require_equal(list(seen), [expected] * ANSWERS, what)
+
+    candidates = Compass().embed(PUBLIC)
+    match kind:
+        case "hard votes" | "soft votes":
+            hard = kind == "hard votes"
+            made = RnmGaussian(given.noise_multiplier, 2, "hard" if hard else "soft", 0.0 if hard else 2.5)
+            every(ran.noise, math.sqrt(2) * given.noise_multiplier, "standard deviation of the noise")
+            every([prior.tolist() for (prior,) in ran.given], [0.25, 0.75], "prior")
+        case "embedding mean" | "centred embedding mean":
+            radius, centred = (0.7, True) if "centred" in kind else (1.0, False)
+            made = EmbeddingMean(given.noise_multiplier, radius, centred, ENSEMBLE)
+            every(ran.noise, 2 * radius * given.noise_multiplier, "standard deviation of the noise")
+            close = all(np.allclose(vectors, candidates, atol=1e-6) for (vectors,) in ran.given)
+            require(close, "candidates: others than the public answers")
+        case "joint EM":
+            made = JointExponentialMechanism(given.epsilon, 2)
+            require_equal(set(ran.rates), {given.epsilon / 4}, "rate of the joint exponential mechanism")
+            public = sorted(word for text in PUBLIC for word in keywords(text))
+            for number, (domain,) in enumerate(ran.given):
+                expected = sorted({*public, *keywords(f"query 0 {number}")})
+                require_equal(sorted(domain), expected, "domain")
+        case "PTR":
+            made = ProposeTestRelease(given.epsilon, given.noise_multiplier, given.delta0, 2, 4)
+            every(ran.noise, 2 * given.noise_multiplier, "standard deviation of the noise")
+            every(ran.gumbel, (math.nextafter(4 / given.epsilon, math.inf), 3), "scale of the noise on k, and choices")
+            threshold = 2 - 2 * given.noise_multiplier * special.ndtri(given.delta0)
+            every([mechanism.threshold for mechanism in ran.mechanisms], threshold, "threshold")
+    every(ran.mechanisms, made, "mechanism")
+
+
+TELLS = {"votes": {"label"}, "mean": {"text", "method"}, "EM": {"text", "method", "keywords"}}
+
+
+def _public(kind: str, answer: Answer) -> None:
+    """An answer tells what was chosen from a public domain, and nothing else."""
+    told = TELLS.get(kind.split()[-1], {"text", "method", "keywords", "fallback"})
+    require_equal(answer.keys(), told, "what an answer tells")
+    if kind.endswith("votes"):
+        require(answer["label"] in ("red", "blue"), f"a label that is none: {answer}")
+    if kind.endswith("mean"):
+        require(answer["text"] in PUBLIC, f"a candidate that is none: {answer}")
+
+
+# --- What is drawn, as the engine sees it. ----------------------------------------------------------------------------
+
+QUERIES = 120
+
+
+def drawn_as_accounted(how_drawn: Literal["units", "blocks"]) -> None:
+    """Twelve units, each drawn with probability 1/2 by itself, to a slot of its own choosing; or twelve blocks."""
+    attack = Attack(
+        how_drawn,
+        SIGNED["joint EM"],
+        usual=[RED] * 11,
+        canary=BLUE,
+        events={},
+        answers=QUERIES,
+        ensemble=6,
+        size=12,
+        exemplars=20,
+    )
+    (_, records), engine = neighbours(attack), Parrot()
+    asyncio.run(ask(opened(records, engine), attack.plan(), 0, 1))
+    queries = [[_units(slot) for slot in slots] for slots in engine.seen]
+    for units in queries:
+        often = Counter(itertools.chain(*units))
+        require(max(often.values(), default=1) == 1, "a unit's exemplars are in several slots")
+        if how_drawn == "blocks":
+            require(all(len(slot) <= 1 for slot in units), "a unit is in another unit's block")
+    sizes = [sum(map(len, units)) for units in queries]
+    require_probability(sum(sizes), 12 * QUERIES, 1 / 2, "units drawn")
+    half = float(stats.binom.pmf(6, 12, 1 / 2))
+    require_probability(sizes.count(6), QUERIES, half, "queries that draw half the units")
+    if how_drawn == "units":
+        spread = [max(map(len, units)) == 1 for units, size in zip(queries, sizes, strict=True) if size == 6]
+        apart = math.factorial(6) / 6**6
+        require_probability(sum(spread), len(spread), apart, "six units in six different slots")
+
+
+def _units(slot: Slot) -> set[str]:
+    found = (exemplar.fields["text"] for exemplar in slot)
+    return {"canary" if "canary" in text else text for text in found}
+
+
+def slots_keep_no_more_than_signed() -> None:
+    """Of forty exemplars of the canary a slot keeps five."""
+    attack = Attack("blocks", [*LABELS, "mechanism: {type: rnm_gaussian}"], [RED] * 2, BLUE, {}, ensemble=3, cap=5)
+    (_, records), engine = neighbours(attack), Parrot()
+    asyncio.run(ask(opened(records, engine), attack.plan(), 0, 1))
+    require_equal(
+        [max(map(len, slots)) for slots in engine.seen], [5] * attack.answers, "exemplars of the fullest slot"
+    )
+
+
+# --- Order, charges, and what is stored. ------------------------------------------------------------------------------
+
+ORDER = ["charge", "probe", "fix", "sample", "ask", "aggregate", "wait", "release"]
+
+
+def quiet(engine: Parrot) -> tuple[Services, CalibratedPlan]:
+    """A service, and a plan of three answers for it."""
+    attack = Attack("blocks", SIGNED["hard votes"], [RED] * 5, BLUE, {}, ensemble=6, answers=3)
+    return opened(neighbours(attack)[1], engine), attack.plan()
+
+
+def signed_again(services: Services, calibrated: CalibratedPlan) -> str:
+    """The address of another version of the plan."""
+    return f"wired.task@{sign(services.records, calibrated, 'checker').version}"
+
+
+def steps_in_their_order() -> None:
+    """Charged before anything private is read, the number of grains fixed before the sample, stored after the wait."""
+    engine, order = Parrot(), []
+    services, calibrated = quiet(engine)
+    address, ledger, exemplars = signed_again(services, calibrated), services.records.ledger, services.records.store
+    charged: list[str] = []
+
+    def noting(owner: Any, name: str, step: str) -> None:
+        original = getattr(owner, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            order.append(step)
+            if step == "sample":
+                with services.records.database.connect() as connection:
+                    charged.extend(connection.execute(sa.select(charges.c.state)).scalars())
+            return original(*args, **options)
+
+        patch.setattr(owner, name, noted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, step in [
+            (ledger, "charge", "charge"),
+            (engine, "zero_shot", "probe"),
+            (Departure, "fix", "fix"),
+            (exemplars, "sample_blocks", "sample"),
+            (engine, "contributions", "ask"),
+            (RnmGaussian, "release", "aggregate"),
+            (Departure, "wait", "wait"),
+            (ledger, "release", "release"),
+        ]:
+            noting(owner, name, step)
+        asyncio.run(services.answering.answer(address, "query", key_id="k"))
+    require_equal(order, ORDER, "order of the steps")
+    require_equal(charged, ["charged"], "charges at the time of the sample")
+
+
+def nothing_is_given_back_after_the_sample() -> None:
+    """However an answer fails once its sample is drawn, its charge stays spent."""
+    services, calibrated = quiet(Parrot())
+    address = signed_again(services, calibrated)
+
+    def fails(*_args: object) -> int:
+        raise RuntimeError("the votes of these slots cannot be counted")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RnmGaussian, "release", fails)
+        with pytest.raises(RuntimeError, match="cannot be counted"):
+            asyncio.run(services.answering.answer(address, "query", key_id="k"))
+    with services.records.database.connect() as connection:
+        states = list(connection.execute(sa.select(charges.c.state)).scalars())
+    require_equal(states, ["charged"], "the charge of an answer that failed after its sample")
+    left = services.records.ledger.answers_left(services.records.ledger.task(address))
+    require_equal(left, 2, "answers left")
+
+
+def nobody_is_told_of_a_slot() -> None:
+    """One slot breaks the engine: no log line, no other answer."""
+    attack = Attack("blocks", SIGNED["hard votes"], [RED] * 5, "fail", {}, ensemble=6, answers=3)
+    both = neighbours(attack)
+    with capture_logs() as logged:
+        for services in (opened(records, Parrot()) for records in both):
+            address = signed_again(services, attack.plan())
+            answer = asyncio.run(services.answering.answer(address, "query", key_id="k"))
+            require_equal(answer.release.answer.keys(), {"label"}, "what an answer tells")
+    require_equal(logged, [], "log of an answer")
+
+
+def one_answer_for_one_query() -> None:
+    """A repetition is the stored release; another task's release is not; after the last answer there is none."""
+    services, calibrated = quiet(Parrot())
+    first, other = signed_again(services, calibrated), signed_again(services, calibrated)
+
+    def ask_for(address: str, query: str, **options: Any) -> Any:
+        return asyncio.run(services.answering.answer(address, query, key_id="k", **options))
+
+    answer, again = ask_for(first, "query"), [ask_for(first, " query ")]
+    require_equal(again[0].charged, False, "charge of a repeated query")
+    again += [ask_for(first, "query", idempotency_key="once") for _ in range(2)]
+    require_equal([(one.release, one.charged) for one in again], [(answer.release, False)] * 3, "repeated answers")
+    elsewhere = ask_for(other, "query")
+    require_equal((elsewhere.charged, elsewhere.release.task), (True, other), "the same query of another task")
+    given = 1
+    for number in range(5):
+        with suppress(AnswersExhaustedError):
+            given += ask_for(first, f"another {number}").charged
+    require_equal(given, 3, "answers given")
+    with services.records.database.connect() as connection:
+        require_equal(violations(connection), [], "what is wrong with the ledger")
+
+
+# --- The noise. -------------------------------------------------------------------------------------------------------
+
+
+def noise_is_fresh(kind: str) -> None:
+    """Where nobody votes the noise decides. Forty answers are all alike with a probability below 2e-12."""
+    public = {"embedding mean": texts(["at 0", "at 180"], "type: embedding_mean")}
+    attack = Attack("blocks", {**SIGNED, **public}[kind], ["mute"] * 3, "mute", {}, ensemble=4, answers=40, exemplars=1)
+    (_, records) = neighbours(attack)
+    services = opened(records, Parrot((0.5, 0.5)))
+    (answers,) = asyncio.run(ask(services, attack.plan(), 0, 1))
+    require(len({json.dumps(answer) for answer in answers}) > 1, "forty answers with the same noise")
+
+
+def nothing_passes_by_the_noise() -> None:
+    """The noisy sum replaced by one that no contribution enters, the release depends on contributions no more."""
+    candidates = Compass().embed(["at 0", "at 0", "at 120", "at 240"]).astype(np.float64)
+    voices = list(Compass().embed(["at 0", "at 180", "at 70"]).astype(np.float64))
+    centre = candidates.mean(axis=0)
+    mechanisms: list[tuple[Callable[..., int], Sequence[np.ndarray], Sequence[np.ndarray]]] = [
+        (
+            partial(EmbeddingMean(1.0, radius, True, 9).release, candidates=candidates),
+            voices,
+            [(half / 2 - 9) * min(1.0, radius) * centre for half in range(-1, 20)],
+        )
+        for radius in (0.1, 1.0)
+    ]
+    mechanisms.append((partial(EmbeddingMean(1.0).release, candidates=candidates), voices, [centre, -centre]))
+    for vote in ("hard", "soft"):
+        release = partial(RnmGaussian(1.0, 2, vote, 1.0).release, prior=np.array([0.5, 0.5]))  # type: ignore[arg-type]
+        mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], [np.array([1.0, 2.0]), np.array([2.0, 1.0])]))
+    for release, given, noisy in mechanisms:
+        for fixed in noisy:
+            with pytest.MonkeyPatch.context() as patch:
+                for module in ("rnm_gaussian", "embedding_mean"):
+                    replacement = lambda _sum, _sigma, fixed=fixed: (fixed * ONE).astype(np.int64)  # noqa: E731
+                    patch.setattr(f"aggregation.{module}.add_gaussian_noise", replacement)
+                had = {release([*[voice] * n, *[None] * (9 - n)]) for voice in given for n in range(10)}
+            require(len(had) == 1, f"the release reads contributions beside the noisy sum: {release.func}")
+
+
+# --- Work, isolation, accounting. -------------------------------------------------------------------------------------
+
+
+def the_same_is_embedded_whatever_is_said() -> None:
+    """As many texts as the ensemble has slots, be they mute, alike or all different."""
+    embedded: list[int] = []
+
+    class Counting(Compass):
+        def embed_bounded(self, given: Sequence[str | None]) -> np.ndarray:
+            embedded.append(len(given))
+            return super().embed_bounded(given)
+
+    for usual in (["mute"] * 5, ["at 0"] * 5, [f"at {number}" for number in range(5)]):
+        attack = Attack("blocks", SIGNED["embedding mean"], usual, "mute", {}, ensemble=6, answers=1)
+        (records, _) = neighbours(attack)
+        services = opened(records, Parrot())
+        services.answering.stages = replace(services.answering.stages, embedder=Counting())
+        asyncio.run(ask(services, attack.plan(), 0, 1))
+    require_equal(embedded, [6] * 3, "texts embedded for an answer")
+
+
+def slots_of_the_embedded_engine_are_isolated() -> None:
+    """What a slot says stays what it is, to the bit, when another slot's exemplars are others."""
+    engine, query = NearestExemplarEngine(Compass()), {"text": "at 40"}
+    label = TaskSpec("t", ("red", "blue"), Prompt("", "{text}: {says}", "{text}:"), answer_field="says")
+    text = replace(label, kind="generate", labels=(), candidates=5, public_answers=("at 10", "at 200"))
+
+    def exemplar(angle: int, says: str) -> Exemplar:
+        place = f"at {angle}"
+        return Exemplar({"text": place, "says": says}, Compass().embed([place])[0])
+
+    usual: list[Slot] = [(exemplar(30 * n, "red"), exemplar(35 * n, "blue"), exemplar(9 * n, "red")) for n in range(8)]
+    others: list[Slot] = [(), (exemplar(41, "blue"),) * 3, (exemplar(220, "red"),) * 50]
+
+    async def outputs(spec: TaskSpec, slots: Sequence[Slot]) -> list[str]:
+        zero_shot = await engine.zero_shot(spec, query)
+        found = await engine.contributions(spec, query, slots, zero_shot)
+        return [repr(one.tolist() if isinstance(one, np.ndarray) else one) for one in found]
+
+    for spec in (label, text):
+        alone = [asyncio.run(outputs(spec, [slot]))[0] for slot in usual]
+        for other in others:
+            beside = asyncio.run(outputs(spec, [other, *usual]))[1:]
+            require(beside == alone, "a slot's output depends on another slot")
+
+
+@dataclass(frozen=True)
+class RandomisedResponse(SymmetricProfile):
+    """A bit, flipped with some probability: sampled and asked twice, it is adding a unit that costs more."""
+
+    flipped: float
+
+    def upper_delta(self, epsilon: np.ndarray) -> np.ndarray:
+        return np.maximum(1 - self.flipped - np.exp(epsilon) * self.flipped, 0.0)
+
+
+def the_worse_direction_is_paid_for() -> None:
+    """Two sampled answers by randomised response, whose divergences are known exactly in both directions."""
+    flipped, q, loss = 0.1, 0.7, 1.0
+    absent = np.array([1 - flipped, flipped])
+    sampled = (1 - q) * absent + q * absent[::-1]
+    twice = [np.multiply.outer(answer, answer) for answer in (sampled, absent)]
+    remove, add = (float(np.maximum(p - math.exp(loss) * r, 0).sum()) for p, r in (twice, twice[::-1]))
+    assert add > remove + 0.08
+    events = [Event(RandomisedResponse(flipped), Sampling("units", q), 2)]  # type: ignore[arg-type]
+    claimed = PldAccountant().delta(events, loss)
+    require(claimed >= add, f"δ = {claimed:.4f} is claimed, and adding a unit costs {add:.4f}")
+    assert claimed < add + 0.02

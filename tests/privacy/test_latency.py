@@ -1,0 +1,85 @@
+"""Whether one unit is there must not show in how much work follows the sample: processor time, not the clock.
+
+The unit is the canary of ``benchmarks/latency_attack.py``, as large as ingest takes, and in every sample. The attacker
+counts answers whose work exceeds what the latency grain hides, half of it; and where replies are embedded, which is
+nearly all of the work, one and a half times the usual. That count must give away the canary where replies are embedded
+at answer time, as they once were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.latency_attack import MECHANISMS, Grain, World, embeddings_at_answer_time, world
+from service.aggregating import NearestCandidate
+from service.embedding import Embedder
+from service.latency import Departure
+from tests.privacy.audit import epsilon_lower_bound
+
+ANSWERS = 40
+"""Of 40 and 0 exceeding ones the bound on ε is 0.5, of 1 and 0 none; it is wrong once in 10⁸."""
+
+
+class Stopwatch(Departure):
+    """Notes what an answer's private part takes, and waits for nothing."""
+
+    taken: list[float] = []  # noqa: RUF012
+
+    def fix(self) -> None:
+        self.started = time.process_time()
+
+    async def wait(self) -> int:
+        self.taken.append(time.process_time() - self.started)
+        return 0
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@pytest.fixture(autouse=True)
+def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("service.answering.Departure", Stopwatch)
+    yield
+    Stopwatch.taken.clear()
+
+
+async def work(side: World, task: str) -> list[float]:
+    """Seconds of processor time after the sample, per answer."""
+    Stopwatch.taken.clear()
+    for number in range(3 + ANSWERS):  # the first ones warm up
+        await side.ask(task, f"Where is my parcel number {number}, which I sent back?")
+    return Stopwatch.taken[3:]
+
+
+async def proven(folder: Path, embedder: Embedder, task: str) -> float:
+    """The lower bound on ε that the answers' work proves."""
+    taken, hidden = [], 0.0
+    for canary in (False, True):
+        async with world(f"{folder}/{canary}.sqlite", embedder, canary) as side:
+            report = side.services.grains.report
+            hidden = max(hidden, *(one.grain_s / 2 for one in report if one.task.startswith(f"kb.{task}@")))
+            side.services.answering._grains = Grain(1.0)
+            taken.append(await work(side, task))
+    threshold = 1.5 * float(np.median(taken[0])) if task == "mean" else hidden
+    exceeding = [sum(one > threshold for one in times) for times in taken]
+    return epsilon_lower_bound(*exceeding, ANSWERS, delta=1e-5)
+
+
+@pytest.mark.parametrize("task", MECHANISMS)
+def test_the_largest_unit_does_not_show_in_the_work_of_answers(tmp_path: Path, embedder: Embedder, task: str) -> None:
+    assert asyncio.run(proven(tmp_path, embedder, task)) == 0
+
+
+def test_replies_embedded_at_answer_time_would_show(
+    tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NearestCandidate, "embeddings", embeddings_at_answer_time)
+    assert asyncio.run(proven(tmp_path, embedder, "mean")) > 0

@@ -1,0 +1,419 @@
+"""The service as it is wired stands attacks and checks; bugs planted by hand do not.
+
+A bug is an :class:`Edit` of the code. Should the code change, so that an edit no longer applies, its test says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import pytest
+
+from tests.privacy import checks
+from tests.privacy.attacks import ATTACKS
+from tests.privacy.planting import Edit, plant
+from tests.privacy.wired import Noticed
+
+CHECKS: dict[str, Callable[[], None]] = {
+    **ATTACKS,
+    **{
+        f"signed, {mechanism}, {drawn}": partial(checks.signed, mechanism, drawn)
+        for mechanism in checks.SIGNED
+        for drawn in ("units", "blocks")
+    },
+    **{f"drawn, {drawn}": partial(checks.drawn_as_accounted, drawn) for drawn in ("units", "blocks")},
+    **{f"fresh noise, {kind}": partial(checks.noise_is_fresh, kind) for kind in ("hard votes", "embedding mean")},
+    "cap": checks.slots_keep_no_more_than_signed,
+    "order": checks.steps_in_their_order,
+    "no way back": checks.nothing_is_given_back_after_the_sample,
+    "silence": checks.nobody_is_told_of_a_slot,
+    "one answer": checks.one_answer_for_one_query,
+    "noise": checks.nothing_passes_by_the_noise,
+    "same work": checks.the_same_is_embedded_whatever_is_said,
+    "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
+    "directions": checks.the_worse_direction_is_paid_for,
+}
+
+
+@cache
+def noticed(name: str) -> str:
+    """What a check says of the service as it is; nothing, if all is well."""
+    try:
+        CHECKS[name]()
+    except Noticed as found:
+        return str(found)
+    return ""
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_service_stands(name: str) -> None:
+    assert noticed(name) == ""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake, and who must notice it.
+
+    Attributes:
+        check: of :data:`CHECKS`.
+        says: a part of what the check says.
+        edits: which make the mistake.
+    """
+
+    check: str
+    says: str
+    edits: tuple[Edit, ...]
+
+
+def bug(check: str, says: str, *edits: tuple[str, str, str]) -> Bug:
+    return Bug(check, says, tuple(Edit(*edit) for edit in edits))
+
+
+SAMPLE = "await self._sample(signed, plan.plan.tasks[signed.name], 0.5, False)"
+
+BUGS = {
+    # --- The answer path. ---
+    "joint EM's domain has the slots' words, too": bug(
+        "joint EM, units, secret words",
+        "a secret leaves",
+        (
+            "service.aggregating:RankedKeywords.release",
+            "map(_keywords, outputs), self.domain)",
+            "map(_keywords, outputs), sorted({*self.domain, *(w for o in outputs for w in _keywords(o) or ())}))",
+        ),
+    ),
+    "all slots abstain if most do": bug(
+        "hard votes, blocks, as many abstain as answer",
+        "label is blue",
+        (
+            "service.stages:Stages.ask",
+            "return outputs\n",
+            "return outputs if 2 * sum(o is None for o in outputs) <= len(outputs) else [None] * len(outputs)\n",
+        ),
+    ),
+    "one slot's failure silences all": bug(
+        "hard votes, units, a slot that breaks the engine",
+        "label is blue",
+        (
+            "service.stages:Stages.ask",
+            "await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))",
+            "[None] * len(slots)",
+        ),
+    ),
+    "a slot's failure is logged": bug(
+        "silence",
+        "slot_failed",
+        (
+            "service.stages:Stages._ask_engine",
+            "except Exception:\n",
+            "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
+        ),
+    ),
+    "an answer tells how many slots spoke": bug(
+        "signed, soft votes, blocks",
+        "what an answer tells",
+        (
+            "service.aggregating:LabelVote.release",
+            'return {"label":',
+            'return {"spoke": sum(vote is not None for vote in votes), "label":',
+        ),
+    ),
+    "the fallback is the first slot's answer": bug(
+        "PTR, units, a secret that nobody else says",
+        "the secret leaves",
+        (
+            "service.aggregating:TestedKeywords.release",
+            '"text": self.fallback',
+            '"text": next(filter(None, map(said, outputs)), self.fallback)',
+        ),
+    ),
+    "equal texts are embedded once": bug(
+        "same work",
+        "texts embedded for an answer",
+        (
+            "service.aggregating:NearestCandidate.embeddings",
+            "list(await privately(lambda: embed(texts)))",
+            "list(map(dict(zip(once := [*dict.fromkeys(texts)], await privately(lambda: embed(once)))).get, texts))",
+        ),
+    ),
+    "a release that fails is given back": bug(
+        "no way back",
+        "voided",
+        (
+            "service.answering:Answering._spend",
+            "answer = await aggregator.release(outputs)",
+            "try:\n        answer = await aggregator.release(outputs)\n    except Exception:\n"
+            "        await asyncio.to_thread(self.ledger.void, charge.id, 'release-failed')\n        raise",
+        ),
+    ),
+    "a sample is drawn before the charge": bug(
+        "order",
+        "order of the steps",
+        (
+            "service.answering:Answering._answer",
+            "outcome = await asyncio.to_thread(\n",
+            f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
+        ),
+    ),
+    "a sample is drawn before the probe": bug(
+        "order",
+        "order of the steps",
+        (
+            "service.answering:Answering._spend",
+            "zero_shot, aggregator = await",
+            f"{SAMPLE}; zero_shot, aggregator = await",
+        ),
+    ),
+    "the number of grains is fixed after the sample": bug(
+        "order",
+        "order of the steps",
+        (
+            "service.answering:Answering._spend",
+            "    departure.fix()\n\n    slots = await",
+            "    slots = await",
+        ),
+        (
+            "service.answering:Answering._spend",
+            "    outputs = await self.stages.ask",
+            "    departure.fix()\n    outputs = await self.stages.ask",
+        ),
+    ),
+    "a release is stored before it may leave": bug(
+        "order",
+        "order of the steps",
+        (
+            "service.answering:Answering._spend",
+            "late = await departure.wait()",
+            "stored = await self._settle(charge, signed, digest, answer)\n    late = await departure.wait()",
+        ),
+        (
+            "service.answering:Answering._spend",
+            "return await self._settle(charge, signed, digest, answer)",
+            "return stored",
+        ),
+    ),
+    # --- What was signed. ---
+    "PTR's test passes ten times as often": bug(
+        "signed, PTR, units",
+        "threshold",
+        ("service.aggregating:prepare", "(epsilon, z, delta0,", "(epsilon, z, 10 * delta0,"),
+    ),
+    "half the noise multiplier": bug(
+        "signed, hard votes, units",
+        "standard deviation of the noise",
+        ("service.aggregating:prepare", "_gaussian(noise), len", "0.5 * _gaussian(noise), len"),
+    ),
+    "a sensitivity of R for 2R": bug(
+        "signed, centred embedding mean, blocks",
+        "standard deviation of the noise",
+        ("aggregation.embedding_mean:EmbeddingMean.sensitivity", "2 * self.radius", "self.radius"),
+    ),
+    "joint EM by ε/2": bug(
+        "signed, joint EM, blocks",
+        "rate of the joint exponential mechanism",
+        (
+            "aggregation.keyword_joint_em:JointExponentialMechanism.rate",
+            "self.epsilon / (2 * LOSS_SENSITIVITY)",
+            "self.epsilon / LOSS_SENSITIVITY",
+        ),
+    ),
+    "Gumbel noise of scale 2/ε": bug(
+        "signed, PTR, blocks",
+        "scale of the noise on k",
+        ("aggregation.keyword_ptr:ProposeTestRelease.gumbel_scale", "2 * GAP_SENSITIVITY", "GAP_SENSITIVITY"),
+    ),
+    "twice the sampling probability": bug(
+        "signed, soft votes, units",
+        "number and probability of what is drawn",
+        ("service.answering:Answering._sample", "probability=probability", "probability=min(1.0, 2 * probability)"),
+    ),
+    "blocks of one exemplar, whatever the shots": bug(
+        "signed, soft votes, blocks",
+        "number and probability of what is drawn",
+        ("service.answering:Answering._sample", "public_size // task.shots", "public_size"),
+    ),
+    "a larger cap than signed": bug(
+        "signed, embedding mean, units",
+        "slots, and exemplars that each keeps",
+        ("service.answering:Answering._sample", "max_exemplars=task.slot_cap", "max_exemplars=2 * task.slot_cap"),
+    ),
+    # --- The mechanisms. ---
+    "the centre is added back for each slot that speaks": bug(
+        "noise",
+        "reads contributions beside the noisy sum",
+        (
+            "aggregation.embedding_mean:EmbeddingMean.release",
+            "return self.select(from_fixed_point(noisy_sum), candidates)",
+            "n = sum(_is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+            "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
+            "    return counted.select(from_fixed_point(noisy_sum), candidates)",
+        ),
+    ),
+    "the whole centre is added back for each slot that speaks": bug(
+        "centred embedding mean, blocks, a far and only voice",
+        "every answer is the centre's",
+        (
+            "aggregation.embedding_mean:EmbeddingMean.release",
+            "return self.select(from_fixed_point(noisy_sum), candidates)",
+            "n = sum(_is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+            "    target = from_fixed_point(noisy_sum) + n * self.centre(candidates)\n"
+            "    return EmbeddingMean(self.noise_multiplier, self.radius).select(target, candidates)",
+        ),
+    ),
+    "embeddings are not clipped": bug(
+        "centred embedding mean, blocks, a far and only voice",
+        "every answer is the canary's",
+        ("aggregation.embedding_mean:EmbeddingMean.sum", "offset * (limit / max(_norm(offset), limit))", "offset"),
+    ),
+    "the candidate nearest to the noiseless sum": bug(
+        "embedding mean, units, the only voice",
+        "some answer is the canary's",
+        (
+            "aggregation.embedding_mean:EmbeddingMean.release",
+            "self.select(from_fixed_point(noisy_sum), candidates)",
+            "self.select(from_fixed_point(self.sum(contributions, self.centre(candidates))), candidates)",
+        ),
+    ),
+    "soft votes of any size": bug(
+        "soft votes, blocks, more than a vote",
+        "label is blue",
+        ("aggregation.votes:_on_simplex", " & (mass <= 1 + _ROUNDING)", ""),
+        ("aggregation.votes:_on_simplex", " / np.maximum(mass[usable], 1.0)[:, None]", ""),
+    ),
+    "noise is drawn once": bug(
+        "fresh noise, hard votes",
+        "forty answers with the same noise",
+        (
+            "aggregation.noise:add_gaussian_noise",
+            "_measurement(sigma * ONE)(values.tolist())",
+            "values + vars(add_gaussian_noise).setdefault('drawn', _measurement(sigma * ONE)([0] * values.size))",
+        ),
+    ),
+    "joint EM takes the best sequence": bug(
+        "joint EM, blocks, the only voice",
+        "every word is the canary's",
+        (
+            "aggregation.keyword_joint_em:JointExponentialMechanism.select",
+            "reach[draw(self._weights(reach))]",
+            "reach[0]",
+        ),
+    ),
+    "PTR releases the most frequent word first": bug(
+        "PTR, blocks, two words of which one leads",
+        "alpha is first",
+        (
+            "aggregation.keyword_ptr:ProposeTestRelease.release",
+            "tuple(sorted(top_words(counts, k)))",
+            "tuple(top_words(counts, k))",
+        ),
+    ),
+    # --- The store. ---
+    "embeddings are centred over all slots": bug(
+        "hard votes, blocks, compared by embeddings",
+        "label is blue",
+        ("exemplar_store.exemplar:unpack", "vectors /= np", "vectors -= vectors.mean(axis=0)\n    vectors /= np"),
+    ),
+    "a unit's exemplars go to slots of their own": bug(
+        "hard votes, units, many exemplars",
+        "label is blue",
+        (
+            "exemplar_store.store:ExemplarStore.sample_slots",
+            "holder = slots[positions.searchsorted(listed.positions)]",
+            "holder = sampling.below(ensemble, listed.positions.size)",
+        ),
+    ),
+    "as many units as expected are drawn": bug(
+        "drawn, units",
+        "queries that draw half the units",
+        (
+            "exemplar_store.sampling:poisson_sample",
+            "return sample[: np.searchsorted(sample, positions)]",
+            "return np.sort(np.argsort(words(positions))[: round(positions * probability)])",
+        ),
+    ),
+    "twice the probability in the sampler": bug(
+        "drawn, blocks",
+        "units drawn",
+        (
+            "exemplar_store.sampling:poisson_sample",
+            "_stretch_law(probability)",
+            "_stretch_law(min(1.0, 2 * probability))",
+        ),
+    ),
+    "slots are cut from a shuffled sample": bug(
+        "drawn, units",
+        "six units in six different slots",
+        (
+            "exemplar_store.store:ExemplarStore.sample_slots",
+            "slots = sampling.below(ensemble, positions.size)",
+            "slots = np.argsort(sampling.words(positions.size)) * ensemble // max(1, positions.size)",
+        ),
+    ),
+    "blocks are cut by position": bug(
+        "drawn, blocks",
+        "a unit is in another unit's block",
+        (
+            "exemplar_store.store:ExemplarStore.sample_blocks",
+            "positions, slots = members(connection, row.id, drawn, blocks)",
+            "positions = np.array([p for p in range(row.next_position) if p // 2 in drawn.tolist()], np.int64)\n"
+            "        slots = np.searchsorted(drawn, positions // 2)",
+        ),
+    ),
+    "slots keep everything": bug(
+        "cap",
+        "exemplars of the fullest slot",
+        ("exemplar_store.sampling:deal", "order[start : min(end, start + maximum)]", "order[start:end]"),
+    ),
+    # --- Ledger, engine, accounting. ---
+    "a repeated query is another query": bug(
+        "one answer",
+        "charge of a repeated query",
+        (
+            "service.answering:Answering._digest",
+            "json.dumps(normalised, sort_keys=True).encode()",
+            "json.dumps([normalised, time.time_ns()], sort_keys=True).encode()",
+        ),
+    ),
+    "another task's release answers": bug(
+        "one answer",
+        "the same query of another task",
+        (
+            "accounting.ledger:_released",
+            "releases.c.task_id == task_id, releases.c.query_digest == query_digest",
+            "releases.c.query_digest == query_digest",
+        ),
+    ),
+    "the counter does not rise": bug(
+        "one answer",
+        "answers given",
+        ("accounting.ledger:Ledger._insert_charge", "charged=tasks.c.charged + 1", "charged=tasks.c.charged + 0"),
+    ),
+    "the engine remembers slots by their size": bug(
+        "isolated slots",
+        "depends on another slot",
+        (
+            "service.engines.nearest_exemplar:NearestExemplarEngine.contributions",
+            "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
+            "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
+        ),
+    ),
+    "removal alone is composed": bug(
+        "directions",
+        "adding a unit costs",
+        ("accounting.subsampling:amplify", "return (removal, removal.swapped())", "return (removal,)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_bug_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a check that finds nothing on the service as it is."""
+    planted = BUGS[name]
+    assert noticed(planted.check) == ""
+    for edit in planted.edits:
+        plant(edit, monkeypatch)
+    with pytest.raises(Noticed, match=re.escape(planted.says)):
+        CHECKS[planted.check]()

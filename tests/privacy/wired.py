@@ -1,0 +1,300 @@
+"""The service as it is wired, attacked: several answers of a signed plan, on neighbouring knowledge bases.
+
+The database, the encrypted store, the ledger, the calibration, the stages and the mechanisms are real, opened by
+:func:`service.services.open_services`. Only the engine is a parrot: a slot says what the canary says where the canary
+is drawn, else what its first exemplar says.
+
+Trial after trial, a plan is signed and all its answers are asked for. Some event over these answers is more likely with
+the canary or without it; Clopper-Pearson intervals turn that into a lower bound on ε, at the plan's δ. Above the plan's
+ε the promise is broken. A look at the first trials is enough where a leak is gross; the real service stands all looks.
+
+False alarms. A bound is wrong only if an interval is, with probability 1e-8 (:data:`tests.privacy.audit.ERROR`). Two
+looks at up to two events and their complements, in both directions, are 16 bounds of two intervals each: a right plan
+is caught with a probability below 4e-7. A bug escapes the second look with a probability below 2e-7 if its event
+happens in at most 1 of 200 trials with one neighbour, and in all but 1 of 200 with the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.replay import violations
+from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
+from exemplar_store.tables import knowledge_bases
+from service.engines import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.planning import sign
+from service.services import Records, Services, open_records, open_services
+from service.settings import Settings
+from tests.privacy.audit import epsilon_lower_bound
+
+EPSILON, DELTA = 0.8, 1e-3
+LOOKS = (65, 85)
+"""Trials after which the attacker looks, for each of the neighbours."""
+
+Answer = Mapping[str, Any]
+Event = Callable[[Sequence[Answer]], bool]
+
+PLAN = """
+knowledge_base: wired
+budget: {{epsilon: {epsilon}, delta: {delta}}}
+tasks:
+  task:
+    prompt: {{exemplar: "{{text}} {{says}}", query: "{{text}}"}}
+    shots: {shots}
+    ensemble: {ensemble}
+    max_exemplars: {cap}
+    sampling: {sampling}
+    answers: {answers}
+    {task}
+"""
+LABELS = ("kind: classify", "label_field: says", "labels: [red, blue]")
+TEXT = ("kind: generate", "response_field: says")
+
+
+class Noticed(AssertionError):  # noqa: N818  (what a check says)
+    """A check found what must not be."""
+
+
+class Parrot:
+    """Says what is told to it: one number a label, or a text.
+
+    ``mute`` abstains, ``fail`` breaks the engine's whole call, ``compare`` votes by the exemplar's embedding.
+
+    Attributes:
+        prior: of the labels, from the public probe.
+        seen: the slots of every call.
+    """
+
+    def __init__(self, prior: Sequence[float] = (0.0, 1.0), *, reads_embeddings: bool = False) -> None:
+        self.prior = np.array(prior)
+        self.reads_embeddings = reads_embeddings
+        self.seen: list[Sequence[Slot]] = []
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        return ZeroShot(self.prior) if task.kind == "classify" else ZeroShot(texts=task.public_answers)
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> list[np.ndarray | str | None]:
+        self.seen.append(slots)
+        return [self._output(task, slot) for slot in slots]
+
+    def _output(self, task: TaskSpec, slot: Slot) -> np.ndarray | str | None:
+        if not slot:
+            return None
+        told = next((exemplar for exemplar in slot if "canary" in exemplar.fields["text"]), slot[0])
+        match says := told.fields["says"]:
+            case "mute":
+                return None
+            case "fail":
+                raise RuntimeError("cannot read this slot")
+            case "compare":
+                return np.eye(2)[int(told.embedding[0] < 0.05)]
+        return np.array(says.split(), np.float64) if task.kind == "classify" else says
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        return Sentence(" ".join(keywords), "the words")
+
+    async def describe(self) -> EngineInfo:
+        return EngineInfo("parrot", "each slot by itself", False, "", reads_embeddings=self.reads_embeddings)
+
+    async def health(self) -> None:
+        pass
+
+
+class Compass:
+    """Embeds in the plane: ``at 30 ...`` 30 degrees from the first axis, whatever else at 90."""
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        found = [re.match(r"at (-?\d+)", text) for text in texts]
+        angles = np.radians([float(match[1]) if match else 90.0 for match in found])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+    def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        return self.embed([text or "" for text in texts])
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A plan, neighbours, and events that tell them apart if something is wrong.
+
+    Attributes:
+        task: the rest of the task, as in a plan.
+        usual: what the other units say. Where blocks are drawn, unit i is alone in block i + 1.
+        canary: what the canary's exemplars say. Where blocks are drawn, it is alone in block 0.
+        events: predeclared, at most two.
+        usual_text: of the other units' exemplars, made of their number.
+        exemplars: how many the canary has.
+        cap: how many a slot keeps.
+        answers: of the plan, all of which are asked for.
+        ensemble: slots.
+        shots: exemplars that a slot expects.
+        size: declared number of exemplars. Unless it is set, a unit is drawn with probability 9/10, a block always.
+        reads_embeddings: whether the engine wants them.
+    """
+
+    sampling: Literal["units", "blocks"]
+    task: Sequence[str]
+    usual: Sequence[str]
+    canary: str
+    events: Mapping[str, Event]
+    usual_text: Callable[[int], str] = "usual {}".format
+    exemplars: int = 40
+    cap: int = 70
+    answers: int = 2
+    ensemble: int = 54
+    shots: int = 1
+    size: int = 0
+    reads_embeddings: bool = False
+
+    @property
+    def public_size(self) -> int:
+        """What the sampling probability rests on."""
+        drawn = self.shots * self.ensemble
+        return self.size or (drawn if self.sampling == "blocks" else drawn * 10 // 9)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are, where blocks are drawn."""
+        return self.public_size // self.shots
+
+    def plan(self) -> CalibratedPlan:
+        """What is signed, again for each trial."""
+        text = PLAN.format(
+            epsilon=EPSILON,
+            delta=DELTA,
+            shots=self.shots,
+            ensemble=self.ensemble,
+            cap=self.cap,
+            sampling=self.sampling,
+            answers=self.answers,
+            task="\n    ".join(self.task),
+        )
+        return _calibrated(text, self.public_size)
+
+    def bound(self) -> tuple[float, str]:
+        """The largest lower bound on ε that the answers prove, and how; stops at the first look that breaks the plan.
+
+        Raises:
+            AssertionError: the ledger is not consistent.
+        """
+        calibrated = self.plan()
+        engine = Parrot(reads_embeddings=self.reads_embeddings)
+        both = [opened(records, engine) for records in neighbours(self)]
+        trials: tuple[list[list[Answer]], list[list[Answer]]] = ([], [])
+        best = (0.0, "no event")
+        for look in LOOKS:
+            for services, had in zip(both, trials, strict=True):
+                had += asyncio.run(ask(services, calibrated, len(had), look))
+            best = max(best, *self._bounds(trials))
+            if best[0] > EPSILON:
+                break
+        for services in both:
+            with services.records.database.connect() as connection:
+                assert violations(connection) == []
+        return best
+
+    def __call__(self) -> None:
+        """The check: nothing refutes the plan."""
+        bound, how = self.bound()
+        if bound > EPSILON:
+            raise Noticed(f"ε is at least {bound:.2f}, and the plan says {EPSILON}: {how}")
+
+    def _bounds(self, trials: tuple[list[list[Answer]], list[list[Answer]]]) -> list[tuple[float, str]]:
+        number = len(trials[0])
+        bounds = []
+        for name, event in self.events.items():
+            without, with_canary = (sum(map(event, had)) for had in trials)
+            how = f"{name!r} {without} times without the canary and {with_canary} with it, of {number}"
+            for zero, one in itertools.permutations((without, with_canary)):
+                bounds += [
+                    (epsilon_lower_bound(zero, one, number, DELTA), how),
+                    (epsilon_lower_bound(number - zero, number - one, number, DELTA), how),
+                ]
+        return bounds
+
+
+@cache
+def _calibrated(text: str, public_size: int) -> CalibratedPlan:
+    return calibrate_plan(load_plan(text), public_size)
+
+
+async def ask(services: Services, calibrated: CalibratedPlan, first: int, last: int) -> list[list[Answer]]:
+    """All answers of one plan for each trial."""
+    trials = []
+    for trial in range(first, last):
+        version = sign(services.records, calibrated, "attacker").version
+        queries = [f"query {trial} {number}" for number in range(calibrated.plan.tasks["task"].answers)]
+        answers = [
+            await services.answering.answer(f"wired.task@{version}", query, key_id="attacker") for query in queries
+        ]
+        assert [answer.answers_left for answer in answers] == list(range(len(answers)))[::-1]
+        trials.append([answer.release.answer for answer in answers])
+    return trials
+
+
+def opened(records: Records, engine: Parrot) -> Services:
+    return open_services(records, engine, Compass())
+
+
+def neighbours(attack: Attack) -> tuple[Records, Records]:
+    """Without the canary and with it, under the same keys, so that every other unit is in the same block in both."""
+    without, copy = records(attack.public_size), records(attack.public_size)
+    usual, canary = names(without, attack)
+    exemplars = [
+        {"unit_id": name, "text": attack.usual_text(number), "says": says}
+        for number, (name, says) in enumerate(zip(usual, attack.usual, strict=True))
+    ]
+    ingest(without, exemplars)
+    source, target = (each.database.raw_connection().driver_connection for each in (without, copy))
+    source.backup(target)
+    store = ExemplarStore(copy.database, load_key(None, None, development=True))
+    with_canary = replace(copy, store=store, digest_key=store.data_keys.queries)
+    secrets = [
+        {"unit_id": canary, "text": f"at 180 canary {number}", "says": attack.canary}
+        for number in range(attack.exemplars)
+    ]
+    ingest(with_canary, secrets)
+    return without, with_canary
+
+
+def names(of: Records, attack: Attack) -> tuple[list[str], str]:
+    """Unit ids of the others and of the canary; where blocks are drawn, each in a block of its own."""
+    if attack.sampling == "units":
+        return [f"u{number}" for number in range(len(attack.usual))], "canary"
+    with of.database.connect() as connection:
+        keys = of.store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
+    in_block: dict[int, str] = {}
+    for name in map("u{}".format, itertools.count()):
+        in_block.setdefault(int.from_bytes(keys.unit_tag(name)) * attack.blocks >> 128, name)
+        if len(in_block) == attack.blocks:
+            return [in_block[block + 1] for block in range(len(attack.usual))], in_block[0]
+    raise AssertionError("unreachable")
+
+
+def records(public_size: int) -> Records:
+    """An empty knowledge base in a database of its own."""
+    settings = Settings(database_url="sqlite://", witness_url="none", development=True, latency_unpadded=True)
+    made = open_records(settings)
+    made.create_knowledge_base(
+        "wired", epsilon=1000, delta=0.9, public_size=public_size, fields=["text", "says"], embedded_field="text"
+    )
+    return made
+
+
+def ingest(into: Records, exemplars: Sequence[Mapping[str, str]]) -> None:
+    stream = io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
+    into.store.ingest("wired", read_json_lines(stream, Layout(("text", "says"))), Compass().embed)
