@@ -263,7 +263,8 @@ def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
         answers = {one.release for one in asked if one.status == 200}
         refused = [one for one in asked if one.status == 503]
         # From the sample on nothing fails, whichever engine dies: else a failure would speak of private data.
-        assert set().union(*sampled.values()) == {one.question for one in asked if one.status == 200}
+        asked_for = {question for question in set().union(*sampled.values()) if question.startswith("toy ")}
+        assert asked_for == {one.question for one in asked if one.status == 200}  # not what the service measured with
         with service.records.database.connect() as connection:
             assert violations(connection) == []
             paid = sa.select(releases.c.id).join(charges).where(charges.c.state == "released")
