@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.compatibility import OLDEST, check
+from accounting.dialects import reading
 from accounting.tables import audit_events
 
 FIRST = "0" * 64
@@ -26,7 +27,8 @@ RESTORED = "ledger.restored"
 """The kind of event with which a restored ledger goes on (:mod:`accounting.restoring`)."""
 
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
-_BATCH = 1000
+BATCH = 1000
+"""How many events are read at once."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple
         new.append(vars(event))
         previous = event.hash
     if new:
-        connection.execute(sa.insert(audit_events), new)
+        connection.execute(_ADD, new)
 
 
 def lock_end(connection: sa.Connection) -> None:
@@ -141,6 +143,13 @@ _END = sa.select(_oldest.c.oldest, _newest.c.sequence, _newest.c.hash).select_fr
     _oldest.outerjoin(_newest, sa.true())
 )
 """One row, read once the end is locked."""
+_ADD = sa.insert(audit_events)
+_FOLLOWING = (
+    sa.select(*(audit_events.c[name] for name in Event.__dataclass_fields__))
+    .where(audit_events.c.sequence > sa.bindparam("after"))
+    .order_by(audit_events.c.sequence)
+    .limit(BATCH)
+)
 
 
 class AuditTrail:
@@ -155,7 +164,7 @@ class AuditTrail:
 
     def head(self) -> Event | None:
         """The newest event, which vouches for all before it; None while nothing has happened."""
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(_NEWEST_FIRST.limit(1)).first()
         return Event(**row._mapping) if row else None
 
@@ -202,8 +211,13 @@ class AuditTrail:
             query = query.where(audit_events.c.at >= since)
         if until is not None:
             query = query.where(audit_events.c.at < until)
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             return [Event(**row._mapping) for row in connection.execute(query.limit(limit))]
+
+    def following(self, sequence: int) -> list[Event]:
+        """The next events after one, a thousand at most, in their order; none: the trail ends there."""
+        with reading(self._engine) as connection:
+            return [Event(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
 
     def export(self) -> Iterator[str]:
         """Every event as a line of JSON, and a last line that says where the trail ended.
@@ -211,7 +225,7 @@ class AuditTrail:
         Reads in batches, each in a transaction of its own: events are only ever added at the end.
         """
         last = 0, FIRST
-        while batch := self.events(after=last[0], limit=_BATCH):
+        while batch := self.following(last[0]):
             for event in batch:
                 yield event.line() + "\n"
             last = batch[-1].sequence, batch[-1].hash

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
@@ -19,6 +18,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 import sqlalchemy as sa
 
 from accounting import audit
+from accounting.dialects import reading
 from accounting.tables import budgets, charges, plans, tasks
 
 Number = Decimal | float | str
@@ -178,8 +178,8 @@ class BudgetBook:
         self._clock = clock
         self._plans_read: dict[tuple[int, str], SignedPlan] = {}
 
-    def _reading(self) -> AbstractContextManager[sa.Connection]:
-        return self._engine.execution_options(read_only=True).begin()
+    def _reading(self) -> sa.Connection:
+        return reading(self._engine)
 
     def open_budget(
         self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
@@ -324,14 +324,15 @@ class BudgetBook:
         if parsed is None:
             raise UnknownTaskError(f"{task_address!r} is no task address; write knowledge_base.task or ...task@version")
         knowledge_base, name, version = parsed.group("knowledge_base", "task", "version")
-        query = _tasks_of(knowledge_base).order_by(plans.c.version.desc())
+        named = {"of": knowledge_base, "named": name}
         with self._reading() as connection:
-            wanted = query.where(tasks.c.name == name)
-            if version is not None:
-                wanted = wanted.where(plans.c.version == int(version))
-            row = connection.execute(wanted.limit(1)).first()
+            if version is None:
+                row = connection.execute(_NEWEST_TASK, named).first()
+            else:
+                row = connection.execute(_TASK_OF_VERSION, {**named, "of_version": int(version)}).first()
             if row is None:
-                known = [address(knowledge_base, other.name, other.version) for other in connection.execute(query)]
+                every = connection.execute(_tasks_of(knowledge_base))
+                known = [address(knowledge_base, other.name, other.version) for other in every]
                 has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
                 raise UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
             # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
@@ -393,7 +394,14 @@ def _plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
 
 
 def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    return sa.select(tasks, plans.c.version, plans.c.digest).join(plans).where(plans.c.knowledge_base == knowledge_base)
+    return _TASKS.where(plans.c.knowledge_base == knowledge_base)
+
+
+# What every query executes is built once: SQLAlchemy takes longer to build such a statement than SQLite to execute it.
+_TASKS = sa.select(tasks, plans.c.version, plans.c.digest).join(plans)
+_TASKS_NAMED = _TASKS.where(plans.c.knowledge_base == sa.bindparam("of"), tasks.c.name == sa.bindparam("named"))
+_NEWEST_TASK = _TASKS_NAMED.order_by(plans.c.version.desc()).limit(1)
+_TASK_OF_VERSION = _TASKS_NAMED.where(plans.c.version == sa.bindparam("of_version"))
 
 
 def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> SignedPlan:

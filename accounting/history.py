@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.budgets import address
+from accounting.dialects import reading
 from accounting.ledger import LedgerError, Release
 from accounting.tables import charges, plans, releases, tasks
 
@@ -80,7 +81,7 @@ class History:
             .group_by(day, *_TASK)
             .order_by(day, *_TASK)
         )
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(query).all()
         return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
 
@@ -88,7 +89,7 @@ class History:
         """The newest releases, or those older than ``after``; equal times are ordered by id."""
         when, name = releases.c.created_at, releases.c.id
         query = query.order_by(when.desc(), name.desc()).limit(limit)
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             if after is not None:
                 last = connection.execute(sa.select(when, name).where(name == after)).first()
                 if last is None:

@@ -26,7 +26,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from accounting import audit
 from accounting.budgets import (
@@ -46,6 +45,7 @@ from accounting.budgets import (
     address,
     utc_now,
 )
+from accounting.dialects import insert
 from accounting.quotas import QuotaExhaustedError, count_charge
 from accounting.refusals import Refusal, count_refusal, refusals_of
 from accounting.tables import charges, idempotency_keys, plans, releases, tasks
@@ -229,35 +229,32 @@ class Ledger(BudgetBook):
     def _insert_charge(
         self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, now: datetime
     ) -> Charged:
-        spend = sa.update(tasks).where(tasks.c.id == task.id, tasks.c.charged < tasks.c.answers)
-        left = connection.execute(
-            spend.values(charged=tasks.c.charged + 1).returning(tasks.c.answers - tasks.c.charged)
-        ).scalar_one_or_none()
+        left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
         if left is None:
             raise AnswersExhaustedError(task)
         count_charge(connection, key_id)
         charged = Charged(str(uuid.uuid4()), now + self._lease, left)
-        connection.execute(
-            sa.insert(charges).values(
-                id=charged.id,
-                task_id=task.id,
-                query_digest=query_digest,
-                key_id=key_id,
-                state="charged",
-                created_at=now,
-                lease_until=charged.lease_until,
-            )
-        )
+        row = {
+            "id": charged.id,
+            "task_id": task.id,
+            "query_digest": query_digest,
+            "key_id": key_id,
+            "state": "charged",
+            "created_at": now,
+            "lease_until": charged.lease_until,
+        }
+        connection.execute(_ADD_CHARGE, row)
         return charged
 
     def _bind(
         self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
     ) -> None:
         """Let the Idempotency-Key stand for this query; two callers binding it at once both see the winner's."""
-        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
         row = {"task_id": task.id, "query_digest": query_digest, "created_at": self._clock()}
-        statement = insert(idempotency_keys).values(key_id=key_id, idempotency_key=idempotency_key, **row)
-        connection.execute(statement.on_conflict_do_nothing())
+        new = insert(connection.dialect.name, idempotency_keys).values(
+            key_id=key_id, idempotency_key=idempotency_key, **row
+        )
+        connection.execute(new.on_conflict_do_nothing())
         _is_bound(connection, task, query_digest, key_id, idempotency_key)
 
     def release(self, charge_id: str, answer: Mapping[str, Any]) -> Release:
@@ -281,7 +278,7 @@ class Ledger(BudgetBook):
         plain = json.loads(json.dumps(answer, allow_nan=False))
         with self._engine.begin() as connection:
             now = self._clock()
-            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).first()
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
             if charge is None:
                 raise _refusal(connection, charge_id, "released")
             _lock(connection, charge.task_id)  # as `charge` does: two holders of one query take turns
@@ -289,20 +286,20 @@ class Ledger(BudgetBook):
             if first is not None and charge.state in ("charged", "lost"):
                 self._lose(connection, charge_id, now)
                 return first
-            row = connection.execute(
-                sa.update(charges)
-                .where(charges.c.id == charge_id, charges.c.state.in_(["charged", "lost"]))
-                .values(state="released", settled_at=now)
-                .returning(charges.c.task_id, charges.c.query_digest)
-            ).first()
-            if row is None:
+            if connection.execute(_SETTLE, {"charge": charge_id, "now": now}).rowcount != 1:
                 raise _refusal(connection, charge_id, "released")
-            release_id = str(uuid.uuid4())
-            values = {"id": release_id, "charge_id": charge_id, "answer": plain, "created_at": now}
-            connection.execute(sa.insert(releases).values(**row._mapping, **values))
-            release = _release(connection.execute(_RELEASES.where(releases.c.id == release_id)).one())
+            release = Release(str(uuid.uuid4()), charge_id, _address(charge), plain, now)
+            row = {
+                "id": release.id,
+                "charge_id": charge_id,
+                "task_id": charge.task_id,
+                "query_digest": charge.query_digest,
+                "answer": plain,
+                "created_at": now,
+            }
+            connection.execute(_ADD_RELEASE, row)
             particulars = {
-                "release": release_id,
+                "release": release.id,
                 "charge": charge_id,
                 "task": release.task,
                 "answer_sha256": hashlib.sha256(audit.canonical(plain).encode()).hexdigest(),
@@ -314,7 +311,7 @@ class Ledger(BudgetBook):
         """Mark a charge as lost, unless it is."""
         lost = sa.update(charges).where(charges.c.id == charge_id, charges.c.state == "charged")
         if connection.execute(lost.values(state="lost", settled_at=now)).rowcount:
-            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).one()
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).one()
             audit.append(connection, now, "lost", {"charge": charge_id, "task": _address(charge)})
 
     def void(self, charge_id: str, reason: str = "") -> None:
@@ -330,7 +327,7 @@ class Ledger(BudgetBook):
             UnknownChargeError: no such charge.
         """
         with self._engine.begin() as connection:
-            charge = connection.execute(_CHARGES.where(charges.c.id == charge_id)).first()
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
             if charge is None:
                 raise _refusal(connection, charge_id, "voided")
             _lock(connection, charge.task_id)  # before the charge, as `charge` does, so that the two cannot deadlock
@@ -401,6 +398,31 @@ _CHARGES = sa.select(charges, tasks.c.name, plans.c.knowledge_base, plans.c.vers
 _RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
     releases.join(tasks).join(plans)
 )
+# What every query executes is built once: see accounting.budgets.
+_CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
+_RELEASED = _RELEASES.where(
+    releases.c.task_id == sa.bindparam("task"), releases.c.query_digest == sa.bindparam("digest")
+)
+_OPEN_CHARGE = sa.select(charges.c.id, charges.c.lease_until).where(
+    charges.c.task_id == sa.bindparam("task"),
+    charges.c.query_digest == sa.bindparam("digest"),
+    charges.c.state == "charged",
+)
+_OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True)
+_LOCK = sa.select(tasks.c.id).where(tasks.c.id == sa.bindparam("task")).with_for_update(key_share=True)
+_SPEND = (
+    sa.update(tasks)
+    .where(tasks.c.id == sa.bindparam("task"), tasks.c.charged < tasks.c.answers)
+    .values(charged=tasks.c.charged + 1)
+    .returning(tasks.c.answers - tasks.c.charged)
+)
+_SETTLE = (
+    sa.update(charges)
+    .where(charges.c.id == sa.bindparam("charge"), charges.c.state.in_(["charged", "lost"]))
+    .values(state="released", settled_at=sa.bindparam("now"))
+)
+_ADD_CHARGE = sa.insert(charges)
+_ADD_RELEASE = sa.insert(releases)
 
 
 def _release(row: sa.Row[Any]) -> Release:
@@ -419,24 +441,22 @@ def _present(
     The open charge is read first (and, with ``lock``, waits for a release under way): each statement sees what was
     committed before it, so a charge settled in between is found as a release, never missed as both.
     """
-    open_charge = sa.select(charges.c.id, charges.c.lease_until).where(
-        charges.c.task_id == task.id, charges.c.query_digest == query_digest, charges.c.state == "charged"
-    )
-    twin = connection.execute(open_charge.with_for_update(key_share=True) if lock else open_charge).first()
+    query = {"task": task.id, "digest": query_digest}
+    twin = connection.execute(_OPEN_CHARGE_LOCKED if lock else _OPEN_CHARGE, query).first()
     stored = _released(connection, task.id, query_digest)
     return stored, InFlight(twin.id, twin.lease_until) if twin else None
 
 
 def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
     """The query's one release."""
-    same = _RELEASES.where(releases.c.task_id == task_id, releases.c.query_digest == query_digest)
-    row = connection.execute(same).first()
+    row = connection.execute(_RELEASED, {"task": task_id, "digest": query_digest}).first()
     return _release(row) if row else None
 
 
 def _lock(connection: sa.Connection, task_id: int) -> None:
     """Let nobody else charge or release a task until the transaction ends."""
-    connection.execute(sa.select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
+    if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
+        connection.execute(_LOCK, {"task": task_id})
 
 
 def _is_bound(

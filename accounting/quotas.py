@@ -5,10 +5,12 @@ The count is kept beside the charges, in the same transactions, and so cannot be
 
 from __future__ import annotations
 
+from functools import cache
+
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from accounting.budgets import LedgerError
+from accounting.dialects import insert
 from accounting.tables import quotas
 
 
@@ -36,7 +38,8 @@ def set_quota(connection: sa.Connection, key_id: str, answers: int | None) -> No
     """
     if answers is not None and answers < 0:
         raise ValueError(f"quota: {answers} is below 0")
-    connection.execute(_upsert(connection, key_id, 0, answers, {"answers": answers}))
+    new = insert(connection.dialect.name, quotas).values(key_id=key_id, charged=0, answers=answers)
+    connection.execute(new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_={"answers": answers}))
 
 
 def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
@@ -45,18 +48,16 @@ def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
     Raises:
         QuotaExhaustedError: it may not be charged any more.
     """
-    counted = connection.execute(
-        _upsert(connection, key_id, max(by, 0), None, {"charged": quotas.c.charged + by}).returning(
-            quotas.c.answers, quotas.c.charged
-        )
-    ).one()
+    counting = _counting(connection.dialect.name)
+    counted = connection.execute(counting, {"key_id": key_id, "charged": max(by, 0), "by": by}).one()
     if by > 0 and counted.answers is not None and counted.charged > counted.answers:
         raise QuotaExhaustedError(counted.answers)  # the caller's transaction takes the count back
 
 
-def _upsert(
-    connection: sa.Connection, key_id: str, charged: int, answers: int | None, update: dict[str, object]
-) -> sqlite.Insert | postgresql.Insert:
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    new = insert(quotas).values(key_id=key_id, charged=charged, answers=answers)
-    return new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_=update)
+@cache
+def _counting(dialect: str) -> sa.Executable:
+    new = insert(dialect, quotas).values(key_id=sa.bindparam("key_id"), charged=sa.bindparam("charged"), answers=None)
+    changed = {"charged": quotas.c.charged + sa.bindparam("by", type_=sa.Integer)}
+    return new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_=changed).returning(
+        quotas.c.answers, quotas.c.charged
+    )

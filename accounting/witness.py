@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from accounting.audit import FIRST, AuditTrail, Event, digest, timestamp
+from accounting.audit import BATCH, FIRST, AuditTrail, Event, digest, timestamp
 from accounting.budgets import LedgerError
+from accounting.dialects import reading
 from accounting.tables import REFUSE_FUNCTION, Guard, UtcDateTime
 
 _LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
-_BATCH = 1000
 
 metadata = sa.MetaData()
 
@@ -62,6 +62,10 @@ _GUARDS = (
 )
 
 _STANDING = sa.select(witnessed).where(witnessed.c.lost_in.is_(None))
+_HEAD = (
+    _STANDING.with_only_columns(witnessed.c.sequence, witnessed.c.hash).order_by(witnessed.c.sequence.desc()).limit(1)
+)
+_ADD = sa.insert(witnessed)
 
 
 class LedgerRestoredError(LedgerError):
@@ -174,10 +178,10 @@ class Witness:
 
     def head(self) -> Mark | None:
         """The newest event witnessed; None for a witness that never saw this ledger begin."""
-        with self._wrapped(), self._database.execution_options(read_only=True).begin() as connection:
+        with self._wrapped(), reading(self._database) as connection:
             return head(connection)
 
-    def events(self, after: int, limit: int = _BATCH) -> list[Event]:
+    def events(self, after: int, limit: int = BATCH) -> list[Event]:
         """Events witnessed, in their order.
 
         Args:
@@ -185,7 +189,7 @@ class Witness:
             limit: at most so many.
         """
         query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
-        with self._wrapped(), self._database.execution_options(read_only=True).begin() as connection:
+        with self._wrapped(), reading(self._database) as connection:
             rows = connection.execute(query).mappings().all()
         return [Event(**{name: row[name] for name in Event.__dataclass_fields__}) for row in rows]
 
@@ -205,7 +209,7 @@ class Witness:
             while True:
                 # The event that was witnessed last comes again with those after it, to be compared.
                 again = min(last.sequence, 1)
-                batch = self._trail.events(after=last.sequence - again, limit=_BATCH)
+                batch = self._trail.following(last.sequence - again)
                 if again and (not batch or batch[0].hash != last.hash):
                     raise LedgerRestoredError(
                         f"the ledger lacks events that were witnessed: it has {_length(self._trail)} events, and event "
@@ -216,8 +220,8 @@ class Witness:
                 for event in new:
                     last = _follows(last, event)
                 if new:
-                    connection.execute(sa.insert(witnessed), [vars(event) for event in new])
-                if len(batch) < _BATCH:
+                    connection.execute(_ADD, [vars(event) for event in new])
+                if len(batch) < BATCH:
                     return
 
     @contextmanager
@@ -244,7 +248,7 @@ _HOW_TO = "Nothing is answered until an admin acknowledges what was lost: see `d
 
 def head(connection: sa.Connection) -> Mark | None:
     """The newest event witnessed."""
-    row = connection.execute(_STANDING.order_by(witnessed.c.sequence.desc()).limit(1)).first()
+    row = connection.execute(_HEAD).first()
     return Mark(row.sequence, row.hash) if row else None
 
 

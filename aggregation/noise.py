@@ -2,8 +2,8 @@
 
 Sums of contributions are held as integers (fixed point), so neither summation nor noise ever rounds: the sampler adds a
 *discrete* Gaussian (Canonne, Kamath, Steinke 2020, arXiv 2004.00010) by OpenDP's exact arithmetic and its cryptographic
-generator. With a lattice step of 2⁻⁴⁰ and a standard deviation of at least 0.01 its privacy profile differs from the
-continuous Gaussian's by a relative error of the order of (step/σ)² < 10⁻²⁰, far below every δ a plan accepts.
+generator. With a lattice step of 2⁻⁴⁰ and a standard deviation of at least 0.01 the difference from the continuous
+Gaussian is bounded (docs/privacy/numerics.md, Theorem 19), and every accountant counts it (:mod:`accounting.lattice`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FRACTION_BITS = 40
 ONE = 1 << FRACTION_BITS
 """The number 1 in fixed point."""
 SMALLEST_SIGMA = 0.01
-"""Below this the lattice argument above is not made, and nobody calls such noise private."""
+"""Below this Theorem 19 says nothing, and nobody calls such noise private."""
 
 dp.enable_features("contrib")
 

@@ -17,7 +17,7 @@ class Exemplar:
 
     fields: Mapping[str, str]
     """The knowledge base's fields, all of them."""
-    embedding: np.ndarray | None
+    embedding: np.ndarray | None = None
     """Unit vector of the knowledge base's embedded field, float32 (d,); None if it stores none."""
     response_embedding: np.ndarray | None = None
     """That of its response field, likewise."""
@@ -78,10 +78,12 @@ def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int, *, res
     # One parse for all is several times faster than one each.
     fields = [dict(zip(names, row, strict=True)) for row in json.loads(b"[" + contents + b"]")]
     if dimension == 0:
-        return [Exemplar(one, None) for one in fields]
+        return [Exemplar(one) for one in fields]
     halves = np.frombuffer(b"".join(one[end:] for one, end in zip(packed, ends, strict=True)), "<f2")
     vectors = halves.reshape(len(packed) * (1 + response), dimension).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors.flags.writeable = False
-    of_each = vectors.reshape(len(packed), 1 + response, dimension)
-    return [Exemplar(one, *both) for one, both in zip(fields, of_each, strict=True)]
+    each = list(vectors)
+    if not response:
+        return list(map(Exemplar, fields, each))
+    return list(map(Exemplar, fields, each[::2], each[1::2]))

@@ -19,6 +19,7 @@ KnowledgeBaseRow = sa.Row[tuple[object, ...]]
 
 LEFT_OVER = -1
 VISIBLE = ~knowledge_bases.c.name.startswith(".")
+_NAMED = sa.select(knowledge_bases).where(knowledge_bases.c.name == sa.bindparam("called"))
 
 
 def find(connection: sa.Connection, name: str, *, lock: bool = False) -> KnowledgeBaseRow | None:
@@ -31,12 +32,12 @@ def find(connection: sa.Connection, name: str, *, lock: bool = False) -> Knowled
     """
     if name.startswith("."):
         return None
-    named = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
+    called = {"called": name}
     if not lock:
-        return connection.execute(named).one_or_none()
+        return connection.execute(_NAMED, called).one_or_none()
     # PostgreSQL finds nothing where the row was given another name while we waited for it: then another row has ours.
-    while (row := connection.execute(named.with_for_update()).one_or_none()) is None:
-        if connection.execute(named).one_or_none() is None:
+    while (row := connection.execute(_NAMED.with_for_update(), called).one_or_none()) is None:
+        if connection.execute(_NAMED, called).one_or_none() is None:
             return None
     return row
 
@@ -48,8 +49,7 @@ def beside(connection: sa.Connection, row: KnowledgeBaseRow) -> KnowledgeBaseRow
         connection: that ``row`` was locked with.
         row: from :func:`find`.
     """
-    hidden = sa.select(knowledge_bases).where(knowledge_bases.c.name == hidden_name(row.id))
-    return connection.execute(hidden).one_or_none()
+    return connection.execute(_NAMED, {"called": hidden_name(row.id)}).one_or_none()
 
 
 def hidden_name(kb_id: int) -> str:

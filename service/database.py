@@ -76,6 +76,7 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
         _use_write_ahead_log(cursor)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute("PRAGMA cache_size=-16384")  # KiB: a draw reads hundreds of pages all over the file
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         cursor.close()
 

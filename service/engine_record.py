@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from accounting.dialects import reading
 from accounting.tables import UtcDateTime
 from service.engines import EngineInfo
 
@@ -54,6 +55,6 @@ def note_engine(database: sa.Engine, info: EngineInfo) -> None:
 def last_engine(database: sa.Engine) -> EngineView | None:
     """The engine that serves, or served last; None if none ever did."""
     latest = sa.select(*(engines.c[field] for field in _TOLD)).order_by(engines.c.id.desc()).limit(1)
-    with database.execution_options(read_only=True).begin() as connection:
+    with reading(database) as connection:
         row = connection.execute(latest).first()
     return None if row is None else EngineView(**row._mapping)

@@ -14,6 +14,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from accounting.compatibility import OLDEST, SchemaError, check
+from accounting.dialects import reading
 from service.engines import Engine
 
 _EVERY_S = 1.0
@@ -65,7 +66,7 @@ class Heartbeat:
 
     async def _ping(self) -> None:
         def ping() -> str | None:
-            with self._database.connect().execution_options(read_only=True) as connection:
+            with reading(self._database) as connection:
                 return connection.execute(OLDEST).scalar()
 
         oldest = await asyncio.to_thread(ping)

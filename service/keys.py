@@ -20,6 +20,7 @@ from typing import Literal, get_args
 import sqlalchemy as sa
 
 from accounting import audit
+from accounting.dialects import reading
 from accounting.quotas import set_quota
 from accounting.tables import UtcDateTime, quotas
 
@@ -159,7 +160,7 @@ class ApiKeys:
         """The key a token belongs to, or None: unknown or revoked."""
         now = self._clock()
         valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), api_keys.c.revoked_at.is_(None))
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(_KEYS.where(valid)).first()
         if row is None:
             return None
@@ -172,7 +173,7 @@ class ApiKeys:
 
     def list(self) -> builtins.list[ApiKey]:
         """Every key, the revoked ones too, oldest first."""
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))
             return [ApiKey(**row._mapping) for row in rows]
 
@@ -182,7 +183,7 @@ class ApiKeys:
         Raises:
             UnknownKeyError: none has this id.
         """
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(_KEYS.where(api_keys.c.id == key_id)).first()
         if row is None:
             raise _unknown(key_id)

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from accounting.audit_check import ChainCheck, Checked
 from accounting.budgets import BudgetStatus, TaskStatus
+from accounting.dialects import reading
 from accounting.ledger import LedgerError, SignedPlan
 from accounting.plan import CalibratedPlan
 from accounting.tables import charges
@@ -184,7 +185,7 @@ def _overdue(records: Records) -> Metric:
     overdue = sa.select(sa.func.count()).where(
         charges.c.state == "charged", charges.c.lease_until <= datetime.now(UTC) + half
     )
-    with records.database.execution_options(read_only=True).begin() as connection:
+    with reading(records.database) as connection:
         count = connection.execute(overdue).scalar_one()
     return GaugeMetricFamily("dpicl_charges_overdue", "Open charges that have used up half their lease.", count)
 

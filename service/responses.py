@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from accounting.dialects import reading
 from service.api.patterns import concerns_exemplars, route_pattern
 from service.keys import metadata
 
@@ -102,7 +103,7 @@ class Responses:
     def counts(self) -> dict[Kind, int]:
         """What was counted by all replicas, ever; of the others without their last seconds."""
         self.store()
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(sa.select(http_responses))
             counted = {(row.surface, row.status, row.problem): int(row.times) for row in rows}
         return dict(sorted((dict.fromkeys(_FROM_THE_START, 0) | counted).items()))

@@ -21,6 +21,7 @@ from alembic.script import ScriptDirectory
 
 from accounting import audit
 from accounting.compatibility import OLDEST, REVISION, SchemaError, check
+from accounting.dialects import reading
 from accounting.tables import breaking_revisions
 
 VERSIONS = Path(__file__).parent / "migrations" / "versions"
@@ -70,7 +71,7 @@ def migrate(engine: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[
 
 def revision(engine: sa.Engine) -> str | None:
     """The schema's revision; None for an empty database."""
-    with engine.execution_options(read_only=True).begin() as connection:
+    with reading(engine) as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -86,7 +87,7 @@ def require(engine: sa.Engine) -> None:
             f"the database {f'is at revision {found}' if found else 'is empty'}, and this version needs revision "
             f"{REVISION}: run `dpicl migrate`"
         )
-    with engine.execution_options(read_only=True).begin() as connection:
+    with reading(engine) as connection:
         check(connection.execute(OLDEST).scalar())
 
 

@@ -64,7 +64,7 @@ async def curves(visit: Visit) -> Response:
 async def try_it(visit: Visit) -> Response:
     """One query on public examples: nothing is charged, and nothing private is read."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk)
+    look = await look_at(visit, desk, patiently=True)
     if look.seen is None:
         tried = Attempt(problem="The plan must be computed, without a problem, before it can be tried.")
     else:

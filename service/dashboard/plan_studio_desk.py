@@ -116,14 +116,15 @@ def _open(records: Records, name: str) -> Desk:
     return Desk(described, status, [plan.version for plan in reversed(records.ledger.plans(name))])
 
 
-async def look_at(visit: Visit, desk: Desk) -> Look:
-    """Read the plan in the form, and have it computed; waits for that, but not for long."""
+async def look_at(visit: Visit, desk: Desk, *, patiently: bool = False) -> Look:
+    """Read the plan in the form, and have it computed; waits for that, but a page that asks again not for long."""
     written = visit.form.get("text", "")
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
     try:
         plan = await asyncio.to_thread(_read, text, desk.described)
         (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, desk.described.public_size)]))
-        if not await ready([future], _POLL_S if visit.is_htmx else _WAIT_S) or future.cancelled():
+        wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
+        if not await ready([future], wait_s) or future.cancelled():
             return Look(text, plan=plan)
         return Look(text, plan=plan, seen=future.result())
     except PlanError as error:

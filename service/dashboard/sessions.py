@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from accounting import audit
+from accounting.dialects import reading
 from accounting.tables import UtcDateTime
 from service.keys import ApiKey, api_keys, metadata, token_digest
 
@@ -98,7 +99,7 @@ class Sessions:
                 api_keys.c.role == "admin",
             )
         )
-        with self._engine.execution_options(read_only=True).begin() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query).first()
         return None if row is None else Session(row.key_id, row.name, row.csrf, row.expires_at)
 

@@ -382,14 +382,18 @@ BUGS = {
         "the same query of another task",
         (
             "accounting.ledger:_released",
-            "releases.c.task_id == task_id, releases.c.query_digest == query_digest",
-            "releases.c.query_digest == query_digest",
+            '_RELEASED, {"task": task_id, "digest": query_digest}',
+            "_RELEASES.where(releases.c.query_digest == query_digest)",
         ),
     ),
     "the counter does not rise": bug(
         "one answer",
         "answers given",
-        ("accounting.ledger:Ledger._insert_charge", "charged=tasks.c.charged + 1", "charged=tasks.c.charged + 0"),
+        (
+            "accounting.ledger:Ledger._insert_charge",
+            '_SPEND, {"task": task.id}',
+            "sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)",
+        ),
     ),
     "the engine remembers slots by their size": bug(
         "isolated slots",

@@ -231,7 +231,7 @@ def test_larger_units_are_deleted_if_somebody_says_so(
 
     code, said = dpicl()
     assert code == 1
-    assert "stored in 'tickets'." in said
+    assert "stored in 'letters', 'tickets'." in said
     assert dpicl("--forget-oversized") == (
         0,
         "Forgot 1 unit of letters, with all its exemplars Forgot 3 units of tickets, with all their exemplars "
