@@ -1,13 +1,13 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types vulnerabilities check bench chaos images lock docs clean
+.PHONY: help demo test test-fast format lint types vulnerabilities check bench chaos images lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 help:  ## Show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v == (3, 11) else f"Python 3.11 is needed, not {v}: make PYTHON=python3.11 ...")'
@@ -45,6 +45,14 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE)) $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(ALONE) $(filter-out --cov%,$(ARGS)) || [ $$? = 5 ]
 
+# What needs no Ray, no vLLM and no browser.
+test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(addprefix --ignore=,$(ALONE) tests/deploy) $(ARGS)
+
+format: $(VENV)/.installed  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 lint: $(VENV)/.installed  ## Style, import contracts, insecure code, secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,7 +75,7 @@ bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same ru
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
 
 chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, then replay its ledger (needs root)
-	$(BIN)/python -m chaos $(ARGS)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
 	$(BIN)/python -m tests.deploy.rehearsal cpu
@@ -85,7 +93,7 @@ lock:  ## Pin all requirements again
 	$(COMPILE) --extra postgres --extra otel --extra vllm --no-config --output-file requirements-vllm.lock
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir var/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

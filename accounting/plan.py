@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, StringConstraints, ValidationError
 
-from accounting.accountants import ACCOUNTANTS, compare
-from accounting.calibration import (
+from accounting.privacy.accountants import ACCOUNTANTS, compare
+from accounting.privacy.calibration import (
     BoundedRangeFamily,
     Family,
     GaussianFamily,
@@ -23,8 +23,8 @@ from accounting.calibration import (
     ProposeTestReleaseFamily,
     calibrate,
 )
-from accounting.events import Event, Sampling
-from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.tasks import (
     ClassifyTask,
     EmbeddingMeanMechanism,
@@ -160,7 +160,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
 
     Raises:
         PlanError: the sampling probability would exceed 1, or no noise keeps the promise.
-        accounting.accountants.AccountantsDisagreeError: the accountants contradict each other.
+        accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
     problems = [
         f"tasks.{name}: shots × ensemble = {task.shots * task.ensemble} exceeds the knowledge base's public size of "

@@ -3,7 +3,8 @@
 Sums of contributions are held as integers (fixed point), so neither summation nor noise ever rounds: the sampler adds a
 *discrete* Gaussian (Canonne, Kamath, Steinke 2020, arXiv 2004.00010) by OpenDP's exact arithmetic and its cryptographic
 generator. With a lattice step of 2⁻⁴⁰ and a standard deviation of at least 0.01 the difference from the continuous
-Gaussian is bounded (docs/privacy/numerics.md, Theorem 19), and every accountant counts it (:mod:`accounting.lattice`).
+Gaussian is bounded (docs/privacy/numerics.md, Theorem 19), and every accountant counts it
+(:mod:`accounting.privacy.lattice`).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from accounting import adaptive
-from accounting.accountants import get_accountant
-from accounting.calibration import BoundedRangeFamily, Grant, calibrate
-from accounting.events import Event, Sampling
-from accounting.profiles import BoundedRange
+from accounting.privacy import adaptive
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.calibration import BoundedRangeFamily, Grant, calibrate
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.profiles import BoundedRange
 
 SAMPLING, DELTA = Sampling("units", 400 / 14732), 5e-5
 

@@ -5,8 +5,8 @@
 Settings are DP-ICL's for dialogue summaries (Wu et al., arXiv 2305.01639): q = 400/14732 of SAMSum's training set, δ =
 5e-5. More ε for an answer is less noise. For propose-test-release the choice of k has the ε shown and the test noise of
 standard deviation 2σ; both follow from one cost, shared equally
-(:class:`accounting.calibration.ProposeTestReleaseFamily`), so every analysis judges the same mechanisms. Half of δ is
-for δ₀, which counts once for every answer, in every analysis.
+(:class:`accounting.privacy.calibration.ProposeTestReleaseFamily`), so every analysis judges the same mechanisms. Half
+of δ is for δ₀, which counts once for every answer, in every analysis.
 
 The paper's analysis (its appendix B.3) is Rényi differential privacy at orders α:
 
@@ -41,9 +41,9 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from matplotlib.figure import Figure
 from scipy import optimize, special
 
-from accounting.calibration import BoundedRangeFamily, Family, Grant, ProposeTestReleaseFamily, calibrate
-from accounting.events import Sampling
-from accounting.profiles import Array, BoundedRange, Mechanism, ProposeTestRelease
+from accounting.privacy.calibration import BoundedRangeFamily, Family, Grant, ProposeTestReleaseFamily, calibrate
+from accounting.privacy.events import Sampling
+from accounting.privacy.profiles import Array, BoundedRange, Mechanism, ProposeTestRelease
 
 Q, DELTA = 400 / 14732, 5e-5
 ANSWERS = (100, 1_000, 10_000)

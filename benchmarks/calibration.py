@@ -18,9 +18,15 @@ from typing import TypeVar
 import dp_accounting
 from dp_accounting.pld import pld_privacy_accountant
 
-from accounting.accountants import get_accountant
-from accounting.calibration import BoundedRangeFamily, GaussianFamily, Grant, ProposeTestReleaseFamily, calibrate
-from accounting.events import Sampling
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.calibration import (
+    BoundedRangeFamily,
+    GaussianFamily,
+    Grant,
+    ProposeTestReleaseFamily,
+    calibrate,
+)
+from accounting.privacy.events import Sampling
 
 T = TypeVar("T")
 

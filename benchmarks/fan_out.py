@@ -219,19 +219,19 @@ def baseline(task: dict) -> Speed:
 def raw(task: dict) -> None:
     """Compute the prompts that the service computes, by `vllm.LLM.generate`."""
     from service.engines.configs import VllmConfig
-    from service.engines.isolation import isolate
+    from service.engines.vllm.isolation import isolate
 
     config = VllmConfig(**task["engine"])
     isolation = isolate(config)
     from vllm import LLM
 
     from accounting.plan import parse_plan
-    from service.engines.label_scoring import LabelTrie
     from service.engines.prompts import render
-    from service.engines.tokens import Tokenization
-    from service.engines.vllm import _next_token
-    from service.queries import task_spec
-    from service.services import open_records
+    from service.engines.vllm.engine import _next_token
+    from service.engines.vllm.label_scoring import LabelTrie
+    from service.engines.vllm.tokens import Tokenization
+    from service.pipeline.queries import task_spec
+    from service.records.records import open_records
     from service.settings import Settings
 
     queue = parse_plan(plan(task["exemplars"])).tasks["queue"]

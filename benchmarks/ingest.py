@@ -21,9 +21,9 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from exemplar_store import ExemplarStore, Layout, Row, read_json_lines
-from service.database import open_database
-from service.embedding import Embed, Embedder, cores, packaged_model
-from service.schema import migrate
+from service.embedding.embedder import Embed, Embedder, cores, packaged_model
+from service.records.database import open_database
+from service.records.schema import migrate
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 FIELDS = ("text", "queue", "desk", "reply")

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar, Slot
-from service.engines import Prompt, TaskSpec, ZeroShot
 from service.engines.configs import VllmConfig
-from service.engines.isolation import isolate
+from service.engines.protocol import Prompt, TaskSpec, ZeroShot
+from service.engines.vllm.isolation import isolate
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 QUERY = {"text": "My parcel was left in the rain."}
@@ -75,7 +75,7 @@ class Finding:
 def open_observed(config: VllmConfig) -> Any:
     """The service's engine, which also notes what each prompt came to, and can be told to sample without seeds."""
     isolation = isolate(config)
-    from service.engines.vllm import VllmEngine
+    from service.engines.vllm.engine import VllmEngine
 
     class Observed(VllmEngine):
         seen: Seen

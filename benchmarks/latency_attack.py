@@ -31,21 +31,22 @@ import numpy as np
 import structlog
 from scipy import stats
 
-from accounting.ledger import SignedTask
+from accounting.ledger.charges import SignedTask
 from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
-from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
-from service.aggregating import NearestCandidate, said
 from service.api.app import create_app
-from service.embedding import Embedder
-from service.engines.nearest_exemplar import NearestExemplarEngine
-from service.heartbeat import Heartbeat
-from service.latency import Departure
-from service.planning import sign
-from service.private_threads import privately
-from service.services import Services, open_records, open_services
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.pipeline.aggregating import NearestCandidate, said
+from service.pipeline.latency import Departure
+from service.pipeline.private_threads import privately
+from service.plans.signing import sign
+from service.records.records import open_records
+from service.services import Services, open_services
 from service.settings import Settings
+from service.telemetry.heartbeat import Heartbeat
 
 DELTA = 1e-5
 ERROR = 1e-8
@@ -282,7 +283,7 @@ def planted(embedder: Embedder) -> dict[str, tuple[str, float, list[object]]]:
         "voids leave at once": (
             "a void",
             0.2,
-            [at_answer_time, mock.patch("service.answering.Departure", UnpaddedVoids)],
+            [at_answer_time, mock.patch("service.pipeline.answering.Departure", UnpaddedVoids)],
         ),
     }
 

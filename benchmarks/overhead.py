@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
-from accounting.profiles import Gaussian
+from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot
-from service.engines import EngineInfo, TaskSpec, ZeroShot
-from service.planning import sign
-from service.services import open_records, open_services
+from service.engines.protocol import EngineInfo, TaskSpec, ZeroShot
+from service.plans.signing import sign
+from service.records.records import open_records
+from service.services import open_services
 from service.settings import Settings
 
 PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"

@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from examples.tiny_model import make_tiny_model
 from exemplar_store import ExemplarStore, Row, Slot
 from exemplar_store.tables import metadata
-from service.database import open_database
-from service.engines import Prompt, TaskSpec
 from service.engines.configs import VllmConfig
-from service.engines.isolation import isolate
+from service.engines.protocol import Prompt, TaskSpec
+from service.engines.vllm.isolation import isolate
+from service.records.database import open_database
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 TASK = TaskSpec(
@@ -75,7 +75,7 @@ def open_counted(config: VllmConfig, block_size: int | None) -> Any:
     isolation = isolate(config)
     if block_size:
         isolation = replace(isolation, arguments={**isolation.arguments, "block_size": block_size})
-    from service.engines.vllm import VllmEngine
+    from service.engines.vllm.engine import VllmEngine
 
     class Counted(VllmEngine):
         prompt_tokens = cached_tokens = 0

@@ -29,7 +29,7 @@ from exemplar_store import ExemplarStore
 from exemplar_store.encryption import place
 from exemplar_store.exemplar import content, pack
 from exemplar_store.tables import knowledge_bases, metadata
-from service.database import open_database
+from service.records.database import open_database
 
 NAME = "benchmark"
 CHARACTERS = 200

@@ -238,10 +238,10 @@ class Load:
 def fill(url: str, slots: int) -> str:
     """A knowledge base with a signed plan; returns an analyst's key."""
     from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, parse_plan
-    from accounting.profiles import Gaussian
+    from accounting.privacy.profiles import Gaussian
     from exemplar_store import Layout
-    from service.planning import sign
-    from service.services import open_records
+    from service.plans.signing import sign
+    from service.records.records import open_records
     from service.settings import Settings
 
     os.environ["DPICL_WITNESS_URL"] = witness(url)

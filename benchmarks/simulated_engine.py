@@ -18,8 +18,8 @@ from ray.serve import Application
 
 from exemplar_store import Slot
 from service.application import EmbedderDeployment, EngineDeployment, Ingress, deployment
-from service.engines import EngineInfo, Sentence, TaskSpec, ZeroShot
-from service.logs import configure_logs
+from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.telemetry.logs import configure_logs
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from matplotlib.figure import Figure
 
 from accounting.plan import Plan, load_plan
 from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
-from service.embedding import Embedder
-from service.embedding_memory import EmbeddingMemory
-from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.embedding.embedder import Embedder
+from service.embedding.memory import EmbeddingMemory
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset as data
 from service.evaluation.tables import Grid, write_csv
 from service.evaluation.texts import Mechanism, Result, Texts, describe, evaluate, measure, noise_of, plot

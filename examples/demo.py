@@ -61,7 +61,7 @@ def main() -> None:
             server = subprocess.Popen(command, stdout=sink, stderr=sink)
         try:
             with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=60
+                base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=300
             ) as client:
                 wait_until_ready(client, server, log, timeout_s=1800 if model else 120)
                 dpicl("budget", "--url", str(client.base_url))

@@ -18,8 +18,10 @@ from ray.serve import Application
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from service.embedding import Embedder
-from service.engines import (
+from service.embedding.embedder import Embedder
+from service.engines.configs import EngineConfig, NearestExemplarConfig
+from service.engines.opening import open_engine
+from service.engines.protocol import (
     EngineBusyError,
     EngineInfo,
     EngineUnavailableError,
@@ -29,16 +31,14 @@ from service.engines import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.engines.configs import EngineConfig, NearestExemplarConfig
-from service.engines.opening import open_engine
 from service.local_ray import keep_to_loopback
-from service.logs import configure_logs
+from service.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
     from fastapi import FastAPI
 
     from exemplar_store import Slot
-    from service.latency import Measured
+    from service.pipeline.latency import Measured
 
 deployment = serve.deployment(max_ongoing_requests=20_000)
 """Out of reach: who has too much to do says so. Serve queues what exceeds its limit, and once a replica has rejected
@@ -72,7 +72,7 @@ class EmbedderDeployment:
         return embeddings
 
     async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
-        """See :class:`service.embedding.TextEmbedder`; work that depends on the number of texts only."""
+        """See :class:`service.embedding.embedder.TextEmbedder`; work that depends on the number of texts only."""
         embeddings = await asyncio.to_thread(self._embedder.embed_bounded, texts)
         self._answered = True
         return embeddings
@@ -103,7 +103,7 @@ class RemoteEmbedder:
         return embeddings
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
-        """See :class:`service.embedding.TextEmbedder`.
+        """See :class:`service.embedding.embedder.TextEmbedder`.
 
         Raises:
             RuntimeError: the deployment does not answer.
@@ -125,7 +125,7 @@ class EngineDeployment:
     async def zero_shot(
         self, task: TaskSpec, query: Mapping[str, str]
     ) -> ZeroShot | EngineUnavailableError | UnanswerableQueryError:
-        """See :class:`service.engines.Engine`; a refusal is returned: Serve would log a raised one as a failure."""
+        """See :class:`service.engines.protocol.Engine`; returns a refusal, since Serve would log a raised one."""
         try:
             return await self._engine.zero_shot(task, query)
         except (EngineUnavailableError, UnanswerableQueryError) as refusal:
@@ -134,7 +134,7 @@ class EngineDeployment:
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
-        """See :class:`service.engines.Engine`; no output at all if it fails, and the pipeline asks slot by slot."""
+        """See :class:`service.engines.protocol.Engine`; no output if it fails, and the pipeline asks slot by slot."""
         try:
             return await self._engine.contributions(task, query, slots, zero_shot)
         except Exception:  # Serve would log it with its traceback, which may quote an exemplar
@@ -143,15 +143,15 @@ class EngineDeployment:
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
-        """See :class:`service.engines.Engine`."""
+        """See :class:`service.engines.protocol.Engine`."""
         return await self._engine.reconstruct(task, query, keywords, ordered, zero_shot)
 
     async def describe(self) -> EngineInfo:
-        """See :class:`service.engines.Engine`."""
+        """See :class:`service.engines.protocol.Engine`."""
         return await self._engine.describe()
 
     async def health(self) -> None:
-        """See :class:`service.engines.Engine`."""
+        """See :class:`service.engines.protocol.Engine`."""
         await self._engine.health()
 
     async def check_health(self) -> None:
@@ -166,7 +166,7 @@ class EngineDeployment:
 
 
 class RemoteEngine:
-    """The engine deployment behind the :class:`service.engines.Engine` protocol; healthy while the embedder is, too."""
+    """The engine deployment as a :class:`service.engines.protocol.Engine`; healthy while the embedder is, too."""
 
     def __init__(self, handle: DeploymentHandle[Any], embedder: DeploymentHandle[Any]):
         self._handle = handle
@@ -231,7 +231,8 @@ class Ingress:
 
     def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
         from service.api.doors import Doors
-        from service.services import open_records, open_services
+        from service.records.records import open_records
+        from service.services import open_services
         from service.settings import Settings
 
         configure_logs()

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from service.database import open_database
+from service.records.database import open_database
 
 
 class Clock:

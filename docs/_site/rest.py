@@ -9,9 +9,10 @@ from typing import Any, cast
 
 from _site.tables import fields, kind, table
 from service.api.app import create_app
-from service.embedding import Embed
-from service.engines import Engine
-from service.services import open_records, open_services
+from service.embedding.embedder import Embed
+from service.engines.protocol import Engine
+from service.records.records import open_records
+from service.services import open_services
 from service.settings import Settings
 
 _HEAD = """# REST

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.api.releases import ReleaseView, view
-from service.engine_record import EngineView
-from service.signed_plan import signed_plan
+from service.plans.signed import signed_plan
+from service.records.engine_record import EngineView
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -68,7 +68,7 @@ class Asking:
         self._idempotency_key = idempotency_key
 
     async def __call__(self, task: str, query: str | Mapping[str, str]) -> AnswerView:
-        """Ask; see :meth:`service.answering.Answering.answer`."""
+        """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
         answer = await self._services.answering.answer(
             task, query, key_id=self._key.id, idempotency_key=self._idempotency_key
         )

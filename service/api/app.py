@@ -20,7 +20,6 @@ from service.api import (
     keys,
     knowledge_bases,
     metrics,
-    openai_surface,
     plans,
     previews,
     problems,
@@ -28,15 +27,16 @@ from service.api import (
 )
 from service.api.doors import Doors
 from service.api.gate import Gate
+from service.api.openai import surface
 from service.dashboard.app import dashboard
-from service.engine_record import note_engine
-from service.engines import EngineUnavailableError
-from service.measured_grains import REFUSED_FOR_S
-from service.metrics import Metrics
-from service.responses import Counted
+from service.engines.protocol import EngineUnavailableError
+from service.pipeline.measured_grains import REFUSED_FOR_S
+from service.records.engine_record import note_engine
+from service.records.witness import keep_witnessed
 from service.services import Services
-from service.tracing import Traced, open_tracing
-from service.witnessing import keep_witnessed
+from service.telemetry.metrics import Metrics
+from service.telemetry.responses import Counted
+from service.telemetry.tracing import Traced, open_tracing
 
 log = structlog.get_logger()
 
@@ -103,7 +103,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     for router in (
         answers,
         previews,
-        openai_surface,
+        surface,
         releases,
         budgets,
         knowledge_bases,

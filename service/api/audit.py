@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accounting.audit import Event
+from accounting.ledger.trail import Event
 from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from service.api.dependencies import AnyKey, TheServices
-from service.budget_report import KnowledgeBaseBudget, budget_report
-from service.engine_record import EngineView, last_engine
+from service.plans.budget_report import KnowledgeBaseBudget, budget_report
+from service.records.engine_record import EngineView, last_engine
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
 

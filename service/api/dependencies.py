@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.problems import Problem
-from service.keys import ApiKey
+from service.records.api_keys import ApiKey
 from service.services import Services
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")

@@ -14,8 +14,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.doors import Doors
-from service.api.patterns import route_pattern
 from service.api.problems import Problem
+from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
-from service.keys import ApiKey
+from service.records.api_keys import ApiKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 

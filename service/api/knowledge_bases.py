@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from accounting.plan import SMALLEST_DELTA
-from exemplar_store import KnowledgeBase, Layout, default_response_field, read_csv, read_json_lines
+from exemplar_store import KnowledgeBase, Layout, read_csv, read_json_lines
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
+from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
@@ -41,51 +41,13 @@ _UPLOAD = {
         },
     }
 }
-_REMOTE_ENGINE = (
-    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "
-    "one is not what the budget is about."
-)
-
-
-class NewKnowledgeBase(BaseModel):
-    """A knowledge base to create."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"examples": [{"name": "support", "epsilon": 8, "delta": 1e-4, "public_size": 600}]},
-    )
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="Small letters, digits, - and _.")
-    epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")
-    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ; well below one over the number of units.")
-    public_size: int = Field(
-        ge=1,
-        le=1_000_000_000,
-        description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
-        "probabilities rest on it; it is never computed from the exemplars.",
-    )
-    fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
-    embedded_field: str = Field(default="text", description="The field exemplars and queries are compared by.")
-    response_field: str | None = Field(
-        default=None,
-        description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "
-        "as long, such answers of `nearest_exemplar` a fraction. Left out: `response`, if that is a field beside the "
-        "embedded one. Null: none.",
-    )
-    remote_engine: bool = Field(default=False, description=_REMOTE_ENGINE)
-
-    @model_validator(mode="after")
-    def _default_response_field(self) -> Self:
-        if "response_field" not in self.model_fields_set:
-            self.response_field = default_response_field(self.fields, self.embedded_field)
-        return self
 
 
 class KnowledgeBaseChange(BaseModel):
     """What can be changed of a knowledge base."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"remote_engine": True}]})
-    remote_engine: bool = Field(description=_REMOTE_ENGINE)
+    remote_engine: bool = Field(description=REMOTE_ENGINE)
 
 
 class KnowledgeBaseView(BaseModel):

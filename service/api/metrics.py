@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials
 
 from service.api.dependencies import TheServices, authenticate, bearer
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 
 router = APIRouter(tags=["health"])
 

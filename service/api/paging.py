@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from accounting.history import UnknownCursorError
+from accounting.ledger.history import UnknownCursorError
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ import yaml
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from accounting.ledger import SignedPlan
+from accounting.ledger.charges import SignedPlan
 from accounting.plan import CalibratedPlan, PlanError, load_plan
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
-from service.engine_record import EngineView, last_engine
-from service.planning import prepare, sign
-from service.preview import PlanPreview, preview
+from service.plans.preview import PlanPreview, preview
+from service.plans.signing import prepare, sign
+from service.records.engine_record import EngineView, last_engine
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
 from service.api.dependencies import AnyKey, TheServices
-from service.engine_record import EngineView
-from service.signed_plan import signed_plan
-from service.trying import MAX_EXEMPLARS, MAX_REPEATS, Trial
+from service.plans.signed import signed_plan
+from service.records.engine_record import EngineView
+from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

@@ -20,10 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.accountants import AccountantsDisagreeError
-from accounting.compatibility import SchemaError
-from accounting.history import UnknownCursorError
-from accounting.ledger import (
+from accounting.ledger.charges import (
     AnswersExhaustedError,
     BudgetExceededError,
     IdempotencyConflictError,
@@ -31,8 +28,11 @@ from accounting.ledger import (
     UnknownReleaseError,
     UnknownTaskError,
 )
+from accounting.ledger.compatibility import SchemaError
+from accounting.ledger.history import UnknownCursorError
+from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import PlanError
-from accounting.witness import LedgerRestoredError, WitnessUnavailableError
+from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import (
     BadRowError,
     EncryptionKeyError,
@@ -42,13 +42,13 @@ from exemplar_store import (
     UnknownKnowledgeBaseError,
     UnknownUnitError,
 )
-from service.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
-from service.api.patterns import route_pattern
-from service.engines import EngineUnavailableError
-from service.keys import UnknownKeyError
-from service.latency import GrainTooSmallError
-from service.queries import InvalidQueryError
-from service.synthetic.sealed import SyntheticUploadError
+from service.engines.protocol import EngineUnavailableError
+from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
+from service.pipeline.latency import GrainTooSmallError
+from service.pipeline.queries import InvalidQueryError
+from service.records.api_keys import UnknownKeyError
+from service.records.synthetic_store import SyntheticUploadError
+from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 

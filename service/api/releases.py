@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from accounting.history import History
-from accounting.ledger import Release
+from accounting.ledger.charges import Release
+from accounting.ledger.history import History
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 

@@ -27,10 +27,10 @@ app = typer.Typer(
 )
 
 _MENDABLE = {
-    "accounting.ledger": "LedgerError",
-    "accounting.compatibility": "SchemaError",
+    "accounting.ledger.charges": "LedgerError",
+    "accounting.ledger.compatibility": "SchemaError",
     "accounting.plan": "PlanError",
-    "accounting.accountants": "AccountantsDisagreeError",
+    "accounting.privacy.accountants": "AccountantsDisagreeError",
     "exemplar_store": "ExemplarStoreError",
 }
 """What a user can mend, beside built-in errors: the module, which need not have been imported, and the class."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from accounting.audit_replay import Report, verify
+from accounting.replay.trail import Report, verify
 from service.cli.output import Json, print_json, print_table, records
 
 app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")

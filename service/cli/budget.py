@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from service.budget_report import KnowledgeBaseBudget, budget_report
 from service.cli.ask import connect
 from service.cli.output import Json, print_engine, print_json, print_table, records
-from service.engine_record import EngineView, last_engine
+from service.plans.budget_report import KnowledgeBaseBudget, budget_report
+from service.records.engine_record import EngineView, last_engine
 
 
 def budget(

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from exemplar_store import load_key
 from service.cli.output import Json, print_json, print_table, records
-from service.key_rotation import add_key, renew_exemplars, retire_keys
-from service.services import Records
+from service.records.key_rotation import add_key, renew_exemplars, retire_keys
+from service.records.records import Records
 
 app = typer.Typer(no_args_is_help=True, help="Change the encryption key while services run.")
 

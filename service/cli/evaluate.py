@@ -54,9 +54,9 @@ def evaluate(
     their own; every test row draws its own slots, as in the service. The noise is then drawn many times. What is
     measured on your data is not private: use data you may look at.
     """
-    from service.embedding import Embedder, cores
-    from service.embedding_memory import EmbeddingMemory
-    from service.engines.nearest_exemplar import NearestExemplarEngine
+    from service.embedding.embedder import Embedder, cores
+    from service.embedding.memory import EmbeddingMemory
+    from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
     plan = load_plan(plan_file.read_text())
     name = task or next(iter(plan.tasks))

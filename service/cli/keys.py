@@ -9,7 +9,7 @@ import typer
 
 from service.api.keys import view
 from service.cli.output import Json, print_json, print_table, records
-from service.keys import Role
+from service.records.api_keys import Role
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 

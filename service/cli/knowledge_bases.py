@@ -140,7 +140,7 @@ def ingest(
     with file.open("rb") as stream:
         total = sum(1 for _ in reader(stream, layout))  # a bad row is found before the embedder is loaded
 
-    from service.embedding import Embedder, cores
+    from service.embedding.embedder import Embedder, cores
 
     embedder = Embedder(threads=cores())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())

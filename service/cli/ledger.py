@@ -12,13 +12,13 @@ from typing import Annotated
 import sqlalchemy as sa
 import typer
 
-from accounting.restoring import Loss, acknowledge, find_loss
-from accounting.witness import Witness
+from accounting.ledger.restoring import Loss, acknowledge, find_loss
+from accounting.ledger.witness import Witness
 from service.cli.output import Json, print_json
-from service.logs import configure_logs
-from service.services import Records, open_records
+from service.records.records import Records, open_records
+from service.records.witness import NONE, bring_back
 from service.settings import Settings
-from service.witnessing import NONE, bring_back
+from service.telemetry.logs import configure_logs
 
 app = typer.Typer(no_args_is_help=True, help="Back the database up, and go on after a restore.")
 

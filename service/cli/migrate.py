@@ -11,13 +11,13 @@ from typing import Annotated
 import sqlalchemy as sa
 import typer
 
-from accounting import audit
-from accounting.compatibility import SchemaError
+from accounting.ledger import trail
+from accounting.ledger.compatibility import SchemaError
 from exemplar_store.oversized import forget_oversized as forget_oversized_units
-from service.database import open_database
-from service.schema import migrate, require, revision
+from service.records.database import open_database
+from service.records.schema import migrate, require, revision
+from service.records.witness import check_witness, open_witness
 from service.settings import Settings
-from service.witnessing import check_witness, open_witness
 
 _LOOK_EVERY_S = 1.0
 _BOUNDED_UNITS = "0002"
@@ -67,7 +67,7 @@ def _audit(connection: sa.Connection, forgotten: Mapping[str, int]) -> None:
     by = getpass.getuser()
     names = [name for name, count in forgotten.items() for _ in range(count)]
     events = [("unit.forgotten", {"knowledge_base": name, "by": by}) for name in names]
-    audit.append_all(connection, datetime.now(UTC), events)
+    trail.append_all(connection, datetime.now(UTC), events)
 
 
 def _require_within(seconds: float, database: sa.Engine) -> None:

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from accounting.witness import Witness
-    from service.engine_record import EngineView
-    from service.services import Records
+    from accounting.ledger.witness import Witness
+    from service.records.engine_record import EngineView
+    from service.records.records import Records
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 _to_tell: list[Witness] = []
@@ -21,9 +21,11 @@ _to_tell: list[Witness] = []
 
 def records() -> Records:
     """The database and key the environment names. When the command ends, the witness is told what it did."""
-    from service.logs import configure_logs  # an analyst's commands do without all of this, and its time to import
-    from service.services import open_records
+    from service.records.records import open_records
     from service.settings import Settings
+    from service.telemetry.logs import (
+        configure_logs,  # an analyst's commands do without all of this, and its time to import
+    )
 
     configure_logs()
     opened = open_records(Settings())

@@ -12,11 +12,11 @@ import typer
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
 from service.cli.trying import try_
-from service.engine_record import last_engine
-from service.planning import prepare
-from service.planning import sign as sign_plan
-from service.preview import PlanPreview, plot, preview
-from service.services import Records
+from service.plans.preview import PlanPreview, plot, preview
+from service.plans.signing import prepare
+from service.plans.signing import sign as sign_plan
+from service.records.engine_record import last_engine
+from service.records.records import Records
 
 app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
 app.command("try")(try_)

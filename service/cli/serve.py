@@ -16,11 +16,11 @@ import typer
 
 from service import local_ray
 from service.cli.synthetic import made_up_data, say_how_to_ask
-from service.latency import Measured, fixed_grain_s
-from service.logs import configure_logs
-from service.services import open_records
+from service.pipeline.latency import Measured, fixed_grain_s
+from service.records.records import open_records
+from service.records.witness import check_witness, witness_url
 from service.settings import Settings
-from service.witnessing import check_witness, witness_url
+from service.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from ray.serve.schema import ServeDeploySchema
@@ -65,7 +65,7 @@ def serve(
     if "RAY_ADDRESS" not in os.environ:
         local_ray.close()
     from service.serve_config import load_serve_config
-    from service.tracing import check_tracing
+    from service.telemetry.tracing import check_tracing
 
     check_tracing()
     schema = load_serve_config(config)

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from service.logs import configure_logs
-from service.synthetic import KEY_BASE64, NOTICE
+from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.synthetic.setup import Synthetic, synthetic_database
+from service.telemetry.logs import configure_logs
 
 _HOW_TO_ASK = """
 {notice}
@@ -41,7 +41,7 @@ Other admin commands (dpicl plan preview, dpicl keys list, ...) need the databas
 @contextmanager
 def made_up_data() -> Iterator[Synthetic]:
     """A temporary database of made-up tickets, which the environment names until the block ends."""
-    from service.embedding import Embedder, cores
+    from service.embedding.embedder import Embedder, cores
 
     configure_logs()
     typer.echo(NOTICE)

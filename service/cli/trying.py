@@ -11,18 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.answering import BusyError
 from service.cli.ask import read_fields, read_lines
 from service.cli.output import Json, console, print_json, print_table, records
-from service.engine_record import EngineView
-from service.engines import EngineUnavailableError
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.opening import open_engine
+from service.engines.protocol import EngineUnavailableError
 from service.evaluation.dataset import embedded_field as field_of
 from service.evaluation.dataset import response_field
-from service.planning import prepare
-from service.stages import Stages
-from service.trying import Trial, Trials, check_exemplars
+from service.pipeline.answering import BusyError
+from service.pipeline.stages import Stages
+from service.plans.signing import prepare
+from service.records.engine_record import EngineView
+from service.trials.trials import Trial, Trials, check_exemplars
 
 _TIMEOUT_S = 600.0
 """Longer than a service's: nobody else waits, and a language model may have to warm up."""
@@ -100,7 +100,7 @@ async def _try(
     config: EngineConfig,
 ) -> tuple[Trial, float]:
     """The trial, and the seconds that it took an engine with nothing else to do."""
-    from service.embedding import Embedder
+    from service.embedding.embedder import Embedder
 
     embedder = Embedder()
     engine = open_engine(config, embedder)

@@ -9,11 +9,11 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from accounting.audit_replay import verify
+from accounting.replay.trail import verify
 from service.dashboard.audit_words import KINDS, tell
 from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Pages, Visit
-from service.services import Records
+from service.records.records import Records
 
 pages = Pages()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from accounting.audit import RESTORED, Event
+from accounting.ledger.trail import RESTORED, Event
 from service.dashboard.wording import figure, plural
 
 KINDS = {

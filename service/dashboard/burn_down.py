@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from accounting.history import Day
+from accounting.ledger.history import Day
 from service.dashboard import wording
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, calendar, clock, line_chart, place
 

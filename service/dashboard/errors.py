@@ -9,11 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from accounting.history import UnknownCursorError
-from accounting.ledger import UnknownPlanError, UnknownReleaseError, UnknownTaskError
+from accounting.ledger.charges import UnknownPlanError, UnknownReleaseError, UnknownTaskError
+from accounting.ledger.history import UnknownCursorError
 from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
-from service.keys import UnknownKeyError
+from service.records.api_keys import UnknownKeyError
 
 _GONE = (
     UnknownCursorError,

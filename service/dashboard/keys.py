@@ -9,7 +9,7 @@ from typing import get_args
 from starlette.responses import Response
 
 from service.dashboard.pages import Pages, Visit
-from service.keys import ApiKey, Role
+from service.records.api_keys import ApiKey, Role
 from service.services import Services
 
 pages = Pages()

@@ -10,8 +10,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from accounting.history import Day, History
-from accounting.ledger import Release, SignedPlan
+from accounting.ledger.charges import Release, SignedPlan
+from accounting.ledger.history import Day, History
 from accounting.plan import CalibratedPlan
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down
@@ -19,8 +19,8 @@ from service.dashboard.charts import STYLES, Chart, bar_chart, counting
 from service.dashboard.overview import Summary, summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import number
-from service.preview import PlanPreview, preview
-from service.services import Records
+from service.plans.preview import PlanPreview, preview
+from service.records.records import Records
 
 pages = Pages()
 

@@ -21,11 +21,11 @@ from exemplar_store import (
     read_csv,
     read_json_lines,
 )
-from service.api.knowledge_bases import NewKnowledgeBase
 from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.knowledge_base import show
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import figure
+from service.records.new_knowledge_base import NewKnowledgeBase
 
 pages = Pages()
 

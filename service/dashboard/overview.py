@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from accounting.history import Day, History
-from service.budget_report import KnowledgeBaseBudget, budget_report
+from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
 from service.dashboard.burn_down import Outlook
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
-from service.engine_record import last_engine
-from service.services import Records
+from service.plans.budget_report import KnowledgeBaseBudget, budget_report
+from service.records.engine_record import last_engine
+from service.records.records import Records
 
 pages = Pages()
 

@@ -20,8 +20,8 @@ from starlette.routing import Route
 
 from service.dashboard.forms import MAX_FORM_BYTES, FormError, read_form
 from service.dashboard.security import from_our_page, is_https
-from service.dashboard.sessions import Session, Sessions
 from service.dashboard.templating import render
+from service.records.sessions import Session, Sessions
 from service.services import Services
 
 COOKIE = "dpicl_session"

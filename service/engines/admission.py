@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from service.engines import EngineBusyError, TaskSpec
+from service.engines.protocol import EngineBusyError, TaskSpec
 
 
 class Admission:
@@ -29,7 +29,7 @@ class Admission:
         """Carry a query's prompts without exemplars; if all goes well its slots from now on, until its answer leaves.
 
         Raises:
-            service.engines.EngineBusyError: there is too much in flight already.
+            service.engines.protocol.EngineBusyError: there is too much in flight already.
         """
         if self.in_flight >= self._limit:
             raise EngineBusyError("the engine has as many prompts in flight as it takes on")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from service.engines import TaskSpec
+from service.engines.protocol import TaskSpec
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from exemplar_store import Slot
-from service.engines import Engine, EngineInfo, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, EngineInfo, Output, Sentence, TaskSpec, ZeroShot
 
 
 @dataclass
@@ -22,30 +22,30 @@ class NotedEngine:
     notice: str
 
     async def describe(self) -> EngineInfo:
-        """See :meth:`service.engines.Engine.describe`."""
+        """See :meth:`service.engines.protocol.Engine.describe`."""
         told = await self.engine.describe()
         return replace(told, notice=f"{self.notice} {told.notice}")
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        """See :meth:`service.engines.Engine.zero_shot`."""
+        """See :meth:`service.engines.protocol.Engine.zero_shot`."""
         return await self.engine.zero_shot(task, query)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
-        """See :meth:`service.engines.Engine.contributions`."""
+        """See :meth:`service.engines.protocol.Engine.contributions`."""
         return await self.engine.contributions(task, query, slots, zero_shot)
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
-        """See :meth:`service.engines.Engine.reconstruct`."""
+        """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         return await self.engine.reconstruct(task, query, keywords, ordered, zero_shot)
 
     async def health(self) -> None:
-        """See :meth:`service.engines.Engine.health`."""
+        """See :meth:`service.engines.protocol.Engine.health`."""
         await self.engine.health()
 
     def close(self) -> None:
-        """See :meth:`service.engines.Engine.close`."""
+        """See :meth:`service.engines.protocol.Engine.close`."""
         self.engine.close()

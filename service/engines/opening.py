@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from service.embedding import TextEmbedder
-from service.engines import Engine
+from service.embedding.embedder import TextEmbedder
 from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
+from service.engines.protocol import Engine
 
 
 def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleConfig, embedder: TextEmbedder) -> Engine:
@@ -15,22 +15,22 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
         embedder: for engines that compare sentences.
 
     Raises:
-        service.engines.EngineUnavailableError: it cannot start here; says why and what to change.
+        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
     """
     # Each imports what only it needs.
     match config:
         case NearestExemplarConfig():
-            from service.engines.nearest_exemplar import NearestExemplarEngine
+            from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
             return NearestExemplarEngine(embedder)
         case VllmConfig():
-            from service.engines.isolation import isolate
+            from service.engines.vllm.isolation import isolate
 
             isolation = isolate(config)  # first: vLLM reads the environment when it is imported
-            from service.engines.vllm import VllmEngine
+            from service.engines.vllm.engine import VllmEngine
 
             return VllmEngine(config, isolation)
         case OpenAiCompatibleConfig():
-            from service.engines.openai_compatible import OpenAiCompatibleEngine
+            from service.engines.remote.engine import OpenAiCompatibleEngine
 
             return OpenAiCompatibleEngine(config)

@@ -10,7 +10,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from service.engines import Prompt
+from service.engines.protocol import Prompt
 
 if TYPE_CHECKING:
     from exemplar_store import Slot

@@ -13,12 +13,13 @@ from typing import Any
 from accounting.plan import Plan
 from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
-from service.aggregating import Outputs
-from service.database import open_database
-from service.embedding import Embed
-from service.engines import Engine, TaskSpec, ZeroShot
-from service.queries import check_query, task_spec
-from service.schema import migrate
+from service.embedding.embedder import Embed
+from service.engines.protocol import Engine, TaskSpec, ZeroShot
+from service.pipeline.aggregating import Outputs
+from service.pipeline.draw import draw
+from service.pipeline.queries import check_query, task_spec
+from service.records.database import open_database
+from service.records.schema import migrate
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, what is done of it and the total."""
@@ -130,12 +131,8 @@ async def ask(
         for number, row in enumerate(test, 1):
             query = check_query(task, {name: row[name] for name in task.query_fields})
             zero_shot = await engine.zero_shot(spec, query)
-            slots = store.sample_slots(
-                "evaluation",
-                probability=task.shots * task.ensemble / size,
-                ensemble=task.ensemble,
-                max_exemplars=task.slot_cap,
-            )
+            probability = task.shots * task.ensemble / size
+            slots = draw(store, "evaluation", task, public_size=size, probability=probability)
             outputs = await engine.contributions(spec, query, slots, zero_shot)
             asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
             progress("queries", number, len(test))

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from accounting.plan import Budget, Plan, calibrate_plan
-from accounting.profiles import Gaussian
+from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian

@@ -1,7 +1,8 @@
 """Free text: how close the answers come to the right ones, before noise and after, by several mechanisms.
 
-Everything is the pipeline's own, from :func:`service.aggregating.prepare` to the engine's ``reconstruct``, except that
-what depends on no noise (embeddings, their sum, words, sentences) is computed once and noise is drawn many times.
+Everything is the pipeline's own, from :func:`service.pipeline.aggregating.prepare` to the engine's ``reconstruct``,
+except that what depends on no noise (embeddings, their sum, words, sentences) is computed once and noise is drawn many
+times.
 
 Slots are drawn independently of each other, so the first M of N slots are an ensemble of M slots at the sampling
 probability of M slots; and a task without public answers that asks for fewer candidates gets the first of them. One
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
-from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import (
     EmbeddingMeanMechanism,
     GenerateTask,
@@ -26,14 +27,14 @@ from accounting.tasks import (
 )
 from aggregation.keywords import keywords
 from aggregation.noise import add_gaussian_noise, from_fixed_point
-from service.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare, said
-from service.consensus import consensus
-from service.embedding import TextEmbedder
-from service.engines import Engine, Sentence, TaskSpec
+from service.embedding.embedder import TextEmbedder
+from service.engines.protocol import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked
 from service.evaluation.tables import Grid
-from service.queries import InvalidQueryError
-from service.text_metrics import MEAN_METRICS, corpus_bleu, similarities
+from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
+from service.pipeline.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare, said
+from service.pipeline.queries import InvalidQueryError
+from service.trials.consensus import consensus
 
 Mechanism = EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism
 
@@ -104,7 +105,7 @@ class Texts:
         asked: the rows.
         spec: the task as the engine knows it.
         engine: makes sentences of words.
-        embedder: for candidates and outputs; should remember (:mod:`service.embedding_memory`).
+        embedder: for candidates and outputs; should remember (:mod:`service.embedding.memory`).
     """
 
     def __init__(self, asked: Sequence[Asked], spec: TaskSpec, engine: Engine, embedder: TextEmbedder):

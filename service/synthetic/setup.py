@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 
 from accounting.plan import load_plan
 from exemplar_store import ExemplarStore, Row
-from service.embedding import Embed
-from service.planning import prepare, sign
-from service.services import Records, open_records
+from service.embedding.embedder import Embed
+from service.plans.signing import prepare, sign
+from service.records.records import Records, open_records
+from service.records.synthetic_store import KEY, KEY_BASE64
 from service.settings import Settings
-from service.synthetic import KEY, KEY_BASE64
 from service.synthetic.tickets import FIELDS, TICKETS, tickets
 
 KNOWLEDGE_BASE = "support"

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.accountants import get_accountant
 from accounting.plan import LARGEST_DELTA0, CalibratedPlan, PlanError, calibrate_plan, load_plan
-from accounting.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import placeholders
 
 PLAN = """

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.faults import kill, malformed, many
-from chaos.invariants import Charge, Evidence, collect, problems
-from chaos.world import Scenario, World, recover, world
+from tests.chaos.faults import kill, malformed, many
+from tests.chaos.invariants import Charge, Evidence, collect, problems
+from tests.chaos.world import Scenario, World, recover, world
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ import yaml
 
 from service.cli.serve import DEFAULT_CONFIG
 from tests.e2e.serving import dpicl, started
-from tests.service.trace_receiver import TraceReceiver, receiving
+from tests.service.telemetry.trace_receiver import TraceReceiver, receiving
 
 PLAN = """
 knowledge_base: toys

@@ -19,16 +19,17 @@ import psutil
 import pytest
 
 from accounting.plan import calibrate_plan, load_plan
-from accounting.replay import violations
+from accounting.replay.books import violations
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
-from service.answering import Answer
-from service.engines import EngineUnavailableError, Prompt, TaskSpec
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.openai_compatible import OpenAiCompatibleEngine
-from service.planning import sign
-from service.queries import InvalidQueryError
-from service.services import Records, open_services
+from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
+from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.pipeline.answering import Answer
+from service.pipeline.queries import InvalidQueryError
+from service.plans.signing import sign
+from service.records.records import Records
+from service.services import open_services
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from accounting.plan import calibrate_plan, load_plan
-from service.planning import sign
+from service.plans.signing import sign
 from service.settings import Settings
 from tests.deploy.overlays import ROOT, environment, groups, pods, serve_config, service_pod, settings
 from tests.e2e.kuberay import Pod, ray_started

@@ -26,12 +26,12 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from accounting.ledger.tables import charges, releases
 from accounting.plan import calibrate_plan, load_plan
-from accounting.replay import violations
-from accounting.tables import charges, releases
+from accounting.replay.books import violations
 from exemplar_store import Layout
-from service.planning import sign
-from service.services import Records, open_records
+from service.plans.signing import sign
+from service.records.records import Records, open_records
 from service.settings import Settings
 
 ANSWERS = 250

@@ -20,9 +20,9 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.plan import load_plan
-from accounting.replay import violations
-from service.aggregating import public_domain
-from service.database import open_database
+from accounting.replay.books import violations
+from service.pipeline.aggregating import public_domain
+from service.records.database import open_database
 from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving, started
 
 

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from accounting.replay import violations
+from accounting.replay.books import violations
 from examples.tiny_model import make_tiny_model
-from service.database import open_database
+from service.records.database import open_database
 from tests.e2e.serving import CANARY, Running, serving
 
 LABELS = {"Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"}

@@ -18,14 +18,14 @@ from pathlib import Path
 import httpx
 import sqlalchemy as sa
 
-from accounting.audit import AuditTrail
-from accounting.audit_replay import verify
-from accounting.replay import violations
-from service.database import open_database
-from service.schema import migrate, revision
+from accounting.ledger.trail import AuditTrail
+from accounting.replay.books import violations
+from accounting.replay.trail import verify
+from service.records.database import open_database
+from service.records.schema import migrate, revision
 from tests.documented import DOCS, blocks
 from tests.e2e.serving import dpicl, prepared, started
-from tests.service.test_rolling_migration import ADDS, NEXT, next_version
+from tests.service.records.test_rolling_migration import ADDS, NEXT, next_version
 
 QUESTIONS = 30
 """Of each client; then it asks them again, for free."""

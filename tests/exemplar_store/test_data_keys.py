@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from exemplar_store import DataKeys, EncryptionKeyError, ExemplarStore, WrongKeyError
 from exemplar_store.master_key import DataKey, MasterKey
 from exemplar_store.tables import key_wraps, metadata
-from service.database import open_database
+from service.records.database import open_database
 from tests.exemplar_store.test_encryption import _stored_bytes
 
 OLD, NEW, THIRD = bytes(range(32)), b"n" * 32, b"t" * 32

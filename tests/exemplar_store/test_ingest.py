@@ -26,7 +26,7 @@ from exemplar_store import (
 from exemplar_store.encryption import OVERHEAD_BYTES
 from exemplar_store.exemplar import overhead
 from exemplar_store.tables import exemplars, knowledge_bases, units
-from service.database import open_database
+from service.records.database import open_database
 
 
 def everything(store: ExemplarStore, name: str = "tickets") -> list[dict[str, str]]:
@@ -314,7 +314,7 @@ def test_concurrent_uploads_all_succeed(store, engine, tickets, rows, embed):
 KILLED = """
 import os, signal, sys
 from exemplar_store import ExemplarStore, Row
-from service.database import open_database
+from service.records.database import open_database
 
 def die(done):
     print("stored so far:", done, flush=True)

@@ -24,7 +24,7 @@ from exemplar_store import (
 )
 from exemplar_store.encryption import place
 from exemplar_store.tables import data_keys, exemplars, knowledge_bases, units
-from service.database import open_database
+from service.records.database import open_database
 from tests.exemplar_store.test_data_keys import NEW, OLD, texts
 from tests.exemplar_store.test_encryption import _stored_bytes
 
@@ -167,7 +167,7 @@ def test_samples_are_whole_and_uploads_go_on_meanwhile(store, engine, database_u
 KILLED = """
 import os, signal, sys
 from exemplar_store import ExemplarStore, renewing
-from service.database import open_database
+from service.records.database import open_database
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -21,9 +21,9 @@ from typing import Literal
 
 from scipy import stats
 
-from accounting.events import Sampling
-from accounting.profiles import Mechanism
-from accounting.subsampling import amplify
+from accounting.privacy.events import Sampling
+from accounting.privacy.profiles import Mechanism
+from accounting.privacy.subsampling import amplify
 
 ERROR = 1e-8
 """Chance that one interval is wrong. Four outcomes have 28, so a right claim is caught less than once in 10⁶ audits;

@@ -27,13 +27,13 @@ from structlog.testing import capture_logs
 import aggregation.keyword_joint_em
 import aggregation.keyword_ptr
 import aggregation.noise
-from accounting.events import Event, Sampling
-from accounting.ledger import AnswersExhaustedError
+from accounting.ledger.charges import AnswersExhaustedError
+from accounting.ledger.tables import charges, tasks
 from accounting.plan import CalibratedPlan
-from accounting.pld import PldAccountant
-from accounting.profiles import SymmetricProfile
-from accounting.replay import violations
-from accounting.tables import charges, tasks
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pld import PldAccountant
+from accounting.privacy.profiles import SymmetricProfile
+from accounting.replay.books import violations
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keyword_ptr import ProposeTestRelease
@@ -41,10 +41,10 @@ from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, Slot, sampling
-from service.engines import Prompt, TaskSpec
-from service.engines.nearest_exemplar import NearestExemplarEngine
-from service.latency import Departure
-from service.planning import sign
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import Prompt, TaskSpec
+from service.pipeline.latency import Departure
+from service.plans.signing import sign
 from service.services import Services
 from tests.privacy.attacks import texts
 from tests.privacy.audit import ERROR

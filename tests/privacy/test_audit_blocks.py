@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from accounting.events import Event, Sampling
-from accounting.pld import PldAccountant
-from accounting.profiles import BoundedRange, Gaussian
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pld import PldAccountant
+from accounting.privacy.profiles import BoundedRange, Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines, sampling
 from exemplar_store.tables import knowledge_bases, metadata
-from service.database import open_database
-from service.embedding import Embedder
-from service.engines import Prompt, TaskSpec
-from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import Prompt, TaskSpec
+from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 
 QUERY = {"text": "The parcel arrived with a broken lid."}

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from accounting.profiles import Gaussian
+from accounting.privacy.profiles import Gaussian
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.noise import ONE
 from tests.privacy.audit import Counts, caught, claim, judge, observe

@@ -14,7 +14,7 @@ from functools import cache
 import pytest
 
 import aggregation.keyword_joint_em
-from accounting.profiles import BoundedRange
+from accounting.privacy.profiles import BoundedRange
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from tests.privacy.audit import Counts, caught, claim, judge, observe
 

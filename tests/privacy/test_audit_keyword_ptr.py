@@ -9,9 +9,9 @@ import opendp.prelude as dp
 import pytest
 
 import aggregation.keyword_ptr as keyword_ptr
-from accounting import profiles
-from accounting.events import Event, Sampling
-from accounting.pld import PldAccountant
+from accounting.privacy import profiles
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pld import PldAccountant
 from aggregation.keyword_ptr import ProposeTestRelease
 from tests.privacy.audit import Claim, Counts, caught, claim, judge, observe
 

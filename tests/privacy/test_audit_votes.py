@@ -24,14 +24,14 @@ import pytest
 
 import aggregation.rnm_gaussian
 import exemplar_store.store
-from accounting.profiles import Gaussian
+from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore, Layout, read_json_lines, sampling
 from exemplar_store.tables import metadata
-from service.database import open_database
-from service.embedding import Embedder
-from service.engines import Prompt, TaskSpec
-from service.engines.nearest_exemplar import NearestExemplarEngine
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import Prompt, TaskSpec
+from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
 
 QUERY = {"text": "The parcel arrived with a broken lid."}

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from benchmarks.latency_attack import MECHANISMS, Grain, World, embeddings_at_answer_time, world
-from service.aggregating import NearestCandidate
-from service.embedding import Embedder
-from service.latency import Departure
+from service.embedding.embedder import Embedder
+from service.pipeline.aggregating import NearestCandidate
+from service.pipeline.latency import Departure
 from tests.privacy.audit import epsilon_lower_bound
 
 ANSWERS = 40
@@ -46,7 +46,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture(autouse=True)
 def stopwatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("service.answering.Departure", Stopwatch)
+    monkeypatch.setattr("service.pipeline.answering.Departure", Stopwatch)
     yield
     Stopwatch.taken.clear()
 

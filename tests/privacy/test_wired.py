@@ -80,7 +80,7 @@ BUGS = {
         "joint EM, units, secret words",
         "a secret leaves",
         (
-            "service.aggregating:RankedKeywords.release",
+            "service.pipeline.aggregating:RankedKeywords.release",
             "map(_keywords, outputs), self.domain)",
             "map(_keywords, outputs), sorted({*self.domain, *(w for o in outputs for w in _keywords(o) or ())}))",
         ),
@@ -89,7 +89,7 @@ BUGS = {
         "hard votes, blocks, as many abstain as answer",
         "label is blue",
         (
-            "service.stages:Stages.ask",
+            "service.pipeline.stages:Stages.ask",
             "return outputs\n",
             "return outputs if 2 * sum(o is None for o in outputs) <= len(outputs) else [None] * len(outputs)\n",
         ),
@@ -98,7 +98,7 @@ BUGS = {
         "hard votes, units, a slot that breaks the engine",
         "label is blue",
         (
-            "service.stages:Stages.ask",
+            "service.pipeline.stages:Stages.ask",
             "await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))",
             "[None] * len(slots)",
         ),
@@ -107,7 +107,7 @@ BUGS = {
         "silence",
         "slot_failed",
         (
-            "service.stages:Stages._ask_engine",
+            "service.pipeline.stages:Stages._ask_engine",
             "except Exception:\n",
             "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
         ),
@@ -116,7 +116,7 @@ BUGS = {
         "signed, soft votes, blocks",
         "what an answer tells",
         (
-            "service.aggregating:LabelVote.release",
+            "service.pipeline.aggregating:LabelVote.release",
             'return {"label":',
             'return {"spoke": sum(vote is not None for vote in votes), "label":',
         ),
@@ -125,7 +125,7 @@ BUGS = {
         "PTR, units, a secret that nobody else says",
         "the secret leaves",
         (
-            "service.aggregating:TestedKeywords.release",
+            "service.pipeline.aggregating:TestedKeywords.release",
             '"text": self.fallback',
             '"text": next(filter(None, map(said, outputs)), self.fallback)',
         ),
@@ -134,7 +134,7 @@ BUGS = {
         "same work",
         "texts embedded for an answer",
         (
-            "service.aggregating:NearestCandidate.embeddings",
+            "service.pipeline.aggregating:NearestCandidate.embeddings",
             "list(await privately(lambda: embed(texts)))",
             "list(map(dict(zip(once := [*dict.fromkeys(texts)], await privately(lambda: embed(once)))).get, texts))",
         ),
@@ -143,7 +143,7 @@ BUGS = {
         "no way back",
         "voided",
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "answer = await aggregator.release(outputs)",
             "try:\n        answer = await aggregator.release(outputs)\n    except Exception:\n"
             "        await asyncio.to_thread(self.ledger.void, charge.id, 'release-failed')\n        raise",
@@ -153,7 +153,7 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.answering:Answering._answer",
+            "service.pipeline.answering:Answering._answer",
             "outcome = await asyncio.to_thread(\n",
             f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
         ),
@@ -162,7 +162,7 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "zero_shot, aggregator = await",
             f"{SAMPLE}; zero_shot, aggregator = await",
         ),
@@ -171,12 +171,12 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "    departure.fix()\n\n    slots = await",
             "    slots = await",
         ),
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "    outputs = await self.stages.ask",
             "    departure.fix()\n    outputs = await self.stages.ask",
         ),
@@ -185,12 +185,12 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "late = await departure.wait()",
             "stored = await self._settle(charge, signed, digest, answer)\n    late = await departure.wait()",
         ),
         (
-            "service.answering:Answering._spend",
+            "service.pipeline.answering:Answering._spend",
             "return await self._settle(charge, signed, digest, answer)",
             "return stored",
         ),
@@ -199,12 +199,12 @@ BUGS = {
     "PTR's test passes ten times as often": bug(
         "signed, PTR, units",
         "threshold",
-        ("service.aggregating:prepare", "(epsilon, z, delta0,", "(epsilon, z, 10 * delta0,"),
+        ("service.pipeline.aggregating:prepare", "(epsilon, z, delta0,", "(epsilon, z, 10 * delta0,"),
     ),
     "half the noise multiplier": bug(
         "signed, hard votes, units",
         "standard deviation of the noise",
-        ("service.aggregating:prepare", "_gaussian(noise), len", "0.5 * _gaussian(noise), len"),
+        ("service.pipeline.aggregating:prepare", "_gaussian(noise), len", "0.5 * _gaussian(noise), len"),
     ),
     "a sensitivity of R for 2R": bug(
         "signed, centred embedding mean, blocks",
@@ -228,17 +228,25 @@ BUGS = {
     "twice the sampling probability": bug(
         "signed, soft votes, units",
         "number and probability of what is drawn",
-        ("service.answering:Answering._sample", "probability=probability", "probability=min(1.0, 2 * probability)"),
+        (
+            "service.pipeline.answering:Answering._sample",
+            "probability=probability",
+            "probability=min(1.0, 2 * probability)",
+        ),
     ),
     "blocks of one exemplar, whatever the shots": bug(
         "signed, soft votes, blocks",
         "number and probability of what is drawn",
-        ("service.answering:Answering._sample", "public_size // task.shots", "public_size"),
+        ("service.pipeline.draw:draw", "public_size // task.shots", "public_size"),
     ),
     "a larger cap than signed": bug(
         "signed, embedding mean, units",
         "slots, and exemplars that each keeps",
-        ("service.answering:Answering._sample", "max_exemplars=task.slot_cap", "max_exemplars=2 * task.slot_cap"),
+        (
+            "service.pipeline.draw:draw",
+            "ensemble=task.ensemble,\n        max_exemplars=task.slot_cap",
+            "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
+        ),
     ),
     # --- The mechanisms. ---
     "the centre is added back for each slot that speaks": bug(
@@ -372,7 +380,7 @@ BUGS = {
         "one answer",
         "charge of a repeated query",
         (
-            "service.answering:Answering._digest",
+            "service.pipeline.answering:Answering._digest",
             "json.dumps(normalised, sort_keys=True).encode()",
             "json.dumps([normalised, time.time_ns()], sort_keys=True).encode()",
         ),
@@ -381,7 +389,7 @@ BUGS = {
         "one answer",
         "the same query of another task",
         (
-            "accounting.ledger:_released",
+            "accounting.ledger.charges:_released",
             '_RELEASED, {"task": task_id, "digest": query_digest}',
             "_RELEASES.where(releases.c.query_digest == query_digest)",
         ),
@@ -390,7 +398,7 @@ BUGS = {
         "one answer",
         "answers given",
         (
-            "accounting.ledger:Ledger._insert_charge",
+            "accounting.ledger.charges:Ledger._insert_charge",
             '_SPEND, {"task": task.id}',
             "sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)",
         ),
@@ -399,7 +407,7 @@ BUGS = {
         "isolated slots",
         "depends on another slot",
         (
-            "service.engines.nearest_exemplar:NearestExemplarEngine.contributions",
+            "service.engines.embedded.nearest_exemplar:NearestExemplarEngine.contributions",
             "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
             "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
         ),
@@ -407,7 +415,7 @@ BUGS = {
     "removal alone is composed": bug(
         "directions",
         "adding a unit costs",
-        ("accounting.subsampling:amplify", "return (removal, removal.swapped())", "return (removal,)"),
+        ("accounting.privacy.subsampling:amplify", "return (removal, removal.swapped())", "return (removal,)"),
     ),
 }
 

@@ -29,12 +29,13 @@ from typing import Any, Literal
 import numpy as np
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from accounting.replay import violations
+from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases
-from service.engines import EngineInfo, Sentence, TaskSpec, ZeroShot
-from service.planning import sign
-from service.services import Records, Services, open_records, open_services
+from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.plans.signing import sign
+from service.records.records import Records, open_records
+from service.services import Services, open_services
 from service.settings import Settings
 from tests.privacy.audit import epsilon_lower_bound
 

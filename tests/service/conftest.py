@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.ledger import SignedTask
+from accounting.ledger.charges import SignedTask
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
-from service.answering import Answering
-from service.embedding import Embed
-from service.engines import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
-from service.latency import Departure, Unpadded
-from service.planning import sign
-from service.services import Records, Services, open_records, open_services
+from service.embedding.embedder import Embed
+from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
+from service.pipeline.answering import Answering
+from service.pipeline.latency import Departure, Unpadded
+from service.pipeline.stages import Stages
+from service.plans.signing import sign
+from service.records.records import Records, open_records
+from service.services import Services, open_services
 from service.settings import Settings
-from service.stages import Stages
 
 PLAN = """
 knowledge_base: toys

@@ -1,0 +1,460 @@
+"""Lifetime budgets and the plans signed against them.
+
+A knowledge base has one budget (ε, δ) for its whole life. Every signed plan takes part of it, for ever, and plans add
+up by basic composition: the sums of the ε and of the δ stay within the budget. That holds although a later plan is
+chosen after answers of earlier ones were seen, and although their queries are interleaved (concurrent composition:
+Vadhan and Zhang, 2023). The sums are exact, in decimal: three plans of ε = 0.1 fit into 0.3, and nothing more does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+
+import sqlalchemy as sa
+
+from accounting.ledger import trail
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import budgets, charges, plans, tasks
+
+Number = Decimal | float | str
+Clock = Callable[[], datetime]
+
+_ADDRESS = re.compile(r"(?P<knowledge_base>[^@]+)\.(?P<task>[^.@]+)(?:@(?P<version>[1-9][0-9]{0,8}))?")
+_EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation])
+
+
+class LedgerError(Exception):
+    """What the ledger refuses; the message says what to do."""
+
+
+class UnknownBudgetError(LedgerError):
+    """No budget was opened for this knowledge base."""
+
+
+class BudgetExistsError(LedgerError):
+    """The knowledge base has its lifetime budget already; it cannot be changed."""
+
+
+class UnknownPlanError(LedgerError):
+    """The knowledge base has no signed plan of this version."""
+
+
+class UnknownTaskError(LedgerError):
+    """No signed plan has the task addressed."""
+
+
+class PlansChangedError(LedgerError):
+    """Another plan was signed since the signer looked."""
+
+
+class BudgetExceededError(LedgerError):
+    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ)."""
+
+    def __init__(self, knowledge_base: str, asked: Pair, promised: Pair, free: Pair) -> None:
+        self.knowledge_base, self.asked, self.promised, self.free = knowledge_base, asked, promised, free
+        super().__init__(
+            f"the plan asks for {_pair(asked)}, but of the lifetime budget of {knowledge_base!r} {_pair(promised)} is "
+            f"promised to signed plans and only {_pair(free)} is free; sign a smaller plan"
+        )
+
+
+Pair = tuple[Decimal, Decimal]
+
+
+@dataclass(frozen=True)
+class SignedPlan:
+    """An immutable grant of budget.
+
+    Attributes:
+        id: the ledger's own number for it.
+        knowledge_base: whose budget it takes from.
+        version: 1, 2, ... within the knowledge base.
+        epsilon: the ε it promises.
+        delta: the δ it promises.
+        accountant: name of the accountant that calibrated it.
+        document: the calibrated plan, byte for byte as it was signed.
+        digest: SHA-256 of ``document``, in hexadecimal.
+        signed_by: who signed.
+        signed_at: when, in UTC.
+        tasks: (name, answers) of each task.
+    """
+
+    id: int
+    knowledge_base: str
+    version: int
+    epsilon: Decimal
+    delta: Decimal
+    accountant: str
+    document: str
+    digest: str
+    signed_by: str
+    signed_at: datetime
+    tasks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class SignedTask:
+    """One task of a signed plan: what a query is charged to. ``answers`` is how many it may give in all."""
+
+    id: int
+    name: str
+    answers: int
+    plan: SignedPlan
+
+    @property
+    def knowledge_base(self) -> str:
+        """Whose exemplars it draws on."""
+        return self.plan.knowledge_base
+
+    @property
+    def version(self) -> int:
+        """Its plan's version."""
+        return self.plan.version
+
+    @property
+    def document(self) -> str:
+        """Its plan's calibrated document."""
+        return self.plan.document
+
+    @property
+    def address(self) -> str:
+        """The task with its plan's version, ``knowledge_base.task@version``; it names the same task for ever."""
+        return address(self.knowledge_base, self.name, self.version)
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """How far a task is used: ``charged`` answers are spent, ``left`` are not; ``states`` counts charges by state."""
+
+    address: str
+    name: str
+    version: int
+    answers: int
+    charged: int
+    left: int
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class BudgetStatus:
+    """A knowledge base's lifetime budget: in all, promised to signed plans, and free for further plans."""
+
+    knowledge_base: str
+    epsilon: Decimal
+    delta: Decimal
+    promised_epsilon: Decimal
+    promised_delta: Decimal
+    free_epsilon: Decimal
+    free_delta: Decimal
+    tasks: tuple[TaskStatus, ...]
+
+
+def utc_now() -> datetime:
+    """The clock, unless a test brings another."""
+    return datetime.now(UTC)
+
+
+def address(knowledge_base: str, task: str, version: int) -> str:
+    """``knowledge_base.task@version``."""
+    return f"{knowledge_base}.{task}@{version}"
+
+
+class BudgetBook:
+    """Budgets, plans and tasks in the database; :class:`accounting.ledger.charges.Ledger` adds the charges.
+
+    Args:
+        engine: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN IMMEDIATE,
+            on
+            PostgreSQL they must be READ COMMITTED.
+        clock: returns the present as an aware datetime.
+    """
+
+    def __init__(self, engine: sa.Engine, *, clock: Clock = utc_now) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._plans_read: dict[tuple[int, str], SignedPlan] = {}
+
+    def _reading(self) -> sa.Connection:
+        return reading(self._engine)
+
+    def open_budget(
+        self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
+    ) -> None:
+        """Give a knowledge base its lifetime budget, within the caller's transaction (the one that creates it).
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            epsilon: for its whole life, above 0.
+            delta: for its whole life, in [0, 1).
+            by: who creates it, for the audit trail.
+
+        Raises:
+            BudgetExistsError: it has one; a lifetime budget is for ever.
+            ValueError: ε is not above 0, or δ not in [0, 1).
+        """
+        asked = _checked(epsilon, delta)
+        if connection.execute(_budget(knowledge_base)).first() is not None:
+            raise BudgetExistsError(f"knowledge base {knowledge_base!r} has its lifetime budget already")
+        now = self._clock()
+        row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
+        connection.execute(sa.insert(budgets).values(row))
+        granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
+        trail.append(connection, now, "budget.opened", granted | {"by": by})
+
+    def has_budget(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> bool:
+        """Whether a knowledge base has this very lifetime budget.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            epsilon: of its whole life.
+            delta: of its whole life.
+
+        Raises:
+            BudgetExistsError: it has another.
+        """
+        row = connection.execute(_budget(knowledge_base)).first()
+        if row is not None and (row.epsilon, row.delta) != _checked(epsilon, delta):
+            raise BudgetExistsError(
+                f"knowledge base {knowledge_base!r} had a lifetime budget of {_pair((row.epsilon, row.delta))} before "
+                "its exemplars were lost in a restore, and keeps it: create it with the same"
+            )
+        return row is not None
+
+    def sign(
+        self,
+        knowledge_base: str,
+        *,
+        epsilon: Number,
+        delta: Number,
+        accountant: str,
+        document: str,
+        tasks: Sequence[tuple[str, int]],
+        signed_by: str,
+        after_version: int | None = None,
+    ) -> SignedPlan:
+        """Promise part of the lifetime budget to a plan: durable, irrevocable, and the whole of it or nothing.
+
+        Args:
+            knowledge_base: whose budget.
+            epsilon: the ε the plan's calibrated mechanisms compose to; a float counts as its shortest decimal.
+            delta: its δ.
+            accountant: name of the accountant that calibrated it.
+            document: the calibrated plan as text; stored byte for byte.
+            tasks: (name, answers) of each task; answers is what the noise was calibrated for.
+            signed_by: who signs.
+            after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
+                sent twice signs once.
+
+        Raises:
+            PlansChangedError: it is not.
+            BudgetExceededError: the sum over all signed plans would leave the lifetime budget.
+            UnknownBudgetError: no such knowledge base.
+            ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
+        """
+        asked = _checked(epsilon, delta)
+        _check_tasks(tasks)
+        with self._engine.begin() as connection:
+            # The row's lock makes signers of this knowledge base wait for each other, so no two see the same rest.
+            lifetime = connection.execute(_budget(knowledge_base).with_for_update(key_share=True)).first()
+            if lifetime is None:
+                raise UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
+            signed = connection.execute(_plans_of(knowledge_base)).all()
+            version = max((plan.version for plan in signed), default=0) + 1
+            if after_version is not None and after_version != version - 1:
+                raise PlansChangedError(
+                    f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
+                    "sign again"
+                )
+            promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
+            if asked[0] > free[0] or asked[1] > free[1]:
+                raise BudgetExceededError(knowledge_base, asked, promised, free)
+            now = self._clock()
+            particulars = {
+                "knowledge_base": knowledge_base,
+                "version": version,
+                "accountant": accountant,
+                "document": document,
+                "signed_by": signed_by,
+            }
+            values = {
+                **particulars,
+                "epsilon": asked[0],
+                "delta": asked[1],
+                "digest": hashlib.sha256(document.encode()).hexdigest(),
+                "signed_at": now,
+            }
+            plan_id = connection.execute(sa.insert(plans).values(values).returning(plans.c.id)).scalar_one()
+            rows = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in tasks]
+            connection.execute(sa.insert(_tasks), rows)
+            granted = {"epsilon": str(asked[0]), "delta": str(asked[1]), "answers": dict(tasks)}
+            trail.append(connection, now, "plan.signed", particulars | granted)
+            return _read_plan(connection, plans.c.id == plan_id)
+
+    def plan(self, knowledge_base: str, version: int) -> SignedPlan:
+        """A signed plan.
+
+        Raises:
+            UnknownPlanError: the knowledge base has no plan of this version.
+        """
+        with self._reading() as connection:
+            chosen = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.version == version)
+            if connection.execute(sa.select(plans.c.id).where(chosen)).first() is None:
+                raise UnknownPlanError(f"knowledge base {knowledge_base!r} has no signed plan of version {version}")
+            return _read_plan(connection, chosen)
+
+    def plans(self, knowledge_base: str) -> list[SignedPlan]:
+        """Every signed plan of a knowledge base, oldest first."""
+        with self._reading() as connection:
+            ids = connection.execute(_plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
+            return [_read_plan(connection, plans.c.id == plan_id) for plan_id in ids.all()]
+
+    def task(self, task_address: str) -> SignedTask:
+        """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
+
+        Raises:
+            UnknownTaskError: there is none; lists the knowledge base's tasks.
+        """
+        parsed = _ADDRESS.fullmatch(task_address)
+        if parsed is None:
+            raise UnknownTaskError(f"{task_address!r} is no task address; write knowledge_base.task or ...task@version")
+        knowledge_base, name, version = parsed.group("knowledge_base", "task", "version")
+        named = {"of": knowledge_base, "named": name}
+        with self._reading() as connection:
+            if version is None:
+                row = connection.execute(_NEWEST_TASK, named).first()
+            else:
+                row = connection.execute(_TASK_OF_VERSION, {**named, "of_version": int(version)}).first()
+            if row is None:
+                every = connection.execute(_tasks_of(knowledge_base))
+                known = [address(knowledge_base, other.name, other.version) for other in every]
+                has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
+                raise UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
+            # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
+            which = (row.plan_id, row.digest)
+            if which not in self._plans_read:
+                self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
+            return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
+
+    def answers_left(self, task: SignedTask) -> int:
+        """How many answers a task may still give, now."""
+        with self._reading() as connection:
+            query = sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)
+            return int(connection.execute(query).scalar_one())
+
+    def budgets(self) -> list[BudgetStatus]:
+        """Every knowledge base's budget with its tasks, by name and version."""
+        with self._reading() as connection:
+            lifetimes = connection.execute(sa.select(budgets).order_by(budgets.c.knowledge_base)).all()
+            counted = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
+            states: dict[int, dict[str, int]] = {}
+            for task_id, state, number in connection.execute(counted):
+                states.setdefault(task_id, {})[state] = number
+            return [_status(connection, lifetime, states) for lifetime in lifetimes]
+
+
+_tasks = tasks  # `sign` has an argument of this name
+
+
+def _status(
+    connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, dict[str, int]]
+) -> BudgetStatus:
+    lifetime = (row.epsilon, row.delta)
+    signed = [(plan.epsilon, plan.delta) for plan in connection.execute(_plans_of(row.knowledge_base))]
+    promised, free = rest(lifetime, signed)
+    ordered = _tasks_of(row.knowledge_base).order_by(plans.c.version, tasks.c.id)
+    statuses = tuple(
+        TaskStatus(
+            address=address(row.knowledge_base, task.name, task.version),
+            name=task.name,
+            version=task.version,
+            answers=task.answers,
+            charged=task.charged,
+            left=task.answers - task.charged,
+            states={
+                state: states.get(task.id, {}).get(state, 0) for state in ("charged", "released", "voided", "lost")
+            },
+        )
+        for task in connection.execute(ordered)
+    )
+    return BudgetStatus(row.knowledge_base, *lifetime, *promised, *free, statuses)
+
+
+def _budget(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    return sa.select(budgets).where(budgets.c.knowledge_base == knowledge_base)
+
+
+def _plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
+
+
+def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    return _TASKS.where(plans.c.knowledge_base == knowledge_base)
+
+
+# What every query executes is built once: SQLAlchemy takes longer to build such a statement than SQLite to execute it.
+_TASKS = sa.select(tasks, plans.c.version, plans.c.digest).join(plans)
+_TASKS_NAMED = _TASKS.where(plans.c.knowledge_base == sa.bindparam("of"), tasks.c.name == sa.bindparam("named"))
+_NEWEST_TASK = _TASKS_NAMED.order_by(plans.c.version.desc()).limit(1)
+_TASK_OF_VERSION = _TASKS_NAMED.where(plans.c.version == sa.bindparam("of_version"))
+
+
+def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> SignedPlan:
+    row = connection.execute(sa.select(plans).where(chosen)).one()
+    named = sa.select(tasks.c.name, tasks.c.answers).where(tasks.c.plan_id == row.id).order_by(tasks.c.id)
+    return SignedPlan(**row._mapping, tasks=tuple((name, answers) for name, answers in connection.execute(named)))
+
+
+def exact(value: Number) -> Decimal:
+    """The decimal a number was written as: a float's shortest decimal, a string's own digits.
+
+    Raises:
+        ValueError: not a finite number, or of more than 100 digits or beyond 10^±400 (so that sums stay exact).
+    """
+    try:
+        number = Decimal(value) if isinstance(value, Decimal | str | int) else Decimal(repr(float(value)))
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not a decimal number") from None
+    if not number.is_finite() or len(number.as_tuple().digits) > 100 or (number and abs(number.adjusted()) > 400):
+        raise ValueError(f"{value!r} is not a finite number of at most 100 digits between 1e-400 and 1e400")
+    return number
+
+
+def _checked(epsilon: Number, delta: Number) -> Pair:
+    pair = exact(epsilon), exact(delta)
+    if pair[0] <= 0:
+        raise ValueError(f"epsilon: {epsilon} is not above 0")
+    if not 0 <= pair[1] < 1:
+        raise ValueError(f"delta: {delta} is not in [0, 1)")
+    return pair
+
+
+def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
+    if not named:
+        raise ValueError("tasks: a plan needs at least one")
+    for name, answers in named:
+        if not 0 < len(name) <= 200 or "." in name or "@" in name:
+            raise ValueError(f"tasks: {name!r} is no task name: 1 to 200 characters, neither '.' nor '@'")
+        if answers < 1:
+            raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
+    if len({name for name, _ in named}) < len(named):
+        raise ValueError("tasks: two tasks have the same name")
+
+
+def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
+    """What signed plans promise, and what is free, both exact."""
+    with localcontext(_EXACT):
+        promised = Decimal(0), Decimal(0)
+        for epsilon, delta in signed:
+            promised = promised[0] + epsilon, promised[1] + delta
+        return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
+
+
+def _pair(pair: Pair) -> str:
+    return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"

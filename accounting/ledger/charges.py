@@ -1,0 +1,479 @@
+"""The story of a charge: paid before the private sample is drawn, and never given back once it could have been.
+
+::
+
+    charge() ── charged ── release() ──► released      the answer is stored in the same transaction
+                   │ ├──── void() ─────► voided        the query failed before any private exemplar was read
+                   │ └──── lease ends ─► lost          its holder died: spent for ever ...
+                   └───────────────────────┴► released ... unless the holder was only slow, and comes back
+
+A task's counter rises in the transaction that writes the charge, and only a void lowers it. Since a plan's mechanisms
+and counts are fixed when it is signed, this counter is the whole enforcement: no accounting happens here.
+
+What makes it hold under many processes: whoever charges a task holds the lock of its row (SQLite: of the database)
+until the charge is durable, so the look-ups for a stored release or an open charge cannot be overtaken. Two guards of
+the database stand behind it: a CHECK on the counter, and a unique index over open charges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from accounting.ledger import trail
+from accounting.ledger.budgets import (
+    BudgetBook,
+    BudgetExceededError,
+    BudgetExistsError,
+    BudgetStatus,
+    Clock,
+    LedgerError,
+    PlansChangedError,
+    SignedPlan,
+    SignedTask,
+    TaskStatus,
+    UnknownBudgetError,
+    UnknownPlanError,
+    UnknownTaskError,
+    address,
+    utc_now,
+)
+from accounting.ledger.dialects import insert
+from accounting.ledger.quotas import QuotaExhaustedError, count_charge
+from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
+from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
+from accounting.ledger.witness import Witness
+
+__all__ = [
+    "AnswersExhaustedError",
+    "BudgetExceededError",
+    "BudgetExistsError",
+    "BudgetStatus",
+    "ChargeStateError",
+    "Charged",
+    "IdempotencyConflictError",
+    "InFlight",
+    "Ledger",
+    "LedgerError",
+    "PlansChangedError",
+    "QuotaExhaustedError",
+    "Refusal",
+    "Release",
+    "SignedPlan",
+    "SignedTask",
+    "TaskStatus",
+    "UnknownBudgetError",
+    "UnknownChargeError",
+    "UnknownPlanError",
+    "UnknownReleaseError",
+    "UnknownTaskError",
+]
+
+
+class AnswersExhaustedError(LedgerError):
+    """The task has given, or lost, every answer its plan allows."""
+
+    def __init__(self, task: SignedTask) -> None:
+        self.task = task
+        super().__init__(
+            f"task {task.name!r} of plan {task.version} of knowledge base {task.knowledge_base!r} has used "
+            f"all its {task.answers} answers; repeated queries are still answered, new ones need another plan"
+        )
+
+
+class IdempotencyConflictError(LedgerError):
+    """The caller used this Idempotency-Key for another query or task version before."""
+
+
+class ChargeStateError(LedgerError):
+    """The charge is settled already, or lost: what was asked would lose or double it."""
+
+
+class UnknownChargeError(LedgerError):
+    """No such charge."""
+
+
+class UnknownReleaseError(LedgerError):
+    """No such release."""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """A new, durable charge: its holder may now draw the sample. ``answers_left`` is what the task has after it."""
+
+    id: str
+    lease_until: datetime
+    answers_left: int
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Another caller holds an open charge for the same query: wait and ask again. It is given up at ``until``."""
+
+    charge_id: str
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Release:
+    """An answer that left, stored; ``task`` is the address with version it was charged to."""
+
+    id: str
+    charge_id: str
+    task: str
+    answer: Mapping[str, Any]
+    created_at: datetime
+
+
+class Ledger(BudgetBook):
+    """Budgets, plans, charges and releases in one database, correct under any number of processes.
+
+    Args:
+        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+        lease_s: seconds a holder has to settle its charge before a twin may take it for dead. Longer than the longest
+            query: ending too early spends a second answer, never lets one go unpaid. With several hosts their clocks
+            must agree to well within it.
+        clock: returns the present as an aware datetime.
+        witness: is told of every charge before it may be spent; None leaves a restored ledger unnoticed.
+    """
+
+    def __init__(
+        self, engine: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
+    ) -> None:
+        super().__init__(engine, clock=clock)
+        self._lease = timedelta(seconds=lease_s)
+        self._witness = witness
+
+    def charge(
+        self, task: SignedTask, query_digest: bytes, *, key_id: str, idempotency_key: str | None = None
+    ) -> Charged | Release | InFlight:
+        """Spend one of the task's answers on a query, unless it is answered already or being answered.
+
+        When this returns :class:`Charged` the charge is durable and witnessed: neither a crash at any later point nor a
+        backup restored then gives it back.
+
+        Args:
+            task: what is charged.
+            query_digest: identifies the normalised query; equal digests under one task are one query.
+            key_id: the API key that asks.
+            idempotency_key: the caller's own name for this request, bound to this query and task at first use.
+
+        Returns:
+            Charged: the caller now owes a :meth:`release` (or, had the query failed publicly, a :meth:`void`).
+            Release: the stored answer; costs nothing.
+            InFlight: a twin is being answered; ask again shortly.
+
+        Raises:
+            AnswersExhaustedError: no answer is left.
+            QuotaExhaustedError: the key's own share is used up.
+            IdempotencyConflictError: the Idempotency-Key stands for another query.
+            accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+            accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
+            ValueError: the Idempotency-Key is longer than 300 characters.
+        """
+        if idempotency_key is not None and len(idempotency_key) > 300:
+            raise ValueError("Idempotency-Key: longer than 300 characters; send a shorter one, such as a UUID")
+        bound = idempotency_key is None
+        with self._reading() as connection:  # most repeats end here, without a lock
+            if idempotency_key is not None:
+                bound = _is_bound(connection, task, query_digest, key_id, idempotency_key)
+            present = _present(connection, task, query_digest)
+        if bound and (found := self._settles(*present)):
+            return found
+
+        if self._witness is not None and self._witness.trouble is not None:
+            self._witness.catch_up()
+        outcome = self._charge(task, query_digest, key_id, idempotency_key)
+        if self._witness is not None and isinstance(outcome, Charged):
+            try:
+                self._witness.catch_up()
+            except LedgerError:
+                self.void(outcome.id, "not-witnessed")  # no private exemplar was read yet
+                raise
+        return outcome
+
+    def _charge(
+        self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None
+    ) -> Charged | Release | InFlight:
+        with self._engine.begin() as connection:
+            _lock(connection, task.id)
+            if idempotency_key is not None:
+                self._bind(connection, task, query_digest, key_id, idempotency_key)
+            stored, twin = _present(connection, task, query_digest, lock=True)
+            if found := self._settles(stored, twin):
+                return found
+            now = self._clock()
+            if twin is not None:
+                lost = sa.update(charges).where(charges.c.id == twin.charge_id)
+                connection.execute(lost.values(state="lost", settled_at=now))
+            charged = self._insert_charge(connection, task, query_digest, key_id, now)
+            if twin is not None:
+                trail.append(connection, now, "lost", {"charge": twin.charge_id, "task": task.address})
+            particulars = {"charge": charged.id, "task": task.address, "key": key_id}
+            trail.append(connection, now, "charge", particulars)
+            return charged
+
+    def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
+        """What answers a caller without a new charge. A release stands even while a later charge is open."""
+        if stored is not None:
+            return stored
+        return twin if twin is not None and self._clock() < twin.until else None
+
+    def _insert_charge(
+        self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, now: datetime
+    ) -> Charged:
+        left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
+        if left is None:
+            raise AnswersExhaustedError(task)
+        count_charge(connection, key_id)
+        charged = Charged(str(uuid.uuid4()), now + self._lease, left)
+        row = {
+            "id": charged.id,
+            "task_id": task.id,
+            "query_digest": query_digest,
+            "key_id": key_id,
+            "state": "charged",
+            "created_at": now,
+            "lease_until": charged.lease_until,
+        }
+        connection.execute(_ADD_CHARGE, row)
+        return charged
+
+    def _bind(
+        self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
+    ) -> None:
+        """Let the Idempotency-Key stand for this query; two callers binding it at once both see the winner's."""
+        row = {"task_id": task.id, "query_digest": query_digest, "created_at": self._clock()}
+        new = insert(connection.dialect.name, idempotency_keys).values(
+            key_id=key_id, idempotency_key=idempotency_key, **row
+        )
+        connection.execute(new.on_conflict_do_nothing())
+        _is_bound(connection, task, query_digest, key_id, idempotency_key)
+
+    def release(self, charge_id: str, answer: Mapping[str, Any]) -> Release:
+        """Settle a charge by storing its answer, both in one transaction.
+
+        A charge whose lease ran out, even one marked lost, is still paid for, so its holder may still release. But a
+        query has one answer for ever: if its other holder was quicker, that answer is returned, and this one is lost.
+
+        Args:
+            charge_id: from :meth:`charge`.
+            answer: what the caller is told, as JSON; the stored and the returned one are equal.
+
+        Returns:
+            The query's one release.
+
+        Raises:
+            ChargeStateError: it is released or voided already.
+            UnknownChargeError: no such charge.
+            ValueError: the answer is not JSON (NaN and infinities are not).
+        """
+        plain = json.loads(json.dumps(answer, allow_nan=False))
+        with self._engine.begin() as connection:
+            now = self._clock()
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
+            if charge is None:
+                raise _refusal(connection, charge_id, "released")
+            _lock(connection, charge.task_id)  # as `charge` does: two holders of one query take turns
+            first = _released(connection, charge.task_id, charge.query_digest)
+            if first is not None and charge.state in ("charged", "lost"):
+                self._lose(connection, charge_id, now)
+                return first
+            if connection.execute(_SETTLE, {"charge": charge_id, "now": now}).rowcount != 1:
+                raise _refusal(connection, charge_id, "released")
+            release = Release(str(uuid.uuid4()), charge_id, _address(charge), plain, now)
+            row = {
+                "id": release.id,
+                "charge_id": charge_id,
+                "task_id": charge.task_id,
+                "query_digest": charge.query_digest,
+                "answer": plain,
+                "created_at": now,
+            }
+            connection.execute(_ADD_RELEASE, row)
+            particulars = {
+                "release": release.id,
+                "charge": charge_id,
+                "task": release.task,
+                "answer_sha256": hashlib.sha256(trail.canonical(plain).encode()).hexdigest(),
+            }
+            trail.append(connection, now, "release", particulars)
+            return release
+
+    def _lose(self, connection: sa.Connection, charge_id: str, now: datetime) -> None:
+        """Mark a charge as lost, unless it is."""
+        lost = sa.update(charges).where(charges.c.id == charge_id, charges.c.state == "charged")
+        if connection.execute(lost.values(state="lost", settled_at=now)).rowcount:
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).one()
+            trail.append(connection, now, "lost", {"charge": charge_id, "task": _address(charge)})
+
+    def void(self, charge_id: str, reason: str = "") -> None:
+        """Give an answer back. Only for a failure that no private exemplar can have caused, before the sample is drawn:
+        the witness took no note of the charge, or the query's own zero-shot probe failed.
+
+        Args:
+            charge_id: from :meth:`charge`.
+            reason: why, for the audit trail; public.
+
+        Raises:
+            ChargeStateError: it is released, voided or lost already: nothing is given back.
+            UnknownChargeError: no such charge.
+        """
+        with self._engine.begin() as connection:
+            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
+            if charge is None:
+                raise _refusal(connection, charge_id, "voided")
+            _lock(connection, charge.task_id)  # before the charge, as `charge` does, so that the two cannot deadlock
+            now = self._clock()
+            voided = connection.execute(
+                sa.update(charges)
+                .where(charges.c.id == charge_id, charges.c.state == "charged")
+                .values(state="voided", settled_at=now)
+            )
+            if voided.rowcount != 1:
+                raise _refusal(connection, charge_id, "voided")
+            connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))
+            count_charge(connection, charge.key_id, -1)
+            particulars = {"charge": charge_id, "task": _address(charge), "reason": reason}
+            trail.append(connection, now, "void", particulars)
+
+    def expire_leases(self) -> int:
+        """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
+        now = self._clock()
+        dead = sa.and_(charges.c.state == "charged", charges.c.lease_until <= now)
+        with self._reading() as connection:  # most often there is none, and nothing to lock
+            if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
+                return 0
+        with self._engine.begin() as connection:
+            lost = sa.update(charges).where(dead).values(state="lost", settled_at=now).returning(charges.c.id)
+            ids = connection.execute(lost).scalars().all()
+            for charge in connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all():
+                trail.append(connection, now, "lost", {"charge": charge.id, "task": _address(charge)})
+            return len(ids)
+
+    def refuse(self, task_address: str, key_id: str, reason: str) -> None:
+        """Count a query refused without a charge, for a reason that is public (:mod:`accounting.ledger.refusals`).
+
+        Args:
+            task_address: with its version.
+            key_id: who asked.
+            reason: a word or two with hyphens, such as ``answers-exhausted``.
+        """
+        with self._engine.begin() as connection:
+            count_refusal(connection, self._clock(), task_address, key_id, reason)
+
+    def refusals(self, knowledge_base: str | None = None) -> list[Refusal]:
+        """Refusals by task, key and reason, of one knowledge base or of all."""
+        with self._reading() as connection:
+            return refusals_of(connection, knowledge_base)
+
+    def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
+        """The query's stored release under a task, or None; nothing is charged."""
+        with self._reading() as connection:
+            return _present(connection, task, query_digest)[0]
+
+    def get_release(self, release_id: str) -> Release:
+        """A stored release.
+
+        Raises:
+            UnknownReleaseError: there is none of this id.
+        """
+        with self._reading() as connection:
+            row = connection.execute(_RELEASES.where(releases.c.id == release_id)).first()
+        if row is None:
+            raise UnknownReleaseError(f"no release {release_id!r}")
+        return _release(row)
+
+
+_CHARGES = sa.select(charges, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
+    charges.join(tasks).join(plans)
+)
+_RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
+    releases.join(tasks).join(plans)
+)
+# What every query executes is built once: see accounting.ledger.budgets.
+_CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
+_RELEASED = _RELEASES.where(
+    releases.c.task_id == sa.bindparam("task"), releases.c.query_digest == sa.bindparam("digest")
+)
+_OPEN_CHARGE = sa.select(charges.c.id, charges.c.lease_until).where(
+    charges.c.task_id == sa.bindparam("task"),
+    charges.c.query_digest == sa.bindparam("digest"),
+    charges.c.state == "charged",
+)
+_OPEN_CHARGE_LOCKED = _OPEN_CHARGE.with_for_update(key_share=True)
+_LOCK = sa.select(tasks.c.id).where(tasks.c.id == sa.bindparam("task")).with_for_update(key_share=True)
+_SPEND = (
+    sa.update(tasks)
+    .where(tasks.c.id == sa.bindparam("task"), tasks.c.charged < tasks.c.answers)
+    .values(charged=tasks.c.charged + 1)
+    .returning(tasks.c.answers - tasks.c.charged)
+)
+_SETTLE = (
+    sa.update(charges)
+    .where(charges.c.id == sa.bindparam("charge"), charges.c.state.in_(["charged", "lost"]))
+    .values(state="released", settled_at=sa.bindparam("now"))
+)
+_ADD_CHARGE = sa.insert(charges)
+_ADD_RELEASE = sa.insert(releases)
+
+
+def _release(row: sa.Row[Any]) -> Release:
+    return Release(row.id, row.charge_id, _address(row), row.answer, row.created_at)
+
+
+def _address(row: sa.Row[Any]) -> str:
+    return address(row.knowledge_base, row.name, row.version)
+
+
+def _present(
+    connection: sa.Connection, task: SignedTask, query_digest: bytes, *, lock: bool = False
+) -> tuple[Release | None, InFlight | None]:
+    """The query's release and its open charge, whether alive or dead.
+
+    The open charge is read first (and, with ``lock``, waits for a release under way): each statement sees what was
+    committed before it, so a charge settled in between is found as a release, never missed as both.
+    """
+    query = {"task": task.id, "digest": query_digest}
+    twin = connection.execute(_OPEN_CHARGE_LOCKED if lock else _OPEN_CHARGE, query).first()
+    stored = _released(connection, task.id, query_digest)
+    return stored, InFlight(twin.id, twin.lease_until) if twin else None
+
+
+def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
+    """The query's one release."""
+    row = connection.execute(_RELEASED, {"task": task_id, "digest": query_digest}).first()
+    return _release(row) if row else None
+
+
+def _lock(connection: sa.Connection, task_id: int) -> None:
+    """Let nobody else charge or release a task until the transaction ends."""
+    if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
+        connection.execute(_LOCK, {"task": task_id})
+
+
+def _is_bound(
+    connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
+) -> bool:
+    """Whether the Idempotency-Key stands for this query already; raises where it stands for another."""
+    chosen = sa.and_(idempotency_keys.c.key_id == key_id, idempotency_keys.c.idempotency_key == idempotency_key)
+    row = connection.execute(sa.select(idempotency_keys).where(chosen)).first()
+    if row is not None and (row.task_id, row.query_digest) != (task.id, query_digest):
+        raise IdempotencyConflictError(
+            f"Idempotency-Key {idempotency_key!r} was used for another query or task version; use a new one for this"
+        )
+    return row is not None
+
+
+def _refusal(connection: sa.Connection, charge_id: str, wanted: str) -> LedgerError:
+    state = connection.execute(sa.select(charges.c.state).where(charges.c.id == charge_id)).scalar_one_or_none()
+    if state is None:
+        return UnknownChargeError(f"no charge {charge_id!r}")
+    return ChargeStateError(f"charge {charge_id} is {state}: it cannot be {wanted} any more")

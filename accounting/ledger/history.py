@@ -1,0 +1,123 @@
+"""What happened to a ledger's budgets, read back by time: releases, and answers charged per day.
+
+Everything here is public: a query shows in none of it, and of exemplars nothing is known to the ledger at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import address
+from accounting.ledger.charges import LedgerError, Release
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import charges, plans, releases, tasks
+
+
+class UnknownCursorError(LedgerError):
+    """The entry to read on from is not there."""
+
+
+@dataclass(frozen=True)
+class Day:
+    """How many answers of a task were spent on a day (UTC), voided ones not counted. Days without any are left out."""
+
+    day: date
+    task: str
+    answers: int
+
+
+class History:
+    """Reads what :class:`accounting.ledger.charges.Ledger` wrote. Pages run from the newest entry to the oldest.
+
+    Args:
+        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def releases(
+        self,
+        *,
+        knowledge_base: str | None = None,
+        task: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[Release]:
+        """Answers that left.
+
+        Args:
+            knowledge_base: only of this one.
+            task: only of this one: ``knowledge_base.task`` in every plan, or ``...@version`` in one.
+            after: go on behind the release of this id.
+            limit: at most so many.
+
+        Raises:
+            UnknownCursorError: no release has the id ``after``.
+        """
+        columns = (releases.c.id, releases.c.charge_id, releases.c.answer, releases.c.created_at, *_TASK)
+        query = sa.select(*columns).select_from(releases.join(tasks).join(plans))
+        rows = self._page(query.where(*_of(knowledge_base, task)), after, limit)
+        return [Release(row.id, row.charge_id, _address(row), row.answer, row.created_at) for row in rows]
+
+    def charges_per_day(self, *, knowledge_base: str | None = None, since: datetime | None = None) -> list[Day]:
+        """Answers spent per day and task, by day and then by task.
+
+        Args:
+            knowledge_base: only of this one.
+            since: only charges of this moment and later.
+        """
+        day = _day(self._engine.dialect.name).label("day")
+        recent = () if since is None else (charges.c.created_at >= since,)
+        query = (
+            sa.select(day, *_TASK, sa.func.count().label("answers"))
+            .select_from(charges.join(tasks).join(plans))
+            .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
+            .group_by(day, *_TASK)
+            .order_by(day, *_TASK)
+        )
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
+
+    def _page(self, query: sa.Select[Any], after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
+        """The newest releases, or those older than ``after``; equal times are ordered by id."""
+        when, name = releases.c.created_at, releases.c.id
+        query = query.order_by(when.desc(), name.desc()).limit(limit)
+        with reading(self._engine) as connection:
+            if after is not None:
+                last = connection.execute(sa.select(when, name).where(name == after)).first()
+                if last is None:
+                    raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
+                query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
+            return connection.execute(query).all()
+
+
+_TASK = (plans.c.knowledge_base, tasks.c.name, plans.c.version)
+
+
+def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[bool]]:
+    conditions = [] if knowledge_base is None else [plans.c.knowledge_base == knowledge_base]
+    if task is not None:
+        named, _, version = task.partition("@")
+        owner, _, name = named.rpartition(".")
+        conditions += [plans.c.knowledge_base == owner, tasks.c.name == name]
+        if version:
+            conditions.append(sa.cast(plans.c.version, sa.Text) == version)
+    return conditions
+
+
+def _address(row: sa.Row[Any]) -> str:
+    return address(row.knowledge_base, row.name, row.version)
+
+
+def _day(dialect: str) -> sa.ColumnElement[str]:
+    """The UTC day of a charge, as ISO text."""
+    if dialect == "sqlite":
+        return sa.func.date(charges.c.created_at, type_=sa.Text)  # stored in UTC
+    return sa.func.to_char(sa.func.timezone("UTC", charges.c.created_at), "YYYY-MM-DD", type_=sa.Text)

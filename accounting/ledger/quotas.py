@@ -1,0 +1,63 @@
+"""A key's own share: how many answers it may be charged, below what the budgets allow everybody together.
+
+The count is kept beside the charges, in the same transactions, and so cannot be overdrawn by racing queries.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import LedgerError
+from accounting.ledger.dialects import insert
+from accounting.ledger.tables import quotas
+
+
+class QuotaExhaustedError(LedgerError):
+    """The key has been charged as many answers as it may."""
+
+    def __init__(self, quota: int) -> None:
+        self.quota = quota
+        super().__init__(
+            f"this key has used its quota of {quota} answers; repeated queries are still answered, and an admin can "
+            "raise the quota"
+        )
+
+
+def set_quota(connection: sa.Connection, key_id: str, answers: int | None) -> None:
+    """Limit how many answers a key may be charged in all, within the caller's transaction.
+
+    Args:
+        connection: in a transaction.
+        key_id: whose.
+        answers: 0 or more; None: no limit but the budgets'.
+
+    Raises:
+        ValueError: below 0.
+    """
+    if answers is not None and answers < 0:
+        raise ValueError(f"quota: {answers} is below 0")
+    new = insert(connection.dialect.name, quotas).values(key_id=key_id, charged=0, answers=answers)
+    connection.execute(new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_={"answers": answers}))
+
+
+def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
+    """Count one charge of a key, or with ``by = -1`` a void.
+
+    Raises:
+        QuotaExhaustedError: it may not be charged any more.
+    """
+    counting = _counting(connection.dialect.name)
+    counted = connection.execute(counting, {"key_id": key_id, "charged": max(by, 0), "by": by}).one()
+    if by > 0 and counted.answers is not None and counted.charged > counted.answers:
+        raise QuotaExhaustedError(counted.answers)  # the caller's transaction takes the count back
+
+
+@cache
+def _counting(dialect: str) -> sa.Executable:
+    new = insert(dialect, quotas).values(key_id=sa.bindparam("key_id"), charged=sa.bindparam("charged"), answers=None)
+    changed = {"charged": quotas.c.charged + sa.bindparam("by", type_=sa.Integer)}
+    return new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_=changed).returning(
+        quotas.c.answers, quotas.c.charged
+    )

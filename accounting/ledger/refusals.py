@@ -1,0 +1,55 @@
+"""Queries refused without a charge: counted one by one, and told to the audit trail at most once a minute each.
+
+A program that goes on asking after its budget is spent would else fill the trail. What is counted in between is in the
+next event's ``times``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from accounting.ledger import trail
+from accounting.ledger.tables import refusals
+
+TOLD_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How often a key was refused by a task for a reason, and when last."""
+
+    task: str
+    key_id: str
+    reason: str
+    times: int
+    last_at: datetime
+
+
+def count_refusal(connection: sa.Connection, now: datetime, task: str, key_id: str, reason: str) -> None:
+    """See :meth:`accounting.ledger.charges.Ledger.refuse`."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    which = {"task": task, "key_id": key_id, "reason": reason}
+    new = insert(refusals).values(**which, times=1, last_at=now, audited_times=0, audited_at=now - TOLD_EVERY)
+    row = connection.execute(
+        new.on_conflict_do_update(
+            index_elements=[refusals.c[name] for name in which], set_={"times": refusals.c.times + 1, "last_at": now}
+        ).returning(refusals.c.times, refusals.c.audited_times, refusals.c.audited_at)
+    ).one()
+    if now - row.audited_at < TOLD_EVERY:
+        return
+    chosen = sa.and_(*(refusals.c[name] == value for name, value in which.items()))
+    connection.execute(sa.update(refusals).where(chosen).values(audited_times=row.times, audited_at=now))
+    particulars = {"task": task, "key": key_id, "reason": reason, "times": row.times - row.audited_times}
+    trail.append(connection, now, "refusal", particulars)
+
+
+def refusals_of(connection: sa.Connection, knowledge_base: str | None) -> list[Refusal]:
+    """See :meth:`accounting.ledger.charges.Ledger.refusals`."""
+    query = sa.select(*(refusals.c[name] for name in ("task", "key_id", "reason", "times", "last_at")))
+    if knowledge_base is not None:
+        query = query.where(refusals.c.task.startswith(f"{knowledge_base}.", autoescape=True))
+    return [Refusal(**row._mapping) for row in connection.execute(query.order_by(refusals.c.task, refusals.c.reason))]

@@ -1,0 +1,267 @@
+"""The ledger's tables, and the database triggers that keep history as it was written.
+
+A budget holds plans, a plan holds tasks, a task counts charges, a charge becomes at most one release. What was
+signed, charged or released is never changed or deleted: the code has no path that does, and :data:`GUARDS` make the
+database refuse one (a slip in a script, a later migration). They are no defence against the database's owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """An aware datetime, stored and returned in UTC on every database (SQLite keeps no time zone)."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Refuse a naive datetime: nobody could say later which instant it was."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; use datetime.now(UTC)")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Give back what was stored, in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class ExactDecimal(sa.types.TypeDecorator[Decimal]):
+    """A decimal number stored as its digits, so that no database rounds it."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:
+        """Write the digits."""
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Decimal | None:
+        """Read the digits."""
+        return None if value is None else Decimal(value)
+
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+budgets = sa.Table(
+    "budgets",
+    metadata,
+    sa.Column("knowledge_base", sa.String(200), primary_key=True),
+    sa.Column("epsilon", ExactDecimal, nullable=False),
+    sa.Column("delta", ExactDecimal, nullable=False),
+    sa.Column("opened_at", UtcDateTime, nullable=False),
+    comment="The lifetime budget of each knowledge base.",
+)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("knowledge_base", sa.ForeignKey(budgets.c.knowledge_base), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("epsilon", ExactDecimal, nullable=False),
+    sa.Column("delta", ExactDecimal, nullable=False),
+    sa.Column("accountant", sa.String(100), nullable=False),
+    sa.Column("document", sa.Text, nullable=False, comment="the calibrated plan, byte for byte as signed"),
+    sa.Column("digest", sa.String(64), nullable=False, comment="SHA-256 of the document, in hexadecimal"),
+    sa.Column("signed_by", sa.String(200), nullable=False),
+    sa.Column("signed_at", UtcDateTime, nullable=False),
+    sa.UniqueConstraint("knowledge_base", "version"),
+    comment="Signed plans: each promises part of its knowledge base's budget, for ever.",
+)
+
+tasks = sa.Table(
+    "tasks",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("plan_id", sa.ForeignKey(plans.c.id), nullable=False),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("answers", sa.Integer, nullable=False, comment="how many answers the plan's noise was calibrated for"),
+    sa.Column("charged", sa.Integer, nullable=False, server_default="0", comment="charges that are not voided"),
+    sa.UniqueConstraint("plan_id", "name"),
+    sa.CheckConstraint("charged >= 0 AND charged <= answers", name="charged_within_answers"),
+    comment="A plan's tasks and the counter that enforces each.",
+)
+
+charges = sa.Table(
+    "charges",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("task_id", sa.ForeignKey(tasks.c.id), nullable=False),
+    sa.Column("query_digest", sa.LargeBinary, nullable=False),
+    sa.Column("key_id", sa.String(200), nullable=False, comment="the API key that asked"),
+    sa.Column("state", sa.String(20), nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("lease_until", UtcDateTime, nullable=False, comment="after this its holder is taken for dead"),
+    sa.Column("settled_at", UtcDateTime, comment="when it left the state charged"),
+    sa.CheckConstraint("state IN ('charged', 'released', 'voided', 'lost')", name="state_known"),
+    sa.Index(
+        "uq_charges_open_query",
+        "task_id",
+        "query_digest",
+        unique=True,
+        sqlite_where=sa.text("state = 'charged'"),
+        postgresql_where=sa.text("state = 'charged'"),
+    ),
+    sa.Index(None, "task_id", "created_at"),
+    comment="One answer's durable cost each; at most one open charge per task and query.",
+)
+
+releases = sa.Table(
+    "releases",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("charge_id", sa.ForeignKey(charges.c.id), nullable=False, unique=True),
+    sa.Column("task_id", sa.ForeignKey(tasks.c.id), nullable=False),
+    sa.Column("query_digest", sa.LargeBinary, nullable=False),
+    sa.Column("answer", sa.JSON, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Index(None, "task_id", "query_digest"),
+    sa.Index(None, "created_at", "id"),
+    comment="Answers that left; one per charge at most.",
+)
+
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    metadata,
+    sa.Column("key_id", sa.String(200), primary_key=True),
+    sa.Column("idempotency_key", sa.String(300), primary_key=True),
+    sa.Column("task_id", sa.ForeignKey(tasks.c.id), nullable=False),
+    sa.Column("query_digest", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    comment="Which query each caller's Idempotency-Key stands for.",
+)
+
+quotas = sa.Table(
+    "quotas",
+    metadata,
+    sa.Column("key_id", sa.String(200), primary_key=True),
+    sa.Column("answers", sa.BigInteger, comment="how many answers the key may be charged; NULL: no limit of its own"),
+    sa.Column("charged", sa.BigInteger, nullable=False, comment="its charges that are not voided"),
+    sa.CheckConstraint("charged >= 0", name="charged_not_negative"),
+    comment="Each API key's share of the budgets; never more than they have.",
+)
+
+refusals = sa.Table(
+    "refusals",
+    metadata,
+    sa.Column("task", sa.String(500), primary_key=True, comment="the task's address with its version"),
+    sa.Column("key_id", sa.String(200), primary_key=True),
+    sa.Column("reason", sa.String(100), primary_key=True),
+    sa.Column("times", sa.BigInteger, nullable=False),
+    sa.Column("last_at", UtcDateTime, nullable=False),
+    sa.Column("audited_times", sa.BigInteger, nullable=False, comment="how many of them the audit trail tells of"),
+    sa.Column("audited_at", UtcDateTime, nullable=False),
+    comment="Queries refused without a charge, counted.",
+)
+
+audit_events = sa.Table(
+    "audit_events",
+    metadata,
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("kind", sa.String(40), nullable=False),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON, byte for byte as hashed"),
+    sa.Column("previous", sa.String(64), nullable=False, comment="the hash of the event before, in hexadecimal"),
+    sa.Column("hash", sa.String(64), nullable=False, comment="SHA-256 over this event and the hash before"),
+    sa.Index(None, "kind", "sequence"),
+    comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
+)
+
+breaking_revisions = sa.Table(
+    "breaking_revisions",
+    metadata,
+    sa.Column("revision", sa.String(4), primary_key=True),
+    comment="Revisions of the schema that code must know to write here.",
+)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A trigger that refuses one kind of change to the rows of one table.
+
+    Attributes:
+        name: the trigger's name, unique in the database.
+        table: the table it watches.
+        change: ``DELETE``, ``UPDATE`` or ``UPDATE OF column, ...``.
+        message: what the refused statement's error says.
+        condition: SQL over OLD and NEW; the change is refused where it holds. None refuses always.
+    """
+
+    name: str
+    table: str
+    change: str
+    message: str
+    condition: str | None = None
+
+    def ddl(self, dialect: str) -> str:
+        """The statement that creates the trigger on ``sqlite`` or ``postgresql``."""
+        when = "" if self.condition is None else f" WHEN ({self.condition})"
+        head = f"CREATE TRIGGER {self.name} BEFORE {self.change} ON {self.table} FOR EACH ROW{when}"
+        if dialect == "sqlite":
+            return f"{head} BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
+        return f"{head} EXECUTE FUNCTION ledger_refuse('{self.message}')"
+
+
+REFUSE_FUNCTION = (
+    "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
+)
+"""PostgreSQL's triggers call a function; this one raises the message it is given."""
+
+GUARDS = (
+    Guard("budgets_no_update", "budgets", "UPDATE", "a lifetime budget cannot be changed"),
+    Guard("budgets_no_delete", "budgets", "DELETE", "a lifetime budget cannot be deleted"),
+    Guard("plans_no_update", "plans", "UPDATE", "a signed plan cannot be changed: sign another"),
+    Guard("plans_no_delete", "plans", "DELETE", "a signed plan cannot be deleted"),
+    Guard("tasks_only_charged", "tasks", "UPDATE OF id, plan_id, name, answers", "a signed task cannot be changed"),
+    Guard("tasks_no_delete", "tasks", "DELETE", "a signed task cannot be deleted"),
+    Guard(
+        "charges_only_settled",
+        "charges",
+        "UPDATE OF id, task_id, query_digest, key_id, created_at, lease_until",
+        "a charge cannot be changed, only settled",
+    ),
+    Guard(
+        "charges_transition",
+        "charges",
+        "UPDATE OF state",
+        "this charge is settled already",
+        "NOT (OLD.state = 'charged' OR (OLD.state = 'lost' AND NEW.state = 'released'))",
+    ),
+    Guard("charges_no_delete", "charges", "DELETE", "a charge cannot be deleted"),
+    Guard("releases_no_update", "releases", "UPDATE", "a release cannot be changed"),
+    Guard("releases_no_delete", "releases", "DELETE", "a release cannot be deleted"),
+    Guard("audit_events_no_update", "audit_events", "UPDATE", "the audit trail cannot be changed"),
+    Guard("audit_events_no_delete", "audit_events", "DELETE", "the audit trail cannot be shortened"),
+)
+
+
+@sa.event.listens_for(metadata, "after_create")
+def _create_guards(_target: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:
+    """Create the triggers with the tables, where ``metadata.create_all`` makes the schema."""
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        connection.exec_driver_sql(REFUSE_FUNCTION)
+    created = {table.name for table in _options.get("tables", metadata.sorted_tables)}
+    for guard in GUARDS:
+        if guard.table in created:
+            connection.exec_driver_sql(guard.ddl(dialect))

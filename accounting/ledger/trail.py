@@ -1,0 +1,232 @@
+"""The audit trail: what was granted, spent, released and refused, as one chain of hashes.
+
+Every event is appended in the transaction of what it records, so the two stand or fall together, and carries the hash
+of the event before it: whoever keeps an event's hash can tell later whether anything up to it was changed, removed or
+reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from accounting.ledger.compatibility import OLDEST, check
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import audit_events
+
+FIRST = "0" * 64
+"""What stands for the hash before the first event."""
+
+RESTORED = "ledger.restored"
+"""The kind of event with which a restored ledger goes on (:mod:`accounting.ledger.restoring`)."""
+
+_LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
+BATCH = 1000
+"""How many events are read at once."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event.
+
+    Attributes:
+        sequence: 1, 2, 3, ... without a gap.
+        at: when, in UTC.
+        kind: what happened, such as ``charge``.
+        body: the particulars, as JSON text.
+        previous: hash of the event before, in hexadecimal.
+        hash: SHA-256 over this event and ``previous``, in hexadecimal.
+    """
+
+    sequence: int
+    at: datetime
+    kind: str
+    body: str
+    previous: str
+    hash: str
+
+    @property
+    def particulars(self) -> dict[str, Any]:
+        """The body, read."""
+        read: dict[str, Any] = json.loads(self.body)
+        return read
+
+    def line(self) -> str:
+        """The event as a line of an export."""
+        fields = {"sequence": self.sequence, "at": timestamp(self.at), "kind": self.kind, "body": self.particulars}
+        return canonical({**fields, "previous": self.previous, "hash": self.hash})
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no white space, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def timestamp(at: datetime) -> str:
+    """An instant to the microsecond, in UTC (ISO 8601)."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def digest(sequence: int, at: str, kind: str, body: str, previous: str) -> str:
+    """An event's hash. Its parts are separated by a character that none of them contains.
+
+    Args:
+        sequence: see :class:`Event`.
+        at: from :func:`timestamp`.
+        kind: see :class:`Event`.
+        body: from :func:`canonical`.
+        previous: see :class:`Event`.
+    """
+    return hashlib.sha256("\n".join((previous, str(sequence), at, kind, body)).encode()).hexdigest()
+
+
+def append(connection: sa.Connection, at: datetime, kind: str, body: Mapping[str, Any]) -> None:
+    """Add an event within the caller's transaction, as the last that it does.
+
+    The chain's end stays locked until the transaction ends, and a transaction that took another lock after it could
+    wait for one that waits for the end.
+
+    Args:
+        connection: in a transaction that writes.
+        at: when it happened.
+        kind: at most 40 characters.
+        body: public particulars, as JSON.
+
+    Raises:
+        accounting.ledger.compatibility.SchemaError: newer code has changed what this code does not know.
+    """
+    append_all(connection, at, [(kind, body)])
+
+
+def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Add several events, each a kind and a body, as :func:`append` does one."""
+    lock_end(connection)
+    end = connection.execute(_END).one()
+    check(end.oldest)
+    sequence, previous = end.sequence or 0, end.hash or FIRST
+    new = []
+    for kind, body in happened:
+        sequence += 1
+        text = canonical(body)
+        event = Event(sequence, at, kind, text, previous, digest(sequence, timestamp(at), kind, text, previous))
+        new.append(vars(event))
+        previous = event.hash
+    if new:
+        connection.execute(_ADD, new)
+
+
+def lock_end(connection: sa.Connection) -> None:
+    """Keep all others from appending until the transaction ends."""
+    if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+
+_ACTORS = ("key", "by", "signed_by")
+
+
+def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bool]:
+    """Whether a body has this field. Bodies are canonical and quote every quote, so it can be found in their text."""
+    written = f"{canonical(name)}:{canonical(value)}"
+    return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
+
+
+_NEWEST_FIRST = sa.select(audit_events).order_by(audit_events.c.sequence.desc())
+_oldest = OLDEST.subquery()
+_newest = _NEWEST_FIRST.limit(1).subquery()
+_END = sa.select(_oldest.c.oldest, _newest.c.sequence, _newest.c.hash).select_from(
+    _oldest.outerjoin(_newest, sa.true())
+)
+"""One row, read once the end is locked."""
+_ADD = sa.insert(audit_events)
+_FOLLOWING = (
+    sa.select(*(audit_events.c[name] for name in Event.__dataclass_fields__))
+    .where(audit_events.c.sequence > sa.bindparam("after"))
+    .order_by(audit_events.c.sequence)
+    .limit(BATCH)
+)
+
+
+class AuditTrail:
+    """The trail in the database, to be read.
+
+    Args:
+        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def head(self) -> Event | None:
+        """The newest event, which vouches for all before it; None while nothing has happened."""
+        with reading(self._engine) as connection:
+            row = connection.execute(_NEWEST_FIRST.limit(1)).first()
+        return Event(**row._mapping) if row else None
+
+    def events(
+        self,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: Collection[str] | None = None,
+        knowledge_base: str | None = None,
+        by: Collection[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """Some events.
+
+        Args:
+            after: only those of a higher sequence number.
+            before: only those of a lower one.
+            limit: at most so many.
+            kinds: only these.
+            knowledge_base: only those that name it or one of its tasks.
+            by: only those of a key or a person with one of these ids or names: the key itself, who asked, did it or
+                signed.
+            since: only those at this time or later.
+            until: only those before this time.
+            newest_first: their order, and which end the limit keeps.
+        """
+        query = _NEWEST_FIRST if newest_first else sa.select(audit_events).order_by(audit_events.c.sequence)
+        query = query.where(audit_events.c.sequence > after)
+        if before is not None:
+            query = query.where(audit_events.c.sequence < before)
+        if kinds is not None:
+            query = query.where(audit_events.c.kind.in_(kinds))
+        if knowledge_base is not None:
+            query = query.where(
+                _says("knowledge_base", knowledge_base) | _says("task", f"{knowledge_base}.", begins=True)
+            )
+        if by is not None:
+            query = query.where(sa.or_(sa.false(), *(_says(as_, one) for one in by for as_ in _ACTORS)))
+        if since is not None:
+            query = query.where(audit_events.c.at >= since)
+        if until is not None:
+            query = query.where(audit_events.c.at < until)
+        with reading(self._engine) as connection:
+            return [Event(**row._mapping) for row in connection.execute(query.limit(limit))]
+
+    def following(self, sequence: int) -> list[Event]:
+        """The next events after one, a thousand at most, in their order; none: the trail ends there."""
+        with reading(self._engine) as connection:
+            return [Event(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
+
+    def export(self) -> Iterator[str]:
+        """Every event as a line of JSON, and a last line that says where the trail ended.
+
+        Reads in batches, each in a transaction of its own: events are only ever added at the end.
+        """
+        last = 0, FIRST
+        while batch := self.following(last[0]):
+            for event in batch:
+                yield event.line() + "\n"
+            last = batch[-1].sequence, batch[-1].hash
+        yield canonical({"end": {"sequence": last[0], "hash": last[1]}}) + "\n"

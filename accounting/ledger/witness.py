@@ -1,0 +1,268 @@
+"""The witness: a second database that remembers the audit trail, so that no restore of the ledger gives budget back.
+
+Whoever restores the ledger from a backup takes back the charges made since, though their answers have left. The ledger
+cannot notice that by itself. The witness can: it is never restored together with the ledger, and holds a copy of the
+audit trail. Before a charge is spent, all events up to it are copied there, and the copy begins with a comparison: the
+ledger must contain the newest event that the witness has seen, with the same hash. A ledger that does not was restored
+from an older state, or is a second copy that went its own way; of two such copies only one can ever have its next
+event witnessed. It is refused until an admin acknowledges what was lost (:mod:`accounting.ledger.restoring`).
+
+An older witness does no harm: it is brought up to date. Losing both to backups of the same moment cannot be noticed, so
+the witness belongs on other storage, outside the ledger's backups.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import LedgerError
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import REFUSE_FUNCTION, Guard, UtcDateTime
+from accounting.ledger.trail import BATCH, FIRST, AuditTrail, Event, digest, timestamp
+
+_LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
+
+metadata = sa.MetaData()
+
+witnessed = sa.Table(
+    "witnessed_events",
+    metadata,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False, comment="0: the row that stands before the first event"),
+    sa.Column("at", UtcDateTime),
+    sa.Column("kind", sa.String(40)),
+    sa.Column("body", sa.Text),
+    sa.Column("previous", sa.String(64)),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("lost_in", sa.Integer, comment="the how-manieth acknowledged restore lost this event; NULL: it stands"),
+    sa.Index(
+        "uq_witnessed_events_sequence",
+        "sequence",
+        unique=True,
+        sqlite_where=sa.text("lost_in IS NULL"),
+        postgresql_where=sa.text("lost_in IS NULL"),
+    ),
+    comment="A copy of the ledger's audit trail. Keep it out of the ledger's backups, and never restore it with them.",
+)
+
+_GUARDS = (
+    Guard("witnessed_no_delete", "witnessed_events", "DELETE", "what was witnessed cannot be deleted"),
+    Guard(
+        "witnessed_only_lost",
+        "witnessed_events",
+        "UPDATE",
+        "what was witnessed cannot be changed",
+        "OLD.lost_in IS NOT NULL OR NEW.lost_in IS NULL OR OLD.sequence <> NEW.sequence OR OLD.hash <> NEW.hash",
+    ),
+)
+
+_STANDING = sa.select(witnessed).where(witnessed.c.lost_in.is_(None))
+_HEAD = (
+    _STANDING.with_only_columns(witnessed.c.sequence, witnessed.c.hash).order_by(witnessed.c.sequence.desc()).limit(1)
+)
+_ADD = sa.insert(witnessed)
+
+
+class LedgerRestoredError(LedgerError):
+    """The ledger lacks what was witnessed: it was restored from a backup, or is a second copy."""
+
+
+class WitnessUnavailableError(LedgerError):
+    """The witness's database does not answer, so a charge could be lost without a trace; nothing is charged."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in the trail: an event's sequence number and hash; (0, zeros) before the first."""
+
+    sequence: int
+    hash: str
+
+
+START = Mark(0, FIRST)
+
+
+class Witness:
+    """What was witnessed, and the ledger's trail to compare it with. One object serves all threads of a process.
+
+    Args:
+        ledger: the ledger's database.
+        database: the witness's own (``service.records.database.open_database``).
+    """
+
+    def __init__(self, ledger: sa.Engine, database: sa.Engine) -> None:
+        self._trail = AuditTrail(ledger)
+        self._database = database
+        self._mutex = threading.Lock()
+        self._started = 0
+        self._ended = 0
+        self._trouble: LedgerError | None = None
+
+    @property
+    def trouble(self) -> LedgerError | None:
+        """Why the last comparison failed; None if it did not."""
+        return self._trouble
+
+    def create(self) -> None:
+        """Create the witness's table, and let an empty one begin with a ledger that is empty too.
+
+        Raises:
+            WitnessUnavailableError: the database does not answer.
+        """
+        with self._wrapped(), self._locked() as connection:
+            if not sa.inspect(connection).has_table(witnessed.name):
+                metadata.create_all(connection)
+                if connection.dialect.name == "postgresql":
+                    connection.exec_driver_sql(REFUSE_FUNCTION)
+                for guard in _GUARDS:
+                    connection.exec_driver_sql(guard.ddl(connection.dialect.name))
+            if head(connection) is None and self._trail.head() is None:
+                connection.execute(sa.insert(witnessed).values(vars(START)))
+
+    def catch_up(self) -> None:
+        """Compare, then copy every event that is not witnessed yet; those committed before this call certainly.
+
+        Callers who come while a copy runs share the next one.
+
+        Raises:
+            LedgerRestoredError: the ledger lacks events that were witnessed, or holds others in their place.
+            WitnessUnavailableError: one of the databases does not answer.
+        """
+        before = self._started
+        with self._mutex:
+            if self._ended <= before:
+                self._started += 1
+                try:
+                    self._copy(self._newest)
+                    self._trouble = None
+                except LedgerError as error:
+                    self._trouble = error
+                self._ended = self._started
+            trouble = self._trouble
+        if trouble is not None:
+            raise type(trouble)(str(trouble)) from trouble
+
+    def replace(self, expected: Mark | None, common: Mark) -> None:
+        """After a restore was acknowledged: mark the events after ``common`` as lost and copy the ledger's instead.
+
+        Args:
+            expected: the newest event witnessed when the loss was counted; None if there was none.
+            common: the newest event that ledger and witness share.
+
+        Raises:
+            LedgerRestoredError: another process had more events witnessed in the meantime.
+            WitnessUnavailableError: one of the databases does not answer.
+        """
+
+        def lose(connection: sa.Connection) -> Mark:
+            if head(connection) != expected:
+                raise LedgerRestoredError(
+                    "the witness was told more in the meantime, so a service still runs on another copy of this "
+                    "ledger: stop it, and acknowledge again"
+                )
+            if expected is None:
+                connection.execute(sa.insert(witnessed).values(vars(START)))
+            restores = connection.execute(sa.select(sa.func.max(witnessed.c.lost_in))).scalar() or 0
+            after = sa.and_(witnessed.c.lost_in.is_(None), witnessed.c.sequence > common.sequence)
+            connection.execute(sa.update(witnessed).where(after).values(lost_in=restores + 1))
+            return common
+
+        with self._mutex:
+            self._copy(lose)
+            self._trouble = None
+
+    def head(self) -> Mark | None:
+        """The newest event witnessed; None for a witness that never saw this ledger begin."""
+        with self._wrapped(), reading(self._database) as connection:
+            return head(connection)
+
+    def events(self, after: int, limit: int = BATCH) -> list[Event]:
+        """Events witnessed, in their order.
+
+        Args:
+            after: only those of a higher sequence number.
+            limit: at most so many.
+        """
+        query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
+        with self._wrapped(), reading(self._database) as connection:
+            rows = connection.execute(query).mappings().all()
+        return [Event(**{name: row[name] for name in Event.__dataclass_fields__}) for row in rows]
+
+    def _newest(self, connection: sa.Connection) -> Mark:
+        """The newest event witnessed."""
+        newest = head(connection)
+        if newest is None:
+            raise LedgerRestoredError(
+                f"this ledger has {_length(self._trail)} events and its witness none: the witness is new or was lost, "
+                f"or the ledger is a copy of another. {_HOW_TO}"
+            )
+        return newest
+
+    def _copy(self, begin: Callable[[sa.Connection], Mark]) -> None:
+        with self._wrapped(), self._locked() as connection:
+            last = begin(connection)
+            while True:
+                # The event that was witnessed last comes again with those after it, to be compared.
+                again = min(last.sequence, 1)
+                batch = self._trail.following(last.sequence - again)
+                if again and (not batch or batch[0].hash != last.hash):
+                    raise LedgerRestoredError(
+                        f"the ledger lacks events that were witnessed: it has {_length(self._trail)} events, and event "
+                        f"{last.sequence} was witnessed with the hash {last.hash[:12]}. It was restored from a backup, "
+                        f"or is a second copy. {_HOW_TO}"
+                    )
+                new = batch[again:]
+                for event in new:
+                    last = _follows(last, event)
+                if new:
+                    connection.execute(_ADD, [vars(event) for event in new])
+                if len(batch) < BATCH:
+                    return
+
+    @contextmanager
+    def _locked(self) -> Iterator[sa.Connection]:
+        """A transaction that has the witness's end to itself."""
+        with self._database.begin() as connection:
+            if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            yield connection
+
+    @contextmanager
+    def _wrapped(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+            raise WitnessUnavailableError(
+                "the witness could not be brought up to date (DPICL_WITNESS_URL), so nothing is charged: see whether "
+                f"its database runs and has space ({type(error).__name__})"
+            ) from error
+
+
+_HOW_TO = "Nothing is answered until an admin acknowledges what was lost: see `dpicl ledger status`"
+
+
+def head(connection: sa.Connection) -> Mark | None:
+    """The newest event witnessed."""
+    row = connection.execute(_HEAD).first()
+    return Mark(row.sequence, row.hash) if row else None
+
+
+def _follows(last: Mark, event: Event) -> Mark:
+    """The mark of an event, if it continues the chain."""
+    written = digest(event.sequence, timestamp(event.at), event.kind, event.body, event.previous)
+    if (event.sequence, event.previous, event.hash) != (last.sequence + 1, last.hash, written):
+        raise LedgerRestoredError(
+            f"event {event.sequence} of the audit trail does not continue the one before it: the trail was changed. "
+            "`dpicl audit verify` says where; restore the ledger from a backup that is whole"
+        )
+    return Mark(event.sequence, event.hash)
+
+
+def _length(trail: AuditTrail) -> int:
+    newest = trail.head()
+    return newest.sequence if newest else 0

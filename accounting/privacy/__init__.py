@@ -1,0 +1,1 @@
+"""What releases cost: the mathematics of (ε, δ), without a database."""

@@ -1,0 +1,224 @@
+"""The least noise that keeps a plan within its budget.
+
+Every family of mechanisms has one free noise parameter. An answer's cost in the central limit is the variance of its
+likelihood ratio: ``q² (e^L - 1)`` with sampling probability q, where ``L`` is the logarithm of the second moment of the
+unsampled ratio: ``1/z²`` for a Gaussian, ``ln cosh²(ε/2)`` for a bounded range (the largest of its pairs), and the sum
+of both for propose-test-release. Costs add up over answers. So with ``M²`` for the whole plan and a grant's share of
+it, ``M² share = answers q² (e^L - 1)`` gives each grant's ``L`` and its noise, and one search over M by the composed
+accountant finds the plan that just fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.bounds import require_delta
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.profiles import (
+    BoundedRange,
+    Gaussian,
+    Mechanism,
+    ProposeTestRelease,
+    require_delta0,
+    require_positive,
+)
+
+# The result's epsilon lies between this share of the target and the target.
+_CLOSE_ENOUGH = 0.998
+_AIM = 0.9992
+_LARGEST_BUDGET, _SMALLEST_BUDGET = 1e40, 1e-7
+
+
+class CalibrationError(ValueError):
+    """No amount of noise meets the target; the message says what to change."""
+
+
+class Family(Protocol):
+    """Mechanisms that differ in their noise alone."""
+
+    @property
+    def delta0(self) -> float:
+        """The probability per sampled answer of a loss that no noise removes."""
+
+    def mechanism(self, cost: float) -> Mechanism:
+        """The mechanism whose likelihood ratio has a second moment of ``exp(cost)``."""
+
+
+@dataclass(frozen=True)
+class GaussianFamily:
+    """Gaussian noise; the noise multiplier is free."""
+
+    delta0: float = 0.0
+
+    def mechanism(self, cost: float) -> Gaussian:
+        """See :class:`Family`."""
+        return Gaussian(1 / math.sqrt(cost))
+
+
+@dataclass(frozen=True)
+class BoundedRangeFamily:
+    """The exponential mechanism; its range ε is free."""
+
+    delta0: float = 0.0
+
+    def mechanism(self, cost: float) -> BoundedRange:
+        """See :class:`Family`."""
+        return BoundedRange(_range_of(cost))
+
+
+@dataclass(frozen=True)
+class ProposeTestReleaseFamily:
+    """Propose-test-release with a fixed split between its two steps.
+
+    Args:
+        delta0: probability that the test passes wrongly, per answer; out of the plan's δ for every answer.
+        choice_share: share of an answer's cost that goes to choosing k; the test's noise gets the rest.
+
+    Raises:
+        ValueError: a parameter is out of its range.
+    """
+
+    delta0: float
+    choice_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_delta0(self.delta0)
+        if not 0 < self.choice_share < 1:
+            raise ValueError(f"choice_share must be in (0, 1), not {self.choice_share}")
+
+    def mechanism(self, cost: float) -> ProposeTestRelease:
+        """See :class:`Family`."""
+        return ProposeTestRelease(
+            _range_of(self.choice_share * cost), 1 / math.sqrt((1 - self.choice_share) * cost), self.delta0
+        )
+
+
+def _range_of(cost: float) -> float:
+    """The ε with ``ln cosh²(ε/2) = cost``."""
+    return 2 * math.asinh(math.sqrt(math.expm1(cost)))
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A number of answers whose noise is to be found.
+
+    Args:
+        family: which mechanisms to choose from.
+        sampling: how each answer's exemplars are drawn.
+        answers: how many answers.
+        share: this grant's part of the plan's cost, relative to the other grants' shares.
+
+    Raises:
+        ValueError: ``answers`` is not a whole number of at least 1, or the share is not positive.
+    """
+
+    family: Family
+    sampling: Sampling
+    answers: int
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.answers, bool) or not isinstance(self.answers, int) or self.answers < 1:
+            raise ValueError(f"answers must be a whole number of at least 1, not {self.answers!r}")
+        require_positive("share", self.share)
+
+    def event(self, squared_cost: float) -> Event:
+        """This grant with the noise that a central-limit cost of ``squared_cost`` in all buys."""
+        per_answer = squared_cost / (self.answers * self.sampling.probability**2)
+        return Event(self.family.mechanism(math.log1p(per_answer)), self.sampling, self.answers)
+
+
+def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant: str = "pld") -> list[Event]:
+    """Find the least noise at which all grants together are (epsilon, delta)-DP.
+
+    Args:
+        grants: what the plan allows, at least one; their shares fix how the cost is divided.
+        epsilon: the plan's ε, in nats.
+        delta: the plan's δ. The δ₀ of propose-test-release is part of it, once for every answer.
+        accountant: whose upper bound has to meet the target.
+
+    Returns:
+        One event for each grant, in order. Their composed upper bound is at most ``epsilon`` and above 99.5 % of it.
+
+    Raises:
+        CalibrationError: no noise meets the target.
+        UnsupportedEventsError: the accountant cannot bound such mechanisms, or such a delta.
+        ValueError: an argument is out of its range.
+    """
+    require_positive("epsilon", epsilon)
+    require_delta(delta)
+    if not grants:
+        raise ValueError("a plan needs at least one grant of answers")
+    judge = get_accountant(accountant)
+    _require_meaningful_delta(grants, delta)
+    shares = sum(grant.share for grant in grants)
+
+    def plan(budget: float) -> list[Event]:
+        return [grant.event(budget**2 * grant.share / shares) for grant in grants]
+
+    budget = _search(lambda m: judge.upper(plan(m), delta) / epsilon, _first_guess(epsilon, delta), epsilon)
+    return plan(budget)
+
+
+def _require_meaningful_delta(grants: Sequence[Grant], delta: float) -> None:
+    seen = -math.expm1(sum(g.answers * math.log1p(-min(g.sampling.probability, 1 - 1e-16)) for g in grants))
+    if seen <= delta:
+        raise CalibrationError(
+            f"all these answers together draw a given unit with a probability of only {seen:.3g}, below a delta "
+            f"of {delta:.3g}: at that delta no noise at all would do, so it promises nothing; lower delta"
+        )
+    lost = -math.expm1(sum(g.answers * math.log1p(-g.family.delta0 * g.sampling.probability) for g in grants))
+    if lost >= delta:
+        raise CalibrationError(
+            f"delta0 counts once per answer: these answers alone cost a delta of {lost:.3g}, and the plan has "
+            f"{delta:.3g}; lower delta0 or the number of answers, or raise delta"
+        )
+
+
+def _first_guess(epsilon: float, delta: float) -> float:
+    """M such that a Gaussian of that cost is about (epsilon, delta)-DP: ε = M²/2 + M sqrt(2 ln 1/δ)."""
+    spread = math.sqrt(2 * math.log(1 / delta))
+    return math.sqrt(spread**2 + 2 * epsilon) - spread
+
+
+def _search(cost: Callable[[float], float], guess: float, epsilon: float) -> float:
+    """The largest budget whose relative cost is in (0.998, 1]; costs grow with the budget, about in proportion.
+
+    Secant steps on logarithms inside a bracket, bisection where they leave it.
+    """
+    low, high = _SMALLEST_BUDGET, _LARGEST_BUDGET
+    previous: tuple[float, float] | None = None
+    budget = guess
+    for _ in range(80):
+        now = cost(budget)
+        if _CLOSE_ENOUGH <= now <= 1:
+            return budget
+        if now > 1:
+            high = budget
+        else:
+            low = budget
+        if low > 0.999 * _LARGEST_BUDGET or high < 2 * _SMALLEST_BUDGET or high < low * (1 + 1e-12):
+            break
+        trial = _secant(previous, (budget, now))
+        previous = (budget, now)
+        budget = trial if low * 1.0001 < trial < high / 1.0001 else math.sqrt(low * high)
+    raise CalibrationError(
+        f"no noise gives an epsilon near {epsilon:g} at this delta by this accountant; "
+        "ask for another epsilon, a larger delta, or use pld"
+    )
+
+
+def _secant(previous: tuple[float, float] | None, latest: tuple[float, float]) -> float:
+    """Where the straight line of log cost over log budget meets the aim, at most a factor e^4 away; else NaN."""
+    budget, now = latest
+    if not (math.isfinite(now) and now > 0):
+        return math.nan
+    slope = 1.0
+    if previous is not None and math.isfinite(previous[1]) and previous[1] > 0:
+        slope = math.log(now / previous[1]) / math.log(budget / previous[0])
+    step = math.log(_AIM / now) / min(max(slope, 0.1), 10.0)
+    return budget * math.exp(min(max(step, -4.0), 4.0))

@@ -1,0 +1,176 @@
+"""What an attacker can certainly learn: lower bounds of ε, by explicit pairs of outputs.
+
+Accountants bound what *every* mechanism of a claim costs (noise of a given multiplier, a bounded range, a test). This
+module takes one such mechanism, writes down what it releases with and without a unit, and bounds its ε from below. No
+valid accountant can promise less. It shares nothing with what the accountants compute from: no profile, no formula of
+amplification, no dominating grid; only the convolution is the PLD accountant's, with its errors on the other side.
+
+The pairs, sampled at rate q, in both directions:
+
+- Gaussian noise: N(0, 1) and N(1/z, 1), cut into bins. (What leaves is the bin: post-processing.)
+- Bounded range: two outcomes with the log-ratios t and t - ε (Dong, Durfee and Rogers, arXiv 1909.13830), the same t
+  for every answer. An adaptive analyst can do a little better, see :mod:`accounting.privacy.adaptive`.
+- Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
+  the certain loss is counted.
+- ``blocks``: what Theorem 11 (``docs/privacy/sampling.md``) charges for is the mirrored pair, so that is bounded here:
+  losses above 0 as with ``units``, and the same below 0.
+
+Every loss is rounded to one of the two next grid points at random, with its mean kept. The sum of n such errors
+exceeds ``step sqrt(n ln(1/eta) / 2)`` with probability eta at most (Hoeffding); losses are lowered by that, and eta is
+added to δ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from accounting.privacy.bounds import require_delta
+from accounting.privacy.composing import Composition
+from accounting.privacy.events import Event, merge
+from accounting.privacy.grid import Pld
+from accounting.privacy.profiles import Array, BoundedRange, Gaussian, Mechanism, ProposeTestRelease, PtrTest
+
+_SHARES = (*np.linspace(0.4, 0.95, 12), 0.98, 0.995, 0.999)  # of ε, for t
+_COMPOSED = 3  # of them, those of the best moments
+_BIN = 0.02  # standard deviations of the noise
+_REACH, _FARTHEST = 9.0, 36.0  # of the bins beyond both means; beyond the latter masses underflow
+_ROUNDED = 0.003  # of ε, lost by rounding losses to the grid
+_OUTSIDE = 1e-3  # of δ, the probability that rounding errors add up to more
+_MOST_POINTS = 1 << 20
+_INEXACT = 1e-12  # of an answer's loss, from masses computed in floating point
+
+Pair = tuple[Array, Array]
+
+
+def lower_epsilon(events: Sequence[Event], delta: float) -> float:
+    """An ε below which these events cannot all be promised to be private at ``delta``; see the module.
+
+    Raises:
+        ValueError: delta is not in (0, 1).
+    """
+    require_delta(delta)
+    return _lower_epsilon(tuple(merge(events)), delta)
+
+
+def certain_loss(events: Sequence[Event]) -> float:
+    """The probability that some answer's test passes where it must not, and shows that the unit was drawn.
+
+    Two gaps of at most 2 in every answer attain it. At a smaller δ no finite ε can be promised.
+    """
+    return -math.expm1(
+        sum(event.count * math.log1p(-event.sampling.probability * _delta0(event.mechanism)) for event in events)
+    )
+
+
+@lru_cache(maxsize=64)
+def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
+    if not events:
+        return 0.0
+    if certain_loss(events) > delta * (1 + 1e-9):
+        return math.inf
+    counts = [event.count for event in events]
+    best = 0.0
+    for backwards in (False, True):
+        tried = [[_losses(event, share, backwards) for event in events] for share in _shares(events)]
+        ranked = sorted(((_promise(losses, counts, delta), i) for i, losses in enumerate(tried)), reverse=True)
+        for promise, i in ranked[:_COMPOSED]:
+            if promise > best:
+                best = max(best, _compose(tried[i], counts, delta, promise))
+    return best
+
+
+def _shares(events: Sequence[Event]) -> Sequence[float]:
+    """The values of t to be tried, if there is a t."""
+    return _SHARES if any(isinstance(e.mechanism, BoundedRange | ProposeTestRelease) for e in events) else _SHARES[:1]
+
+
+def _delta0(mechanism: Mechanism) -> float:
+    return mechanism.delta0 if isinstance(mechanism, PtrTest | ProposeTestRelease) else 0.0
+
+
+def _losses(event: Event, share: float, backwards: bool) -> Pair:
+    """Losses of one answer and their probabilities; removing a unit, or backwards adding one."""
+    absent, present = _outputs(event.mechanism, share)
+    q = event.sampling.probability
+    mixed = (1 - q) * absent + q * present
+    ratio = np.log1p(q * (present / absent - 1)) if q < 1 else np.log(present / absent)
+    if event.sampling.kind == "blocks" and q < 1:
+        up = ratio > 0
+        back = np.exp(-ratio[up]) * mixed[up]
+        rest = 1 - mixed[up].sum() - back.sum()
+        if rest < 0:  # no such pair
+            return np.array([0.0]), np.array([1.0])
+        return np.concatenate([ratio[up], -ratio[up], [0.0]]), np.concatenate([mixed[up], back, [rest]])
+    return (-ratio, absent) if backwards else (ratio, mixed)
+
+
+def _outputs(mechanism: Mechanism, share: float) -> Pair:
+    """What an answer releases if the unit is not in the sample, and if it is."""
+    match mechanism:
+        case Gaussian(noise_multiplier) | PtrTest(noise_multiplier):
+            return _noise(noise_multiplier)
+        case BoundedRange(epsilon):
+            return _choice(epsilon, share * epsilon)
+        case ProposeTestRelease(epsilon, noise_multiplier):
+            chosen, noise = _choice(epsilon, share * epsilon), _noise(noise_multiplier)
+            absent, present = (np.kron(c, n).astype(np.float64) for c, n in zip(chosen, noise, strict=True))
+            return absent, present
+
+
+def _choice(epsilon: float, t: float) -> Pair:
+    likelier = math.expm1(t - epsilon) / math.expm1(-epsilon)
+    present: Array = np.array([likelier, 1 - likelier], dtype=np.float64)
+    absent: Array = np.array([likelier * math.exp(-t), -math.expm1(-t) / -math.expm1(-epsilon)], dtype=np.float64)
+    return absent, present
+
+
+def _noise(noise_multiplier: float) -> Pair:
+    shift = min(1 / noise_multiplier, 2 * _FARTHEST - 2)  # with more noise added, where masses would underflow
+    low = min(max(-_REACH, shift - _FARTHEST), shift / 2)
+    high = max(min(shift + _REACH, _FARTHEST), shift / 2)
+    edges = np.linspace(low, high, max(1, min(4000, math.ceil((high - low) / _BIN))) + 1)
+    return _bins(edges), _bins(edges - shift)
+
+
+def _bins(edges: Array) -> Array:
+    """Masses of a standard normal between the edges and beyond both ends, with small relative errors."""
+    below, above = special.ndtr(edges), special.ndtr(-edges)
+    between = np.where(edges[1:] <= 0, np.diff(below), -np.diff(above))
+    return np.concatenate([below[:1], between, above[-1:]])
+
+
+def _promise(losses: Sequence[Pair], counts: Sequence[int], delta: float) -> float:
+    """About the ε of the composition: the best moment's."""
+    deviation = math.sqrt(sum(n * float(p @ x**2) for (x, p), n in zip(losses, counts, strict=True)))
+    if deviation == 0:
+        return 0.0
+    tilts = np.geomspace(1e-2, 1e3, 60) / deviation
+    moments = sum(
+        n * special.logsumexp(np.outer(tilts, x), b=p, axis=1) for (x, p), n in zip(losses, counts, strict=True)
+    )
+    return float(np.min((moments - math.log(delta)) / tilts))
+
+
+def _compose(losses: Sequence[Pair], counts: Sequence[int], delta: float, promised: float) -> float:
+    answers = sum(counts)
+    spread = math.sqrt(answers * math.log(1 / (_OUTSIDE * delta)) / 2)
+    widest = max(float(np.ptp(x)) for x, _ in losses)
+    step = max(_ROUNDED * promised / spread, max(widest, 2 * promised) / _MOST_POINTS)
+    plds = [_rounded(x, p, step) for x, p in losses]
+    found = Composition(plds, counts).epsilon_at_least(delta * (1 + _OUTSIDE))
+    return max(0.0, found - step * spread - _INEXACT * answers)
+
+
+def _rounded(losses: Array, probs: Array, step: float) -> Pld:
+    """The losses on multiples of ``step``, each shared by its two neighbours such that its mean is kept."""
+    below = np.floor(losses / step).astype(np.int64)
+    share = losses / step - below
+    low = int(below.min())
+    size = int(below.max()) - low + 2
+    masses = np.bincount(below - low, probs * (1 - share), size) + np.bincount(below - low + 1, probs * share, size)
+    return Pld(step, low, np.asarray(masses * (1 - _INEXACT), dtype=np.float64), 0.0)

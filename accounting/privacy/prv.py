@@ -1,0 +1,110 @@
+"""A second opinion on Gaussian releases: prv-accountant (Gopi, Lee and Wutschitz, arXiv 2106.02848).
+
+Only its Poisson-subsampled Gaussian is used: its PureDPMechanism and ApproximateDPMechanism choose too small a domain
+and come out too low. That class has the remove direction alone, which for Gaussians is the worse one.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from prv_accountant import PRVAccountant
+from prv_accountant.accountant import compute_safe_domain_size
+from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
+
+from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError, require_delta, require_epsilon
+from accounting.privacy.events import Event, merge
+from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
+from accounting.privacy.profiles import Gaussian
+
+_SMALLEST_DELTA = 1e-9
+_RELATIVE_EPSILON_ERROR = 0.004
+_RELATIVE_DELTA_ERROR = 1e-3
+_MOST_POINTS = 1 << 20  # of a grid
+
+
+class PrvAccountant:
+    """Bounds plans of Gaussian releases under ``units`` sampling, from both sides."""
+
+    name = "prv"
+
+    def unsupported(self, events: Sequence[Event]) -> str | None:
+        """See :class:`accounting.privacy.bounds.Accountant`."""
+        for event in events:
+            if not isinstance(event.mechanism, Gaussian):
+                return f"prv accounts for Gaussian releases only, not {type(event.mechanism).__name__}; use pld"
+            if event.sampling.kind != "units":
+                return "prv accounts for sampling by units only, not by blocks; use pld"
+        return None
+
+    def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
+        """See :class:`accounting.privacy.bounds.Accountant`.
+
+        Lower and upper lie about 0.8 % apart, or wider for so many answers at so small an ε that the library's grid
+        would not fit in memory. A delta under 1e-9 is refused: the library's Fourier transform loses such tails.
+        """
+        require_delta(delta)
+        if delta < _SMALLEST_DELTA:
+            raise UnsupportedEventsError(f"prv needs a delta of at least {_SMALLEST_DELTA:g}, not {delta:g}; use pld")
+        mechanisms, counts = self._mechanisms(events)
+        if not counts:
+            return EpsilonBounds(0.0, 0.0)
+        delta_error = _RELATIVE_DELTA_ERROR * delta
+        with _library_messages():
+            finest = _finest_error(mechanisms, counts, delta_error)
+            rough = PRVAccountant(mechanisms, max(0.1, 8 * finest), delta_error, counts)
+            error = max(_RELATIVE_EPSILON_ERROR * rough.compute_epsilon(delta, counts)[1], finest, 1e-4)
+            accountant = PRVAccountant(mechanisms, error, delta_error, counts)
+            lower, _, upper = accountant.compute_epsilon(LATTICE * delta, counts)
+        return EpsilonBounds(max(0.0, lower), max(0.0, upper) + LATTICE_LOSS)
+
+    def upper(self, events: Sequence[Event], delta: float) -> float:
+        """See :class:`accounting.privacy.bounds.Accountant`."""
+        return self.bounds(events, delta).upper
+
+    def delta(self, events: Sequence[Event], epsilon: float) -> float:
+        """See :class:`accounting.privacy.bounds.Accountant`; never below 1e-9, the least it can tell."""
+        require_epsilon(epsilon)
+        mechanisms, counts = self._mechanisms(events)
+        if not counts:
+            return 0.0
+        delta_error = 1e-3 * _SMALLEST_DELTA
+        with _library_messages():
+            error = max(0.01, _finest_error(mechanisms, counts, delta_error))
+            found = PRVAccountant(mechanisms, error, delta_error, counts).compute_delta(epsilon, counts)[2]
+        return float(min(1.0, max(found, _SMALLEST_DELTA)))
+
+    def _mechanisms(self, events: Sequence[Event]) -> tuple[list[PoissonSubsampledGaussianMechanism], list[int]]:
+        reason = self.unsupported(events)
+        if reason is not None:
+            raise UnsupportedEventsError(reason)
+        merged = merge(events)
+        return [
+            PoissonSubsampledGaussianMechanism(e.sampling.probability, LATTICE * e.mechanism.noise_multiplier)
+            for e in merged
+            if isinstance(e.mechanism, Gaussian)
+        ], [e.count for e in merged]
+
+
+def _finest_error(
+    mechanisms: Sequence[PoissonSubsampledGaussianMechanism], counts: Sequence[int], delta_error: float
+) -> float:
+    """The smallest error of ε whose grid fits in memory; the grid's step is what the library's theorem 5.5 asks for."""
+    half_width = compute_safe_domain_size(mechanisms, counts, eps_error=0.1, delta_error=delta_error)
+    steps_per_error = math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
+    return float(2 * half_width * steps_per_error / _MOST_POINTS)
+
+
+@contextmanager
+def _library_messages() -> Iterator[None]:
+    """Silence the library's logarithms of 0 at q = 1, and turn its refusals into ours."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise UnsupportedEventsError(f"prv cannot compute these events ({error}); use pld") from error

@@ -1,0 +1,1 @@
+"""The ledger and its audit trail read again from the beginning, and checked."""

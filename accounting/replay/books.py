@@ -1,0 +1,103 @@
+"""Replaying the ledger: does what it counts agree with what it wrote down?
+
+The counters enforce the plans, the charges are the record. Every statement below must hold in every committed state of
+the database, whatever crashed and whoever raced; a privacy engineer can check it on a running service.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import address, rest
+from accounting.ledger.tables import audit_events, budgets, charges, plans, releases, tasks
+
+
+def violations(connection: sa.Connection) -> list[str]:
+    """What is wrong with the ledger, in words; an empty list when nothing is.
+
+    Checked: signed plans stay within each lifetime budget; each plan's document has its digest; each task's
+    ``released ≤ charges not voided = counter ≤ answers``; releases and charges in state ``released`` are paired one to
+    one, with the same task and query; and the audit trail tells of as many budgets, plans, charges, voids and releases
+    as there are (:mod:`accounting.replay.trail` follows it event by event).
+
+    Args:
+        connection: its reads should see one snapshot: a SQLite transaction does, on PostgreSQL use REPEATABLE READ
+            while others write.
+    """
+    return [*_budgets(connection), *_tasks(connection), *_releases(connection), *_audit_trail(connection)]
+
+
+def _budgets(connection: sa.Connection) -> list[str]:
+    wrong = []
+    for lifetime in connection.execute(sa.select(budgets)).all():
+        signed = connection.execute(sa.select(plans).where(plans.c.knowledge_base == lifetime.knowledge_base)).all()
+        promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
+        if min(free) < 0:
+            wrong.append(f"{lifetime.knowledge_base}: plans promise {promised}, more than the lifetime budget")
+        wrong += [
+            f"{lifetime.knowledge_base}: the document of plan {plan.version} does not have the digest that was signed"
+            for plan in signed
+            if hashlib.sha256(plan.document.encode()).hexdigest() != plan.digest
+        ]
+    return wrong
+
+
+def _tasks(connection: sa.Connection) -> list[str]:
+    counted: dict[int, Counter[str]] = {}
+    by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
+    for task_id, state, number in connection.execute(by_state):
+        counted.setdefault(task_id, Counter())[state] = number
+    wrong = []
+    for task in connection.execute(sa.select(tasks, plans.c.knowledge_base, plans.c.version).join(plans)):
+        states = counted.get(task.id, Counter())
+        spent = states.total() - states["voided"]
+        if not spent == task.charged <= task.answers:
+            where = address(task.knowledge_base, task.name, task.version)
+            wrong.append(f"{where}: {spent} charges not voided, counter {task.charged}, {task.answers} answers")
+    return wrong
+
+
+def _releases(connection: sa.Connection) -> list[str]:
+    pairs = sa.select(charges.c.id, charges.c.state, releases.c.id.label("release_id")).select_from(
+        charges.outerjoin(
+            releases,
+            sa.and_(
+                releases.c.charge_id == charges.c.id,
+                releases.c.task_id == charges.c.task_id,
+                releases.c.query_digest == charges.c.query_digest,
+            ),
+        )
+    )
+    unpaired = pairs.where((charges.c.state == "released") != releases.c.id.is_not(None))
+    wrong = [f"charge {row.id} is {row.state}, its release: {row.release_id}" for row in connection.execute(unpaired)]
+    matched = connection.execute(
+        sa.select(sa.func.count()).select_from(pairs.where(releases.c.id.is_not(None)).subquery())
+    )
+    stored = connection.execute(sa.select(sa.func.count()).select_from(releases)).scalar_one()
+    if stored != matched.scalar_one():
+        wrong.append("a release has no charge of the same task and query")
+    return wrong
+
+
+def _audit_trail(connection: sa.Connection) -> list[str]:
+    by_kind = sa.select(audit_events.c.kind, sa.func.count().label("times")).group_by(audit_events.c.kind)
+    told = {row.kind: row.times for row in connection.execute(by_kind)}
+
+    def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
+
+    recorded = {
+        "budget.opened": number(budgets),
+        "plan.signed": number(plans),
+        "charge": number(charges),
+        "void": number(charges, charges.c.state == "voided"),
+        "release": number(releases),
+    }
+    return [
+        f"the audit trail tells of {told.get(kind, 0)} events of kind {kind}, the ledger of {times}"
+        for kind, times in recorded.items()
+        if told.get(kind, 0) != times
+    ]

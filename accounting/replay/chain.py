@@ -1,0 +1,66 @@
+"""Is the audit trail's chain still whole? Asked again and again, a bounded number of events at a time.
+
+A process that stays remembers how far it has checked and the hash it found there, which nobody who rewrites the
+database can reach: so it also notices when what it has checked is rewritten from some event on, or cut off, and made
+consistent again. Whether the ledger kept its plans is what a replay tells (:mod:`accounting.replay.trail`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+
+from accounting.ledger.trail import FIRST, AuditTrail, Event, digest, timestamp
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How far a trail was checked.
+
+    Attributes:
+        events: so many from the first on are as they were written.
+        broken: whether the next one is not, or one of these was changed since.
+    """
+
+    events: int
+    broken: bool
+
+
+class ChainCheck:
+    """Checks a trail from its first event on.
+
+    Args:
+        trail: to be checked.
+    """
+
+    def __init__(self, trail: AuditTrail) -> None:
+        self._trail = trail
+        self._lock = Lock()
+        self._sequence, self._hash = 0, FIRST
+        self._broken = False
+
+    def advance(self, limit: int) -> Checked:
+        """Check the newest event checked so far once more, and at most ``limit`` events after it.
+
+        A break is remembered for as long as the process lives, and nothing after it is looked at.
+        """
+        with self._lock:
+            if not self._broken:
+                # With the event before, which must still be there: so one query sees both.
+                events = self._trail.events(after=max(self._sequence - 1, 0), limit=limit + bool(self._sequence))
+                if self._sequence:
+                    anchor = events.pop(0) if events else None
+                    self._broken = anchor is None or (anchor.sequence, anchor.hash) != (self._sequence, self._hash)
+                for event in events:
+                    self._broken = self._broken or not self._continues(event)
+                    if self._broken:
+                        break
+                    self._sequence, self._hash = event.sequence, event.hash
+            return Checked(self._sequence, self._broken)
+
+    def _continues(self, event: Event) -> bool:
+        return (
+            event.sequence == self._sequence + 1
+            and event.previous == self._hash
+            and event.hash == digest(event.sequence, timestamp(event.at), event.kind, event.body, event.previous)
+        )

@@ -1,0 +1,184 @@
+"""The part of OpenAI's API that programs and chat interfaces need to ask a task: a task is a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from accounting.ledger.charges import SignedPlan
+from accounting.plan import CalibratedPlan
+from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
+from service.api.dependencies import AnyKey, TheServices
+from service.api.openai.requests import ChatRequest, newest_message, query_in
+from service.plans.signed import signed_plan
+from service.records.records import Records
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+
+class ReplyMessage(BaseModel):
+    """The label or the text."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str = Field(examples=["Billing"])
+    refusal: None = None
+
+
+class Choice(BaseModel):
+    """The one answer."""
+
+    index: Literal[0] = 0
+    message: ReplyMessage
+    logprobs: None = None
+    finish_reason: Literal["stop"] = "stop"
+
+
+class Usage(BaseModel):
+    """Always zero: tokens are not what an answer costs here, and counting those of private prompts would tell of them.
+
+    What it cost is in `dp_icl.cost`.
+    """
+
+    prompt_tokens: Literal[0] = 0
+    completion_tokens: Literal[0] = 0
+    total_tokens: Literal[0] = 0
+
+
+class ChatCompletion(BaseModel):
+    """An answer in OpenAI's shape; `dp_icl` holds the answer with its cost in ours. `id` is the release's."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str = Field(examples=["support.queue@1"])
+    choices: list[Choice]
+    usage: Usage = Usage()
+    dp_icl: AnswerView
+
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"example": "data: {...}\n\ndata: [DONE]\n\n"}}}
+}
+
+
+@router.post(
+    "/chat/completions",
+    summary="Ask, in OpenAI's shape",
+    response_model=ChatCompletion,
+    responses={**ASKING_RESPONSES, **_STREAM},
+)
+async def chat_completions(
+    body: ChatRequest,
+    services: TheServices,
+    asking: Annotated[Asking, Depends()],
+    response: Response,
+    x_dpicl_context: Annotated[
+        Literal["refuse", "ignore"],
+        Header(description="What to do with messages besides the newest: a question is answered by itself."),
+    ] = "refuse",
+) -> ChatCompletion | StreamingResponse:
+    """The newest user message is the query; a task that asks for several fields takes them as a JSON object in it.
+
+    With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
+    """
+    text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
+    signed = await asyncio.to_thread(services.records.ledger.task, body.model)
+    fields = signed_plan(signed).plan.tasks[signed.name].query_fields
+    answer = await asking(signed.address, query_in(text, fields))
+    if not body.stream:
+        return _completion(answer)
+    with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    # A response made here does not take over the headers that dependencies have set.
+    headers = {**response.headers, "cache-control": "no-store"}
+    return StreamingResponse(_events(_completion(answer), with_usage), headers=headers, media_type="text/event-stream")
+
+
+def _completion(answer: AnswerView) -> ChatCompletion:
+    return ChatCompletion(
+        id=answer.id,
+        created=int(answer.created_at.timestamp()),
+        model=answer.task,
+        choices=[Choice(message=ReplyMessage(content=str(answer.text if answer.label is None else answer.label)))],
+        dp_icl=answer,
+    )
+
+
+def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:
+    """The completion as server-sent events: its text, its end with our members, its usage if wanted, and the mark."""
+    whole = completion.model_dump(mode="json")
+    head = {name: whole[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    head |= {"usage": None} if with_usage else {}
+
+    def event(**members: Any) -> str:
+        return f"data: {json.dumps(head | members)}\n\n"
+
+    def choice(delta: dict[str, str], finish_reason: str | None) -> list[dict[str, Any]]:
+        return [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]
+
+    message = whole["choices"][0]["message"]
+    yield event(choices=choice({"role": "assistant", "content": message["content"]}, None))
+    yield event(choices=choice({}, "stop"), dp_icl=whole["dp_icl"])
+    if with_usage:
+        yield event(choices=[], usage=whole["usage"])
+    yield "data: [DONE]\n\n"
+
+
+class Model(BaseModel):
+    """A task as a model. `id` without a version is the task of the newest plan; `dp_icl` describes it."""
+
+    id: str = Field(examples=["support.queue"])
+    object: Literal["model"] = "model"
+    created: int = Field(description="When the plan was signed, in seconds since 1970.")
+    owned_by: str = Field(examples=["support"], description="The knowledge base.")
+    dp_icl: TaskView
+
+
+class Models(BaseModel):
+    """All of them: OpenAI's clients ask for no second page."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+@router.get("/models", summary="List the tasks, in OpenAI's shape")
+async def list_models(services: TheServices, _key: AnyKey) -> Models:
+    """Every task by its name; those of plans that have a newer one of that name with their version."""
+    return Models(data=await asyncio.to_thread(_models, services.records))
+
+
+@router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses={404: ASKING_RESPONSES[404]})
+async def get_model(model: TaskAddress, services: TheServices, _key: AnyKey) -> Model:
+    """The task, under the name it was asked for."""
+    ledger = services.records.ledger
+    signed = await asyncio.to_thread(ledger.task, model)
+    return _model(model, signed.plan, signed.name, await asyncio.to_thread(ledger.answers_left, signed))
+
+
+def _models(records: Records) -> list[Model]:
+    found: list[Model] = []
+    for budget in records.ledger.budgets():
+        left = {task.address: task.left for task in budget.tasks}
+        named: set[str] = set()
+        for plan in reversed(records.ledger.plans(budget.knowledge_base)):
+            for name, _ in plan.tasks:
+                short = f"{plan.knowledge_base}.{name}"
+                address = f"{short}@{plan.version}"
+                found.append(_model(address if name in named else short, plan, name, left[address]))
+            named.update(name for name, _ in plan.tasks)
+    return found
+
+
+def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:
+    task = CalibratedPlan.model_validate_json(plan.document).plan.tasks[name]
+    return Model(
+        id=model_id,
+        created=int(plan.signed_at.timestamp()),
+        owned_by=plan.knowledge_base,
+        dp_icl=task_view(f"{plan.knowledge_base}.{name}@{plan.version}", task, answers_left),
+    )

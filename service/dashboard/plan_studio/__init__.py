@@ -1,0 +1,1 @@
+"""Plans written, previewed, tried and signed in the browser."""

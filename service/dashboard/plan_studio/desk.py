@@ -1,0 +1,195 @@
+"""The desk a plan is written at: the knowledge base, its budget, and what the plan as written would give.
+
+What a plan gives is computed by the functions behind ``dpicl plan preview``, beside the event loop, and kept by the
+plan's content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from starlette.responses import Response
+
+from accounting.ledger.budgets import BudgetStatus, exact
+from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
+from accounting.privacy.accountants import AccountantsDisagreeError
+from exemplar_store import KnowledgeBase
+from service.dashboard.charts import Chart
+from service.dashboard.computing import Computations, ready
+from service.dashboard.pages import Visit
+from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
+from service.dashboard.plan_studio.drafts import KINDS, chosen
+from service.dashboard.plan_studio.problems import Problem, located
+from service.plans.preview import PlanPreview, preview
+from service.plans.signing import check_fits
+from service.records.engine_record import last_engine
+from service.records.records import Records
+
+HOME = "/knowledge-bases/{name}/plan"
+_WAIT_S, _POLL_S = 20.0, 1.0
+_computations = Computations("calibration")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a plan would give."""
+
+    calibrated: CalibratedPlan
+    preview: PlanPreview
+    charts: dict[str, Chart]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The knowledge base a plan is written for.
+
+    Attributes:
+        described: its description.
+        status: its budget.
+        versions: of the plans signed for it, the newest first.
+    """
+
+    described: KnowledgeBase
+    status: BudgetStatus
+    versions: list[int]
+
+    @property
+    def newest(self) -> int:
+        """Version of the newest plan; 0 while there is none."""
+        return max(self.versions, default=0)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A plan as written, and what became of looking at it.
+
+    Attributes:
+        text: the YAML.
+        problems: what is wrong with it.
+        plan: as read; None if it cannot be.
+        seen: what it would give; None while that is computed, or if there are problems.
+    """
+
+    text: str
+    problems: list[Problem] = field(default_factory=list)
+    plan: Plan | None = None
+    seen: Seen | None = None
+
+    @property
+    def computing(self) -> bool:
+        """Whether to look again in a moment."""
+        return self.plan is not None and self.seen is None and not self.problems
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a plan takes of the lifetime budget."""
+
+    epsilon: Decimal
+    delta: Decimal
+    status: BudgetStatus
+
+    @property
+    def fits(self) -> bool:
+        """Whether that much is free."""
+        return self.epsilon <= self.status.free_epsilon and self.delta <= self.status.free_delta
+
+    @property
+    def left(self) -> tuple[Decimal, Decimal]:
+        """(ε, δ) free afterwards."""
+        return self.status.free_epsilon - self.epsilon, self.status.free_delta - self.delta
+
+
+async def open_desk(visit: Visit) -> Desk:
+    """The knowledge base that the address names."""
+    return await asyncio.to_thread(_open, visit.services.records, visit.request.path_params["name"])
+
+
+def _open(records: Records, name: str) -> Desk:
+    described = records.store.get(name)
+    (status,) = (status for status in records.ledger.budgets() if status.knowledge_base == name)
+    return Desk(described, status, [plan.version for plan in reversed(records.ledger.plans(name))])
+
+
+async def look_at(visit: Visit, desk: Desk, *, patiently: bool = False) -> Look:
+    """Read the plan in the form, and have it computed; waits for that, but a page that asks again not for long."""
+    written = visit.form.get("text", "")
+    text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
+    try:
+        plan = await asyncio.to_thread(_read, text, desk.described)
+        (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, desk.described.public_size)]))
+        wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
+        if not await ready([future], wait_s) or future.cancelled():
+            return Look(text, plan=plan)
+        return Look(text, plan=plan, seen=future.result())
+    except PlanError as error:
+        return Look(text, located(error.problems, text))
+    except AccountantsDisagreeError as error:
+        return Look(text, [Problem("", str(error), None)])
+
+
+def _read(text: str, described: KnowledgeBase) -> Plan:
+    plan = load_plan(text)
+    if plan.knowledge_base != described.name:
+        raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, this page for {described.name}"])
+    check_fits(plan, described)
+    return plan
+
+
+def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], Seen]]:
+    return f"{public_size} {plan.model_dump_json()}", lambda: _see(plan, public_size)
+
+
+def _see(plan: Plan, public_size: int) -> Seen:
+    calibrated = calibrate_plan(plan, public_size)
+    charts = {name: agreement(task, calibrated.noise[name]) for name, task in plan.tasks.items()}
+    return Seen(calibrated, preview(calibrated), charts)
+
+
+async def draw(visit: Visit, seen: Seen) -> list[Chart] | None:
+    """The curves, or None while one of their points is being computed."""
+    groups = variants(seen.calibrated.plan)
+    jobs = [{factor: _job(plan, seen.calibrated.public_size) for factor, plan in group.items()} for group in groups]
+    futures = _computations.ask(visit.session.key_id, dict(job for group in jobs for job in group.values()))
+    if not await ready(futures, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in futures):
+        return None
+    by_key = dict(zip(dict(job for group in jobs for job in group.values()), futures, strict=True))
+    by_epsilon, by_answers = (
+        {factor: _calibrated(by_key[key]) for factor, (key, _) in group.items()} for group in jobs
+    )
+    return [chart for chart in (over_epsilon(by_epsilon), over_answers(by_answers)) if chart]
+
+
+def _calibrated(future: Future[Seen]) -> CalibratedPlan | None:
+    """A variant of the plan; None for one whose promise cannot be kept."""
+    try:
+        return future.result().calibrated
+    except (PlanError, AccountantsDisagreeError):
+        return None
+
+
+def price_of(desk: Desk, seen: Seen) -> Price:
+    """What the plan takes."""
+    budget = seen.calibrated.plan.budget
+    return Price(exact(budget.epsilon), exact(budget.delta), desk.status)
+
+
+async def shown(visit: Visit, desk: Desk, look: Look) -> dict[str, Any]:
+    """What the part of the page that looks at the plan is rendered from."""
+    return {
+        "desk": desk,
+        "look": look,
+        "price": price_of(desk, look.seen) if look.seen else None,
+        "engine": await asyncio.to_thread(last_engine, visit.services.records.database),
+    }
+
+
+async def studio(visit: Visit, desk: Desk, look: Look, status: int = 200, **extra: Any) -> Response:
+    """The whole page."""
+    context = {"curves": None, "tried": None, "choices": chosen({}), "kinds": KINDS} | extra
+    return visit.page("plan_studio.html", status, here="plans", **await shown(visit, desk, look), **context)

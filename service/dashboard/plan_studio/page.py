@@ -1,0 +1,81 @@
+"""The plan studio: write a plan, see what it would give, try it on public examples. Nothing here spends anything."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from service.dashboard.pages import Pages, Visit
+from service.dashboard.plan_studio.desk import HOME, Look, draw, look_at, open_desk, shown, studio
+from service.dashboard.plan_studio.drafts import again, chosen, draft
+from service.dashboard.plan_studio.trials import Attempt, attempt
+
+pages = Pages()
+
+
+@pages.get("/plans")
+async def choose(visit: Visit) -> Response:
+    """Which knowledge base the plan is for."""
+    if name := visit.request.query_params.get("knowledge_base"):
+        return visit.redirect(HOME.format(name=quote(name, safe="")))
+    budgets = await asyncio.to_thread(visit.services.records.ledger.budgets)
+    return visit.page("plan_choose.html", here="plans", budgets=budgets)
+
+
+@pages.get(HOME)
+async def write(visit: Visit) -> Response:
+    """A plan to start from: made for the knowledge base, or one signed before."""
+    desk = await open_desk(visit)
+    query = visit.request.query_params
+    choices = chosen(query)
+    version = query.get("from", "")
+    if version.isascii() and version.isdigit():
+        signed = await asyncio.to_thread(visit.services.records.ledger.plan, desk.described.name, int(version[:9]))
+        text = await asyncio.to_thread(again, signed.document)
+    else:
+        text = draft(desk.described, desk.status, choices)
+    return await studio(visit, desk, Look(text), choices=choices)
+
+
+@pages.post(HOME)
+async def see(visit: Visit) -> Response:
+    """What the plan as written would give; htmx gets the part of the page that says so, and asks again by itself."""
+    desk = await open_desk(visit)
+    look = await look_at(visit, desk)
+    if visit.is_htmx:
+        return visit.page("plan_preview.html", **await shown(visit, desk, look))
+    return await studio(visit, desk, look)
+
+
+@pages.post(HOME + "/curves")
+async def curves(visit: Visit) -> Response:
+    """What more or less ε, and more or fewer answers, would give."""
+    desk = await open_desk(visit)
+    look = await look_at(visit, desk)
+    drawn = await draw(visit, look.seen) if look.seen else None
+    if visit.is_htmx:
+        return visit.page("plan_curves.html", desk=desk, look=look, curves=drawn)
+    return await studio(visit, desk, look, curves=drawn)
+
+
+@pages.post(HOME + "/try")
+async def try_it(visit: Visit) -> Response:
+    """One query on public examples: nothing is charged, and nothing private is read."""
+    desk = await open_desk(visit)
+    look = await look_at(visit, desk, patiently=True)
+    if look.seen is None:
+        tried = Attempt(problem="The plan must be computed, without a problem, before it can be tried.")
+    else:
+        tried = await attempt(
+            visit.services.trials,
+            look.seen.calibrated,
+            desk.described,
+            task=visit.field("trial_task"),
+            rows=visit.field("trial_rows"),
+            query=visit.field("trial_query"),
+        )
+    if visit.is_htmx:
+        return visit.page("plan_trial.html", tried=tried)
+    return await studio(visit, desk, look, tried=tried)

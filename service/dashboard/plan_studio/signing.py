@@ -1,0 +1,81 @@
+"""Signing a plan: what it does for ever, in words, and the form that does it, once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import Response
+
+from accounting.ledger.charges import BudgetExceededError, PlansChangedError
+from accounting.plan import CalibratedPlan
+from service.dashboard.pages import Pages, Visit
+from service.dashboard.plan_studio.desk import HOME, Desk, Look, Seen, look_at, open_desk, price_of, studio
+from service.plans.signing import sign
+from service.records.records import Records
+
+pages = Pages()
+
+
+@pages.post(HOME + "/confirm")
+async def confirm(visit: Visit) -> Response:
+    """What signing would do for ever, and the form that does it."""
+    desk = await open_desk(visit)
+    look = await look_at(visit, desk)
+    if look.seen is None or not price_of(desk, look.seen).fits:
+        return await studio(visit, desk, look, 200 if look.computing else 422)
+    return await _confirmation(visit, desk, look, look.seen)
+
+
+@pages.post(HOME + "/sign")
+async def sign_(visit: Visit) -> Response:
+    """Sign what was shown, once: it must come out the same, and follow the same plan, as on the page before."""
+    desk = await open_desk(visit)
+    look = await look_at(visit, desk)
+    if look.seen is None:
+        return await studio(visit, desk, look, 200 if look.computing else 422)
+    name, calibrated = desk.described.name, look.seen.calibrated
+    after = visit.field("after")
+    if visit.field("digest") != calibrated.digest or not (after.isascii() and after.isdigit() and len(after) < 10):
+        problem = "Nothing was signed: the plan is not the one that was shown. This is it now."
+        return await _confirmation(visit, desk, look, look.seen, 409, problem)
+    if visit.field("name") != name:
+        problem = f"Nothing was signed. To sign, write the knowledge base’s name, {name}, exactly."
+        return await _confirmation(visit, desk, look, look.seen, 422, problem)
+    try:
+        version = await asyncio.to_thread(
+            _sign_once, visit.services.records, calibrated, visit.session.key_name, int(after)
+        )
+    except (PlansChangedError, BudgetExceededError) as error:
+        problem = f"Nothing was signed: {error}."
+        return await _confirmation(visit, await open_desk(visit), look, look.seen, 409, problem)
+    tasks = ", ".join(f"{name}.{task}" for task in calibrated.plan.tasks)
+    return visit.redirect(
+        f"/knowledge-bases/{name}#plans", done=f"Plan {version} is signed. From now on it answers at {tasks}."
+    )
+
+
+def _sign_once(records: Records, calibrated: CalibratedPlan, signed_by: str, after: int) -> int:
+    """The version under which the plan is signed, by this form or by the same one sent before."""
+    try:
+        return sign(records, calibrated, signed_by, after_version=after).version
+    except PlansChangedError:
+        name = calibrated.plan.knowledge_base
+        plans = {plan.version: plan for plan in records.ledger.plans(name)}
+        if (twin := plans.get(after + 1)) is not None and twin.digest == calibrated.digest:
+            return twin.version
+        raise
+
+
+async def _confirmation(
+    visit: Visit, desk: Desk, look: Look, seen: Seen, status: int = 200, problem: str | None = None
+) -> Response:
+    return visit.page(
+        "plan_sign.html",
+        status,
+        here="plans",
+        desk=desk,
+        look=look,
+        seen=seen,
+        price=price_of(desk, seen),
+        problem=problem,
+    )

@@ -1,0 +1,83 @@
+"""Trying a plan that is not signed yet, on examples that are public anyway."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accounting.plan import CalibratedPlan
+from exemplar_store import BadRowError, KnowledgeBase
+from service.engines.protocol import EngineUnavailableError
+from service.pipeline.answering import BusyError
+from service.pipeline.queries import InvalidQueryError
+from service.trials.trials import Trial, Trials
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of it: a trial, or a problem."""
+
+    trial: Trial | None = None
+    problem: str | None = None
+
+
+async def attempt(
+    trials: Trials, calibrated: CalibratedPlan, described: KnowledgeBase, *, task: str, rows: str, query: str
+) -> Attempt:
+    """Try one query.
+
+    Args:
+        trials: of the services.
+        calibrated: the plan with its noise.
+        described: the knowledge base.
+        task: one of the plan's; its first if empty.
+        rows: public examples, as JSON Lines or CSV with a header.
+        query: a text, or a JSON object with the fields of the query.
+    """
+    try:
+        trial = await trials.try_task(
+            calibrated,
+            task or next(iter(calibrated.plan.tasks)),
+            _query(query),
+            _rows(rows),
+            embedded_field=described.embedded_field,
+            response_field=described.response_field,
+        )
+    except LookupError as error:
+        return Attempt(problem=str(error.args[0]))
+    except InvalidQueryError as error:
+        return Attempt(problem=f"The question does not fit: {error}.")
+    except (BadRowError, ValueError, BusyError, EngineUnavailableError) as error:
+        return Attempt(problem=f"{error}.")
+    return Attempt(trial)
+
+
+def _query(text: str) -> str | dict[str, Any]:
+    if text.startswith("{"):
+        try:
+            read = json.loads(text)
+        except ValueError:
+            return text
+        if isinstance(read, dict):
+            return read
+    return text
+
+
+def _rows(text: str) -> list[Mapping[str, object]]:
+    if not text:
+        raise ValueError("paste one public example at least")
+    if not text.startswith("{"):
+        return list(csv.DictReader(text.splitlines()))
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                raise ValueError(f"line {number} of the examples is no JSON object") from None
+            if not isinstance(rows[-1], dict):
+                raise ValueError(f"line {number} of the examples is no JSON object")
+    return rows

@@ -1,0 +1,1 @@
+"""Engines without a language model, which compare embeddings."""

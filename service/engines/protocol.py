@@ -1,0 +1,218 @@
+"""Engines: what turns slots of private exemplars and a query into one output per slot.
+
+The pipeline knows engines only by the :class:`Engine` protocol. The part of the privacy contract an engine carries is
+*isolation*: what a slot contributes depends on that slot's exemplars, the query and public things, and on nothing
+else, be it through batch numerics, caches, shared random streams or failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from exemplar_store import Slot
+
+
+class EngineUnavailableError(RuntimeError):
+    """The engine cannot answer now. Only the zero-shot probe raises it, before anything private was read."""
+
+
+class EngineBusyError(EngineUnavailableError):
+    """The engine has as much work as it takes on. Only the zero-shot probe raises it; come back in a moment."""
+
+
+class UnanswerableQueryError(ValueError):
+    """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A text whose embedding the engine has, so that nobody needs to compute it from what a slot said.
+
+    Attributes:
+        text: what the slot says.
+        embedding: of it, float32 (d,), of norm 1.
+    """
+
+    text: str
+    embedding: np.ndarray
+
+
+Output = np.ndarray | str | Embedded
+"""What a slot contributes: label probabilities, float64 (L,), or a text, with its embedding or without."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Templates with ``{field}`` placeholders, to be filled by :mod:`service.engines.prompts`.
+
+    Attributes:
+        instruction: put before the exemplars as it stands.
+        exemplar: rendered once per exemplar, answer included.
+        query: rendered for the query, ending where the answer begins.
+        keywords: asks for a sentence made of released words; empty makes one from ``query``.
+    """
+
+    instruction: str
+    exemplar: str
+    query: str
+    keywords: str = ""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What an engine needs to know of a signed task; all of it is public.
+
+    Attributes:
+        name: the task's address, for messages.
+        ensemble: how many slots the plan announces for a query.
+        slot_tokens: a public guess of how long a slot's exemplars are together.
+        slot_characters: so many at most a slot's exemplars may have in a language model's prompt; 0 does not say.
+        knowledge_base: whose exemplars the slots hold; caches never mix two of them.
+        latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
+        labels: the public label set, empty for free text; probability vectors follow its order.
+        prompt: the templates.
+        answer_field: the exemplar field that holds its label or its response.
+        input_field: the field that an exemplar and a query are compared by.
+        label_descriptions: optional sentence per label, saying what belongs under it.
+        kind: what is asked for.
+        candidates: of free text, how many zero-shot answers are wanted.
+        public_answers: of free text, answers that are public anyway.
+        document_field: of free text, the field of the query that answers may be taken from.
+        responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    prompt: Prompt
+    answer_field: str = "label"
+    input_field: str = "text"
+    label_descriptions: Mapping[str, str] = field(default_factory=dict)
+    kind: Literal["classify", "generate"] = "classify"
+    candidates: int = 0
+    public_answers: tuple[str, ...] = ()
+    document_field: str | None = None
+    responses_embedded: bool = False
+    ensemble: int = 1
+    slot_tokens: int = 0
+    slot_characters: int = 0
+    knowledge_base: str = ""
+    latency_grain_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """The public answer, without any exemplar.
+
+    Attributes:
+        probabilities: of labels, float64 (L,), sums to 1; None for free text.
+        texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
+            for labels.
+        embedded: whether every slot that says something will say it as :class:`Embedded`.
+        context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
+    """
+
+    probabilities: np.ndarray | None = None
+    texts: tuple[str, ...] = ()
+    embedded: bool = False
+    context: Any = None
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text made of released words.
+
+    Attributes:
+        text: the text.
+        method: how it came about, for people.
+    """
+
+    text: str
+    method: str
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """An engine described to people.
+
+    Attributes:
+        name: as in the configuration.
+        isolation: how slots are kept from influencing each other, in one sentence.
+        is_llm: whether a language model generates the outputs.
+        notice: what a caller should know before relying on the answers.
+        remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
+        reads_embeddings: whether slots' exemplars must come with their embeddings.
+    """
+
+    name: str
+    isolation: str
+    is_llm: bool
+    notice: str
+    remote: bool = False
+    reads_embeddings: bool = False
+
+
+class Engine(Protocol):
+    """Gives public zero-shot output per query and one output per slot."""
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """Answer from the query alone.
+
+        Raises:
+            EngineUnavailableError: the engine is down; the pipeline voids the charge.
+            EngineBusyError: it is busy; likewise.
+            UnanswerableQueryError: the query is too long, say; likewise.
+        """
+        ...
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """Answer once per slot, in order.
+
+        Returns:
+            Per slot a float64 probability vector (L,) or a text, as the task's kind asks; or None: an empty slot or an
+            abstention. Never raises for anything an exemplar contains.
+        """
+        ...
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """Make a sentence of released words; sees no exemplar.
+
+        Args:
+            task: of kind "generate".
+            query: the query's fields.
+            keywords: at least one word.
+            ordered: whether the first of them matters most.
+            zero_shot: the query's.
+
+        Raises:
+            EngineUnavailableError: the engine is down; the words are released as they are.
+        """
+        ...
+
+    async def describe(self) -> EngineInfo:
+        """Describe the engine to people.
+
+        Raises:
+            EngineUnavailableError: it has not started yet.
+        """
+        ...
+
+    async def health(self) -> None:
+        """Return if the engine can answer. Never waits for work on anybody's exemplars: how long that takes is private.
+
+        Raises:
+            EngineUnavailableError: it cannot.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the engine holds; nothing may be asked of it afterwards."""
+        ...

@@ -1,0 +1,221 @@
+"""A chat-completions endpoint over HTTP, asked with bounded concurrency and asked again where that may help.
+
+Whatever goes wrong becomes a :class:`Failure`, which holds an HTTP status and nothing else: an exception of the HTTP
+client carries the request, with the prompt and the key in it, and a server may quote both in its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import httpx
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.protocol import EngineUnavailableError
+
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 8.0
+_LONGEST_RETRY_AFTER_S = 20.0
+_LARGEST_BODY = 4 * 1024 * 1024
+_HEALTH_TIMEOUT_S = 3.0
+_uniform = secrets.SystemRandom().uniform
+
+
+class RemoteSecrets(BaseSettings):
+    """What is secret about the remote endpoint, from the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True)
+
+    remote_api_key: SecretStr | None = None
+    """Sent as a bearer token."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no reply.
+
+    Attributes:
+        status: of HTTP; None if nothing usable came back.
+        retry_after_s: how long the server wants to be left alone.
+    """
+
+    status: int | None = None
+    retry_after_s: float = 0.0
+
+    @property
+    def passing(self) -> bool:
+        """Whether another try may succeed."""
+        return self.status is None or self.status in (408, 409, 429) or self.status >= 500
+
+
+class ChatEndpoint:
+    """Asks ``{base_url}/chat/completions``. No method but the constructor raises for what a server does.
+
+    Args:
+        config: where, and how patiently.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the key cannot be one.
+    """
+
+    def __init__(self, config: OpenAiCompatibleConfig):
+        # A line for each request would tell how many slots were drawn, and httpcore's show headers.
+        for name in ("httpx", "httpcore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._config = config
+        self._url = config.base_url.rstrip("/")
+        self._client = httpx.AsyncClient(
+            headers={"Accept-Encoding": "identity", **_authorization()},
+            timeout=None,  # noqa: S113  (each try has one as a whole)  # nosec B113
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency),
+            # None is kept: what a server sets in answer to one slot would come back with another's.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+        self._places = asyncio.Semaphore(config.max_concurrency)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        temperature: float,
+        max_tokens: int,
+        number: int = 0,
+        response_format: Mapping[str, Any] | None = None,
+    ) -> str | Failure:
+        """The model's reply to one user message.
+
+        Args:
+            prompt: the message.
+            temperature: 0 asks for the likeliest reply.
+            max_tokens: the longest reply.
+            number: makes sampled replies to the same prompt differ. The seed is a hash of both.
+            response_format: what the reply must look like.
+        """
+        body = {
+            "model": self._config.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "seed": _seed(prompt, number) if temperature > 0 else None,
+            "response_format": response_format,
+            **self._config.extra_body,
+        }
+        content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        reply = await self._try_in_turn(content)
+        for attempt in range(1, self._config.max_attempts):
+            if isinstance(reply, str) or not reply.passing:
+                break
+            # Waits without its place: a slot in trouble holds up no other.
+            await asyncio.sleep(_wait_s(attempt, reply.retry_after_s))
+            reply = await self._try_in_turn(content)
+        return reply
+
+    async def check(self) -> Failure | None:
+        """None if the server answers and takes the key. Not every server lists its models; that is no failure."""
+        try:
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+                self._loop = asyncio.get_running_loop()
+                async with self._client.stream("GET", f"{self._url}/models") as response:
+                    status = response.status_code
+        except Exception:
+            return Failure()
+        return Failure(status) if status in (401, 403) or status >= 500 else None
+
+    def close(self) -> None:
+        """Close the connections, on the event loop that opened them; if that runs, as soon as it gets to it."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        if loop.is_running():
+            asyncio.run_coroutine_threadsafe(self._client.aclose(), loop)
+        else:
+            loop.run_until_complete(self._client.aclose())
+
+    async def _try_in_turn(self, content: bytes) -> str | Failure:
+        async with self._places:
+            return await self._try(content)
+
+    async def _try(self, content: bytes) -> str | Failure:
+        try:
+            async with asyncio.timeout(self._config.request_timeout_s):
+                self._loop = asyncio.get_running_loop()
+                async with self._client.stream(
+                    "POST",
+                    f"{self._url}/chat/completions",
+                    content=content,
+                    headers={"Content-Type": "application/json"},
+                ) as response:
+                    if not response.is_success:
+                        return Failure(response.status_code, _retry_after_s(response.headers.get("retry-after", "")))
+                    return _text(await _read(response))
+        except Exception:  # whatever it is, it may quote the prompt
+            return Failure()
+
+
+def _authorization() -> dict[str, str]:
+    key = RemoteSecrets().remote_api_key
+    token = key.get_secret_value().strip() if key else ""
+    if not token.isascii() or not token.isprintable():
+        raise EngineUnavailableError("DPICL_REMOTE_API_KEY holds what no key can: set it to the key and nothing else")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _seed(prompt: str, number: int) -> int:
+    """31 bits, which every server takes, of the prompt and nothing else."""
+    digest = hashlib.sha256(f"{number}\n{prompt}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:4]) >> 1
+
+
+def _wait_s(attempt: int, retry_after_s: float) -> float:
+    """Twice as long after each try, by chance up to half of it less, on top of what the server asks for."""
+    longest: float = min(_FIRST_WAIT_S * 2 ** (attempt - 1), _LONGEST_WAIT_S)
+    return retry_after_s + _uniform(longest / 2, longest)
+
+
+def _retry_after_s(header: str) -> float:
+    """Seconds, from a number or a date; 0 if it is neither."""
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", header):
+        return min(float(header), _LONGEST_RETRY_AFTER_S)
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return 0.0
+    left = (until.astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    return min(max(left, 0.0), _LONGEST_RETRY_AFTER_S)
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """The body as it came; nothing was to be compressed, and nothing is decompressed."""
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > _LARGEST_BODY:
+            raise ValueError("the body is too large")
+    return bytes(body)
+
+
+def _text(body: bytes) -> str:
+    """The reply in a chat completion.
+
+    Raises:
+        Exception: of whatever kind, if it is none.
+    """
+    text = json.loads(body)["choices"][0]["message"]["content"]
+    if not isinstance(text, str):
+        raise TypeError("the reply is no text")
+    text.encode()  # half a surrogate pair is no text either, and could not be stored
+    return text

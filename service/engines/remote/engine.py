@@ -1,0 +1,188 @@
+"""Any chat-completions endpoint: a vLLM server, OpenAI, Azure, Ollama. It sees exemplars in clear text.
+
+A prompt is one user message. Labels are asked for in words and matched (:mod:`service.engines.remote.label_replies`),
+so a slot votes for one label or abstains; texts are written with a seed that is a hash of the prompt. What a slot's
+failure does is confined to that slot, and nothing about it is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import structlog
+
+from service.engines.admission import Admission
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.prompts import render, render_keywords, shorten
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineInfo,
+    EngineUnavailableError,
+    Output,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.engines.remote.chat_endpoint import ChatEndpoint, Failure
+from service.engines.remote.label_replies import label_schema, match_label, naming, read_label
+
+if TYPE_CHECKING:
+    from exemplar_store import Slot
+
+log = structlog.get_logger()
+
+# A label needs no more tokens than it has bytes; these are for what comes around it.
+_SPARE_TOKENS = 16
+_ADVICE = {
+    400: "the query is too long for the model, or the model does not take a member of extra_body",
+    401: "check DPICL_REMOTE_API_KEY",
+    403: "check DPICL_REMOTE_API_KEY",
+    404: "check base_url and model",
+}
+
+
+class OpenAiCompatibleEngine:
+    """The engine ``openai_compatible``.
+
+    Args:
+        config: which endpoint, and how.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: ``DPICL_REMOTE_API_KEY`` cannot be a key.
+    """
+
+    def __init__(self, config: OpenAiCompatibleConfig):
+        self._config = config
+        self._endpoint = ChatEndpoint(config)
+        self._admission = Admission(config.max_queued_prompts)
+        host = urlsplit(config.base_url).hostname
+        self._info = EngineInfo(
+            name="openai_compatible",
+            isolation="best effort: nobody here can know what the remote server's batches, caches and limits let one "
+            "prompt do to another; the guarantee assumes that they let it do nothing",
+            is_llm=True,
+            notice=f"Answers come from the language model {config.model} at {host}, outside this deployment. "
+            "Exemplars and questions are sent there in clear text.",
+            remote=True,
+        )
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """See :meth:`service.engines.protocol.Engine.zero_shot`.
+
+        Labels cost one prompt; texts one per candidate that is no public answer. The first text is the likeliest one,
+        the others are sampled at temperature 1.
+        """
+        with self._admission.probe(task):
+            if task.kind == "classify":
+                (reply,) = await self._public(self._ask_label(task, query))
+                vote = self._vote(task, reply)
+                return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
+            prompt = render(task.prompt, query)
+            asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
+            first, *others = [reply.strip() for reply in await self._public(*asked)]
+        return ZeroShot(texts=candidate_texts(task, first, others))
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """See :meth:`service.engines.protocol.Engine.contributions`.
+
+        An empty slot abstains without a prompt; so does one that is not answered in time, or not by one of the labels.
+        """
+        with self._admission.slots(task):
+            work = [self._contribution(task, query, slot) for slot in slots]
+            return await all_in_time(work, self._config.timeout_s)
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :meth:`service.engines.protocol.Engine.reconstruct`."""
+        (reply,) = await self._bounded(self._write(render_keywords(task.prompt, query, keywords, ordered), 0.0))
+        if isinstance(reply, Failure) or not reply.strip():
+            raise EngineUnavailableError("the remote language model makes no sentence of these words")
+        return Sentence(reply.strip(), "written by the remote language model from the released words alone")
+
+    async def describe(self) -> EngineInfo:
+        """See :meth:`service.engines.protocol.Engine.describe`."""
+        return self._info
+
+    async def health(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.health`."""
+        failure = await self._endpoint.check()
+        if failure is not None:
+            raise EngineUnavailableError(f"the remote endpoint {_said(failure)}")
+
+    def close(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.close`."""
+        self._endpoint.close()
+
+    async def _contribution(self, task: TaskSpec, query: Mapping[str, str], slot: Slot) -> Output | None:
+        try:
+            slot = shorten(task.prompt, slot, task.slot_characters)
+            if not slot:
+                return None
+            if task.kind == "classify":
+                return self._vote(task, await self._ask_label(task, query, slot))
+            reply = await self._write(render(task.prompt, query, slot), self._config.temperature)
+            return (reply.strip() or None) if isinstance(reply, str) else None
+        except Exception:  # this slot's alone
+            return None
+
+    async def _ask_label(self, task: TaskSpec, query: Mapping[str, str], slot: Slot = ()) -> str | Failure:
+        return await self._endpoint.ask(
+            render(naming(task.prompt, task.labels), query, slot),
+            temperature=0.0,
+            max_tokens=max(len(json.dumps(label)) for label in task.labels) + _SPARE_TOKENS,
+            response_format=label_schema(task.labels) if self._config.constrain_labels else None,
+        )
+
+    async def _write(self, prompt: str, temperature: float, number: int = 0) -> str | Failure:
+        return await self._endpoint.ask(
+            prompt, temperature=temperature, max_tokens=self._config.max_answer_tokens, number=number
+        )
+
+    def _vote(self, task: TaskSpec, reply: str | Failure) -> np.ndarray | None:
+        """All of the probability on the label that a reply means, float64 (L,); None if it means none."""
+        if isinstance(reply, Failure):
+            return None
+        read = read_label if self._config.constrain_labels else match_label
+        label = read(reply, task.labels)
+        return None if label is None else np.eye(len(task.labels))[label]
+
+    async def _public(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str]:
+        """Replies to prompts without exemplars, whose failure may be told."""
+        replies = await self._bounded(*asked)
+        for reply in replies:
+            if isinstance(reply, Failure):
+                raise _refusal(reply)
+        return [reply for reply in replies if isinstance(reply, str)]
+
+    async def _bounded(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str | Failure]:
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                return await asyncio.gather(*asked)
+        except TimeoutError:
+            return [Failure()]
+
+
+def _refusal(failure: Failure) -> Exception:
+    """What a failed probe tells the caller; the operator finds the status in the log."""
+    if failure.status == 429:
+        return EngineBusyError("the remote endpoint takes no more requests now")
+    log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
+    if failure.status in (400, 413, 422):
+        return UnanswerableQueryError(
+            "the remote language model refuses this query, most likely as too long: ask with a shorter text"
+        )
+    return EngineUnavailableError(f"the remote endpoint {_said(failure)}")
+
+
+def _said(failure: Failure) -> str:
+    return f"answers with status {failure.status}" if failure.status else "does not answer"

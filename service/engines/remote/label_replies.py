@@ -1,0 +1,75 @@
+"""Which label a language model's written reply means, if any."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from service.engines.protocol import Prompt
+
+# Quotes, brackets and marks of emphasis that may come before a label, and what may end it.
+_OPENING = "\"'`*_([{<“‘«「 \t\r\n"
+_END = r"(?=$|\s|[\"'`*_)\]}>”’»」.,;:!?|<。、，：](?!\w))"
+# Another label right behind the first, perhaps after a short word such as "or".
+_NEXT = r"\W*(?:\w{1,4}\W+)?"
+
+
+def match_label(reply: str, labels: Sequence[str]) -> int | None:
+    """The label that a reply begins with.
+
+    Upper and lower case, Unicode's ways of writing the same letter, and quotes or emphasis around the label make no
+    difference. The label must end where a word ends; of labels that begin with each other the longest counts. A reply
+    that goes on to name another label, or that means two labels alike, means none.
+
+    Returns:
+        The label's number, or None.
+    """
+    text, plain = _plain(reply).lstrip(_OPENING), [_plain(label) for label in labels]
+    found = [(len(label), i) for i, label in enumerate(plain) if label and re.match(re.escape(label) + _END, text)]
+    if not found:
+        return None
+    length, number = max(found)
+    if plain.count(plain[number]) > 1:
+        return None
+    others = "|".join(re.escape(label) for label in plain if label and label != plain[number])
+    if others and re.match(f"{_NEXT}(?:{others}){_END}", text[length:]):
+        return None
+    return number
+
+
+def read_label(reply: str, labels: Sequence[str]) -> int | None:
+    """The label of a reply that follows :func:`label_schema`, or None if it does not."""
+    try:
+        answer = json.loads(reply)
+    except (ValueError, RecursionError):
+        return None
+    label = answer.get("label") if isinstance(answer, dict) else None
+    return labels.index(label) if isinstance(label, str) and label in labels else None
+
+
+def label_schema(labels: Sequence[str]) -> dict[str, Any]:
+    """A chat completion's ``response_format`` that allows nothing but one of the labels."""
+    schema = {
+        "type": "object",
+        "properties": {"label": {"type": "string", "enum": list(labels)}},
+        "required": ["label"],
+        "additionalProperties": False,
+    }
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+
+def naming(prompt: Prompt, labels: Sequence[str]) -> Prompt:
+    """The prompt with its labels named in the instruction, unless its templates name them all."""
+    said = _plain(f"{prompt.instruction}\n{prompt.query}")
+    if all(re.search(rf"(?<!\w){re.escape(_plain(label))}(?!\w)", said) for label in labels):
+        return prompt
+    named = f"Answer with one of: {', '.join(labels)}."
+    return replace(prompt, instruction=f"{prompt.instruction}\n{named}" if prompt.instruction else named)
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFC", text.casefold()).strip()

@@ -1,0 +1,1 @@
+"""Language models in this cluster, by vLLM."""

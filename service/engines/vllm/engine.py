@@ -1,0 +1,280 @@
+"""vLLM inside the engine's replica: one call carries all slots of a query, and the replica fans out.
+
+Labels are scored by next-token log-probabilities (:mod:`service.engines.vllm.label_scoring`); texts are written with a
+seed per prompt. What a slot contributes depends on that slot alone:
+
+- it is shortened by its own length: exemplars are left out from its end until it fits the task and the model;
+- its seed is a hash of its own tokens;
+- what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
+- cached beginnings of prompts are salted by knowledge base, with a secret of this replica; prompts without exemplars
+  have a salt of their own, or a question that repeats a guessed exemplar would find it cached.
+
+Prompts are never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import itertools
+import secrets
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.inputs import tokens_input
+from vllm.outputs import CompletionOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from service.engines.admission import Admission
+from service.engines.configs import VllmConfig
+from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.prompts import render, render_keywords, shorten
+from service.engines.protocol import (
+    EngineInfo,
+    EngineUnavailableError,
+    Output,
+    Prompt,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.engines.vllm.isolation import Isolation
+from service.engines.vllm.label_scoring import LabelTrie
+from service.engines.vllm.tokens import Tokenization, Tokens
+
+if TYPE_CHECKING:
+    from exemplar_store import Slot
+
+T = TypeVar("T")
+_SHUTDOWN_S = 10.0
+# vLLM's limit on the tokens whose log-probabilities one request may ask for.
+_MOST_LOGPROBS = 128
+
+
+class VllmEngine:
+    """The engine ``vllm``.
+
+    Args:
+        config: which model, and how.
+        isolation: from :func:`service.engines.vllm.isolation.isolate`, called before this module was imported.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
+    """
+
+    def __init__(self, config: VllmConfig, isolation: Isolation):
+        self._config = config
+        try:
+            self._llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(
+                    model=config.model,
+                    revision=config.revision,
+                    dtype=config.dtype,
+                    quantization=config.quantization,
+                    load_format=config.load_format,
+                    max_model_len=config.max_model_len,
+                    tensor_parallel_size=config.tensor_parallel_size,
+                    gpu_memory_utilization=config.gpu_memory_utilization,
+                    max_num_seqs=config.max_num_seqs,
+                    enable_prefix_caching=config.prefix_caching,
+                    enforce_eager=config.enforce_eager,
+                    disable_log_stats=True,
+                    **isolation.arguments,
+                ),
+                # A query is a batch: many prompts to be done as one, not one to be begun soon.
+                usage_context=UsageContext.LLM_CLASS,
+            )
+            self._tokens = Tokenization(self._llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {error}") from error
+        name = Path(config.model).name if Path(config.model).exists() else config.model
+        self._info = EngineInfo(
+            name="vllm",
+            isolation=isolation.sentence,
+            is_llm=True,
+            notice=f"Answers come from the language model {name}.",
+        )
+        self._longest = int(self._llm.model_config.max_model_len)
+        self._number = itertools.count()
+        self._admission = Admission(config.max_queued_prompts)
+        self._trie = lru_cache(maxsize=256)(self._make_trie)
+        salt_key = secrets.token_bytes(32)
+        self._salt = lru_cache(maxsize=256)(lambda name: hmac.digest(salt_key, name.encode(), hashlib.sha256).hex())
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """See :meth:`service.engines.protocol.Engine.zero_shot`.
+
+        Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
+        public answer. The first text is the likeliest one, the others are sampled at temperature 1.
+        """
+        (prompt,) = self._tokens.prompts([render(task.prompt, query)])
+        self._check_fits(prompt, task, task.slot_tokens)
+        asked = _without_exemplars(task)
+        with self._admission.probe(task):
+            if task.kind == "classify":
+                return ZeroShot(probabilities=await self._public(self._score(asked, prompt)))
+            writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
+            first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
+        return ZeroShot(texts=candidate_texts(task, first, others))
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """See :meth:`service.engines.protocol.Engine.contributions`.
+
+        An empty slot abstains without a prompt; so does one that is not answered in time. When the caller gives up,
+        nothing goes on in vLLM.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: vLLM has died.
+        """
+        prompts = await asyncio.to_thread(self._shortened, task, query, slots)
+        with self._admission.slots(task):
+            work = [self._contribution(task, prompt) for prompt in prompts]
+            outputs = await all_in_time(work, self._config.timeout_s)
+        if self._llm.errored:
+            raise EngineUnavailableError("vLLM has died")
+        return outputs
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :meth:`service.engines.protocol.Engine.reconstruct`."""
+        (prompt,) = self._tokens.prompts([render_keywords(task.prompt, query, keywords, ordered)])
+        self._check_fits(prompt, task)
+        text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
+        if not text:
+            raise EngineUnavailableError("the model makes no sentence of these words")
+        return Sentence(text, "written by the language model from the released words; it saw no exemplar")
+
+    async def describe(self) -> EngineInfo:
+        """See :meth:`service.engines.protocol.Engine.describe`."""
+        return self._info
+
+    async def health(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.health`."""
+        if self._llm.errored:
+            raise EngineUnavailableError("vLLM has died")
+
+    def close(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.close`; ends vLLM's processes."""
+        self._llm.shutdown(timeout=_SHUTDOWN_S)
+
+    async def _contribution(self, task: TaskSpec, prompt: Tokens | None) -> Output | None:
+        if prompt is None:
+            return None
+        try:
+            if task.kind == "classify":
+                return await self._score(task, prompt)
+            return await self._write(task, prompt, self._config.temperature) or None
+        except Exception:  # this slot's alone
+            return None
+
+    async def _score(self, task: TaskSpec, prompt: Tokens) -> np.ndarray:
+        """Label probabilities, float64 (L,)."""
+        trie = self._trie(task.labels, task.prompt, task.answer_field)
+        asked = [
+            (number, [*prompt, *question.prefix], question.tokens[at : at + _MOST_LOGPROBS])
+            for number, question in enumerate(trie.questions)
+            for at in range(0, len(question.tokens), _MOST_LOGPROBS)
+        ]
+        calls = [self._ask(task, tokens, _next_token(wanted)) for _, tokens, wanted in asked]
+        outputs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
+        replies: list[dict[int, float]] = [{} for _ in trie.questions]
+        for (number, _, wanted), output in zip(asked, outputs, strict=True):
+            logprobs = output.logprobs[0]
+            replies[number].update((token, logprobs[token].logprob) for token in wanted)
+        return trie.probabilities(replies)
+
+    async def _write(self, task: TaskSpec, prompt: Tokens, temperature: float, number: int = 0) -> str:
+        seed = hashlib.sha256(np.array([number, *prompt], dtype=np.int64).tobytes()).digest()[:4]
+        parameters = SamplingParams(
+            temperature=temperature,
+            seed=int.from_bytes(seed) if temperature > 0 else None,
+            max_tokens=self._config.max_answer_tokens,
+            stop=self._tokens.stops(task),
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
+        )
+        return str((await self._ask(task, prompt, parameters)).text).strip()
+
+    async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
+        salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))
+        results = self._llm.generate(salted, parameters, str(next(self._number)))
+        (result,) = [result async for result in results]  # one: only the final one is asked for
+        return result.outputs[0]
+
+    async def _public(self, work: Awaitable[T]) -> T:
+        """Work without exemplars, whose failure may be told."""
+        try:
+            return await work
+        except UnanswerableQueryError:
+            raise
+        except Exception as error:
+            raise EngineUnavailableError("vLLM does not answer") from error
+
+    def _shortened(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]) -> list[Tokens | None]:
+        """Each slot's prompt, with as many of its exemplars as fit; None if there are none."""
+        room = self._longest - self._answer_tokens(task)
+        prompts: list[Tokens | None] = [None] * len(slots)
+        shortened = (shorten(task.prompt, slot, task.slot_characters) for slot in slots)
+        kept = {i: slot for i, slot in enumerate(shortened) if slot}
+        while kept:
+            tokens = self._tokens.prompts([render(task.prompt, query, slot) for slot in kept.values()])
+            prompts = [*prompts]
+            for i, prompt in zip(list(kept), tokens, strict=True):
+                if len(prompt) <= room:
+                    prompts[i] = prompt
+                    del kept[i]
+            kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1}
+        return prompts
+
+    def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
+        room = self._longest - self._answer_tokens(task) - slot_tokens
+        if len(prompt) > room:
+            raise UnanswerableQueryError(
+                f"the query makes a prompt of {len(prompt)} tokens, and beside exemplars and an answer the model takes "
+                f"{max(room, 0)}: ask with a shorter text"
+            )
+
+    def _answer_tokens(self, task: TaskSpec) -> int:
+        """Tokens to leave for the answer."""
+        if task.kind == "generate":
+            return self._config.max_answer_tokens
+        trie = self._trie(task.labels, task.prompt, task.answer_field)
+        return 1 + max((len(question.prefix) for question in trie.questions), default=0)
+
+    def _make_trie(self, labels: tuple[str, ...], prompt: Prompt, answer_field: str) -> LabelTrie:
+        try:
+            return LabelTrie(self._tokens.labels(labels, prompt, answer_field), self._tokens.ends())
+        except ValueError as error:
+            raise UnanswerableQueryError(
+                f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"
+            ) from error
+
+
+def _without_exemplars(task: TaskSpec) -> TaskSpec:
+    """The task for prompts that show no exemplar: no knowledge base can have this name, so they share no cache."""
+    return replace(task, knowledge_base=f"questions to {task.knowledge_base}")
+
+
+@lru_cache(maxsize=256)
+def _next_token(wanted: tuple[int, ...]) -> SamplingParams:
+    """Shared by all prompts that ask for these tokens: vLLM copies it, and making one takes long."""
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        logprob_token_ids=list(wanted),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )

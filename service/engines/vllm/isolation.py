@@ -1,0 +1,81 @@
+"""How vLLM is kept from letting one prompt change another's output, and when it refuses to start without.
+
+A GPU's fastest kernels split their sums by the shape of the whole batch, so a prompt's numbers depend on what shares
+its batch, and a person's exemplar would change more contributions than its own slot's. vLLM's batch-invariant kernels
+cost speed and remove that. ``benchmarks/isolation.py`` measures whether it holds on a machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from service.engines.configs import VllmConfig
+from service.engines.protocol import EngineUnavailableError
+
+_LOGGING = Path(__file__).with_name("logging.json")
+_BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """The mode vLLM runs with.
+
+    Attributes:
+        sentence: for people.
+        arguments: for vLLM's engine arguments.
+    """
+
+    sentence: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def isolate(config: VllmConfig) -> Isolation:
+    """Choose the mode, and set the environment that vLLM reads when it is imported.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: strict isolation was asked for, and cannot be had here.
+    """
+    os.environ["VLLM_NO_USAGE_STATS"] = "1"
+    # At a crash vLLM would log every running prompt's length.
+    os.environ["VLLM_LOGGING_CONFIG_PATH"] = str(_LOGGING)
+    # A replica has threads, and a forked child would inherit their locks.
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+    if not torch.cuda.is_available():
+        return _on_cpu(config)
+    if config.isolation == "best_effort":
+        return Isolation(
+            "best effort: what shares a prompt's batch on the GPU may change its output in the last digits, and now "
+            "and then a token; the guarantee assumes that it does not"
+        )
+    capability = torch.cuda.get_device_capability()
+    if capability < (8, 0):
+        raise EngineUnavailableError(
+            f"this GPU (compute capability {capability[0]}.{capability[1]}) has no batch-invariant kernels, so slots "
+            "could influence each other: use one of compute capability 8.0 or more, or write `isolation: best_effort` "
+            "into the engine's config to accept that"
+        )
+    os.environ[_BATCH_INVARIANT] = "1"
+    # FlashInfer's sampler gives other log-probabilities at some batch sizes (vLLM issue 51187, seen on 0.26).
+    os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
+    # FlashAttention 3, the default on Hopper, was seen to break the invariance.
+    attention = {"attention_config": {"flash_attn_version": 2}} if capability[0] == 9 else {}
+    return Isolation(
+        "strict: batch-invariant kernels compute each prompt the same whatever shares its batch", attention
+    )
+
+
+def _on_cpu(config: VllmConfig) -> Isolation:
+    if os.environ.get(_BATCH_INVARIANT, "0") != "0":
+        raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
+    return Isolation(
+        "on the CPU each prompt was measured to give the same bits whatever shares its batch",
+        # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
+        # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole.
+        {"enable_chunked_prefill": False, "block_size": 32},
+    )

@@ -1,0 +1,1 @@
+"""One query, from the charge to the stored release."""

@@ -1,0 +1,329 @@
+"""One query, front to back: the steps of the privacy contract in their order, readable in one place.
+
+    stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
+
+What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
+private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From
+the moment the sample is drawn nothing fails any more: whatever goes wrong with a slot is that slot's abstention, nobody
+is told (a log line would depend on private data), and an answer is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import sqlalchemy as sa
+import structlog
+
+from accounting.ledger.charges import (
+    AnswersExhaustedError,
+    Charged,
+    ChargeStateError,
+    InFlight,
+    Ledger,
+    QuotaExhaustedError,
+    Release,
+    SignedTask,
+)
+from accounting.plan import CalibratedPlan
+from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import ExemplarStore, Slot
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.pipeline import aggregating
+from service.pipeline.draw import draw
+from service.pipeline.latency import Departure, Grains
+from service.pipeline.private_threads import privately
+from service.pipeline.queries import InvalidQueryError, check_query, task_spec
+from service.pipeline.stages import Stages
+from service.plans.signed import signed_plan
+
+log = structlog.get_logger()
+
+_POLL_S = 0.02
+_SETTLE_ATTEMPTS = 10
+
+
+class StillAnsweringError(RuntimeError):
+    """The same query is being answered for somebody else and has not finished; ask again, it will cost nothing."""
+
+
+class BusyError(RuntimeError):
+    """As many queries are being answered as this replica or the engine takes on; nothing was charged."""
+
+
+class RemoteEngineForbiddenError(RuntimeError):
+    """The engine is outside the deployment, which the exemplars may not leave; nothing was charged."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the caller gets: one public object.
+
+    Attributes:
+        release: the stored release.
+        task: the address that names the task's version, such as ``support.queue@1``.
+        charged: whether this very request was charged (False: a stored release was returned, free).
+        answers_left: how many answers the task may still give to everybody together, after this charge.
+    """
+
+    release: Release
+    task: str
+    charged: bool
+    answers_left: int
+
+
+class Answering:
+    """The query pipeline. Every stage is an object behind a small protocol; none of them needs Ray.
+
+    Args:
+        ledger: charges and releases.
+        store: where slots are sampled.
+        stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
+        digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
+        grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.pipeline.latency`).
+        max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
+            leaves, even if nobody waits for it any more.
+        on_charge: is told the task of each charge and how many answers that left.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: ExemplarStore,
+        stages: Stages,
+        *,
+        digest_key: bytes,
+        grains: Grains,
+        max_in_flight: int = 32,
+        on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
+    ):
+        self.ledger = ledger
+        self.store = store
+        self.stages = stages
+        self._digest_key = digest_key
+        self._grains = grains
+        self._max_in_flight = max_in_flight
+        self._on_charge = on_charge
+        self._in_flight = 0
+        self._running: set[asyncio.Task[Answer | InFlight]] = set()
+
+    async def answer(
+        self,
+        address: str,
+        query: str | Mapping[str, str],
+        *,
+        key_id: str,
+        idempotency_key: str | None = None,
+    ) -> Answer:
+        """Answer one query.
+
+        Args:
+            address: ``knowledge_base.task``, with ``@version`` for a plan that is not the newest.
+            query: a text, or the fields of the task's query template.
+            key_id: who asks.
+            idempotency_key: the caller's name for this request.
+
+        Raises:
+            accounting.ledger.charges.UnknownTaskError: no such task. InvalidQueryError: the query does not fit the
+                task. accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
+                accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
+                service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
+                StillAnsweringError: a concurrent twin of this query did not finish in time. BusyError: too many queries
+                are being answered. RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
+                service.pipeline.latency.GrainTooSmallError: the latency grain does not hide what this task's slots can
+                take.
+        """
+        if self._in_flight >= self._max_in_flight:
+            raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
+        self._in_flight += 1
+        try:
+            return await self._answer(address, query, key_id, idempotency_key)
+        finally:
+            self._in_flight -= 1
+
+    async def _answer(
+        self, address: str, query: str | Mapping[str, str], key_id: str, idempotency_key: str | None
+    ) -> Answer:
+        signed = await asyncio.to_thread(self.ledger.task, address)
+        plan = signed_plan(signed)
+        fields = check_query(plan.plan.tasks[signed.name], query)
+        # Public, and it fails where exemplars could not be read: under another encryption key, say.
+        knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
+        engine = await self.stages.engine.describe()
+        if engine.remote and not knowledge_base.remote_engine:
+            await self._refused(signed, key_id, "remote-engine-forbidden")
+            raise RemoteEngineForbiddenError(
+                f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
+                "exemplars to leave: an admin can allow it for this knowledge base"
+            )
+        digest = self._digest(fields)
+
+        spec = task_spec(
+            signed.address,
+            plan.plan.tasks[signed.name],
+            signed.knowledge_base,
+            knowledge_base.embedded_field,
+            await self._grains.of(signed),
+            response_field=knowledge_base.response_field,
+        )
+
+        async def charge_and_answer() -> Answer | InFlight:
+            try:
+                outcome = await asyncio.to_thread(
+                    self.ledger.charge, signed, digest, key_id=key_id, idempotency_key=idempotency_key
+                )
+            except AnswersExhaustedError:
+                await self._refused(signed, key_id, "answers-exhausted")
+                raise
+            except QuotaExhaustedError:
+                await self._refused(signed, key_id, "quota-exhausted")
+                raise
+            match outcome:
+                case Release():
+                    left = await asyncio.to_thread(self.ledger.answers_left, signed)
+                    return Answer(outcome, signed.address, charged=False, answers_left=left)
+                case Charged():
+                    self._on_charge(signed, outcome.answers_left)
+                    release = await self._spend(outcome, signed, plan, spec, fields, digest, engine.reads_embeddings)
+                    return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
+                case InFlight():
+                    return outcome
+
+        deadline = time.monotonic() + self.stages.timeout_s
+        while True:
+            # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
+            # database. So the work gets a task of its own, and a context of its own too: Ray Serve cancels the calls
+            # made in the context of an abandoned request.
+            work = asyncio.create_task(charge_and_answer(), context=contextvars.Context())
+            self._running.add(work)
+            work.add_done_callback(self._done)
+            try:
+                answer = await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if not work.done():  # the caller's place is free now; the work takes one of its own
+                    self._in_flight += 1
+                    work.add_done_callback(self._left)
+                raise
+            if isinstance(answer, Answer):
+                return answer
+            if time.monotonic() > deadline:
+                raise StillAnsweringError("the same query is still being answered; ask again in a moment")
+            await asyncio.sleep(_POLL_S)
+
+    async def _spend(
+        self,
+        charge: Charged,
+        signed: SignedTask,
+        plan: CalibratedPlan,
+        spec: TaskSpec,
+        query: Mapping[str, str],
+        digest: bytes,
+        embeddings: bool,
+    ) -> Release:
+        """From a durable charge to a stored release."""
+        departure = Departure(spec.latency_grain_s)
+        task = plan.plan.tasks[signed.name]
+        noise = plan.noise[signed.name]
+        try:
+            zero_shot, aggregator = await self.stages.probe(task, noise, spec, query)
+        except (Exception, asyncio.CancelledError) as error:
+            # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
+            # unless not the engine's call is cancelled, but this query, since the service ends.
+            departure.fix()
+            this = asyncio.current_task()
+            if this is None or not this.cancelling():
+                await departure.wait()
+            reason, refusal = _void(error)
+            await asyncio.to_thread(self.ledger.void, charge.id, reason)
+            if isinstance(refusal, EngineUnavailableError):
+                log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
+            raise refusal from error
+        departure.fix()
+
+        slots = await self._sample(signed, task, noise.sampling_probability, embeddings)
+        outputs = await self.stages.ask(spec, query, slots, zero_shot)
+        answer = await aggregator.release(outputs)
+        # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
+        late = await departure.wait()
+        if late:  # no more than the caller sees, and whoever reads the audit trail
+            log.error("answer_overran", task=signed.address, grains=late, advice="raise DPICL_LATENCY_GRAIN_MS")
+        return await self._settle(charge, signed, digest, answer)
+
+    async def _sample(
+        self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float, embeddings: bool
+    ) -> Sequence[Slot]:
+        sampling = privately(
+            partial(
+                draw,
+                self.store,
+                signed.knowledge_base,
+                task,
+                public_size=signed_plan(signed).public_size,
+                probability=probability,
+                embeddings=embeddings,
+            )
+        )
+        try:
+            return await asyncio.wait_for(sampling, self.stages.timeout_s)
+        except Exception:
+            return [()] * task.ensemble
+
+    async def _settle(self, charge: Charged, signed: SignedTask, digest: bytes, answer: aggregating.Answer) -> Release:
+        """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""
+        for attempt in range(_SETTLE_ATTEMPTS):
+            try:
+                return await asyncio.to_thread(self.ledger.release, charge.id, answer)
+            except sa.exc.OperationalError:
+                await asyncio.sleep(min(2.0**attempt / 10, 5.0))
+            except ChargeStateError:
+                if not attempt:
+                    raise
+                # An attempt before this one was committed though its confirmation was lost: the release is there.
+                stored = await asyncio.to_thread(self.ledger.stored_release, signed, digest)
+                if stored is not None:
+                    return stored
+                raise
+        return await asyncio.to_thread(self.ledger.release, charge.id, answer)
+
+    async def _refused(self, signed: SignedTask, key_id: str, reason: str) -> None:
+        """Count a refusal. It stands whether or not the database has time to count it."""
+        try:
+            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, reason)
+        except sa.exc.SQLAlchemyError as error:
+            log.error("refusal_not_counted", task=signed.address, reason=reason, error=type(error).__name__)
+
+    def _digest(self, fields: Mapping[str, str]) -> bytes:
+        """What makes two queries the same: their fields, whatever their white space."""
+        normalised = {name: " ".join(text.split()) for name, text in fields.items()}
+        return hmac.digest(self._digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
+
+    def _done(self, work: asyncio.Task[Answer | InFlight]) -> None:
+        self._running.discard(work)
+        if not work.cancelled():
+            work.exception()  # seen: else asyncio prints its traceback when the caller has hung up
+
+    def _left(self, _work: object) -> None:
+        self._in_flight -= 1
+
+    async def drain(self) -> None:
+        """Wait for the answers whose charge is spent (before shutting down)."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+
+def _void(error: BaseException) -> tuple[str, Exception]:
+    """Why a charge is voided whose probe failed, for the audit trail and for the caller."""
+    match error:
+        case InvalidQueryError() | UnanswerableQueryError():
+            return "unanswerable-query", InvalidQueryError(str(error))
+        case EngineBusyError():
+            return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
+    return "engine-unavailable", EngineUnavailableError("the engine does not answer; nothing was charged")

@@ -1,0 +1,144 @@
+"""How long an answer takes: a whole number of *grains* from its charge, fixed before its private sample is drawn.
+
+The number depends on public things only: how long the public probe took. What follows the sample has at least half a
+grain, and no task is served whose largest possible slots take longer than that
+(:mod:`service.pipeline.measured_grains`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from accounting.ledger.charges import SignedTask
+from service.settings import Settings
+
+UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."
+
+SMALLEST_S = 0.1
+"""The shortest grain that is chosen where none is set."""
+
+
+class UnknownLatencyError(ValueError):
+    """The settings leave open how long the engine's answers take."""
+
+
+class GrainTooSmallError(RuntimeError):
+    """The latency grain does not hide what a task's largest slots take; nothing was charged."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a task's largest slots take, and its grain.
+
+    Attributes:
+        task: its address.
+        work_s: seconds from the sample to the release, the median of a few runs.
+        grain_s: seconds; set by the operator, or chosen.
+        problem: why the task cannot be served with this grain; empty if it can.
+    """
+
+    task: str
+    work_s: float
+    grain_s: float
+    problem: str
+
+
+class Departure:
+    """When one answer leaves. Made when its charge is durable.
+
+    Args:
+        grain_s: seconds; 0 does not wait.
+    """
+
+    def __init__(self, grain_s: float) -> None:
+        self._grain_s = grain_s
+        self._charged = asyncio.get_running_loop().time()
+        self._grains = 1
+
+    def fix(self) -> None:
+        """Fix the number of grains, once the public part is over: what comes now has at least half of one."""
+        if self._grain_s > 0:
+            public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
+            self._grains = max(1, math.ceil(public + 0.5))
+
+    async def wait(self) -> int:
+        """Wait until the answer may leave.
+
+        Returns:
+            By how many grains it comes late, since its work took longer than it had; 0 if the promise holds.
+        """
+        if self._grain_s <= 0:
+            return 0
+        loop = asyncio.get_running_loop()
+        late = max(0, math.ceil((loop.time() - self._charged) / self._grain_s) - self._grains)
+        await asyncio.sleep(self._charged + (self._grains + late) * self._grain_s - loop.time())
+        return late
+
+
+class Grains(Protocol):
+    """The grain of each task."""
+
+    @property
+    def report(self) -> Sequence[Measured] | None:
+        """What was measured, as far as that matters; None before it was."""
+        ...
+
+    async def of(self, task: SignedTask) -> float:
+        """Seconds; 0 where latency is not padded.
+
+        Raises:
+            GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
+            service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
+        """
+        ...
+
+    async def all(self) -> Sequence[Measured]:
+        """Measure every task that has answers left, and report."""
+        ...
+
+
+class Unpadded:
+    """No grain at all."""
+
+    report: Sequence[Measured] = ()
+
+    async def all(self) -> Sequence[Measured]:
+        """See :class:`Grains`."""
+        return self.report
+
+    async def of(self, task: SignedTask) -> float:
+        """See :class:`Grains`."""
+        return 0.0
+
+
+def smallest_grain_s(work_s: float) -> float:
+    """The smallest round grain (1, 2 or 5 times a power of ten) that is at least twice the work; both in seconds."""
+    wanted = max(2 * work_s, SMALLEST_S)
+    power = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
+    return next(grain for factor in (1, 2, 5, 10) if (grain := round(factor * power, 6)) >= wanted * (1 - 1e-9))
+
+
+def fixed_grain_s(settings: Settings, *, language_model: bool) -> float | None:
+    """The grain in seconds that is set for every task; None where it is to be chosen from measurements.
+
+    Args:
+        settings: with a grain or without.
+        language_model: whether the engine runs one. Then it must be set: how many questions are asked at once, and what
+            that does to the time of each, only the operator knows.
+
+    Raises:
+        UnknownLatencyError: a language model without a grain.
+    """
+    if settings.latency_grain_ms is not None:
+        return settings.latency_grain_ms / 1000
+    if language_model and not settings.latency_unpadded:
+        raise UnknownLatencyError(
+            "how long a language model takes depends on private exemplars, so every answer must be made to take as "
+            "long as the slowest: set DPICL_LATENCY_GRAIN_MS well above what `dpicl plan try --engine-config` measures "
+            "on public exemplars. DPICL_LATENCY_UNPADDED=true does without, and all answers then say so"
+        )
+    return None

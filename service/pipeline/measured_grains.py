@@ -1,0 +1,218 @@
+"""Latency grains that hold: what a task's largest possible slots take is measured before its first charge.
+
+Made-up exemplars fill every slot to the size that ingest and the plan allow. They are decrypted, asked and aggregated
+as private ones are, so no private slots take longer on the machine as it is. A grain below twice that is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
+from string import ascii_lowercase
+
+import structlog
+
+from accounting.ledger.charges import Ledger, SignedTask
+from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, made_up_slots
+from service.embedding.embedder import DIMENSION
+from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.pipeline.aggregating import Aggregator
+from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
+from service.pipeline.private_threads import privately
+from service.pipeline.queries import InvalidQueryError, task_spec
+from service.pipeline.stages import Stages
+from service.plans.signed import signed_plan
+
+log = structlog.get_logger()
+
+REFUSED_FOR_S = 60.0
+"""Then a task that cannot be served is measured again: something else may have kept the machine busy."""
+
+_RUNS = 5
+_ENOUGH_S = 2.0  # spent on one task's runs
+_MOST_SLOTS = 100  # made up; larger ensembles are taken to cost in proportion
+_QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine takes
+_ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
+
+
+class MeasuredGrains:
+    """The grains of all tasks (:class:`service.pipeline.latency.Grains`).
+
+    Args:
+        stages: those that answer private queries, too.
+        store: knows the exemplars' fields.
+        ledger: knows the tasks.
+        grain_s: for every task, in seconds; None chooses the smallest round one for each.
+        longest_s: so much of a charge's lease is left for a grain.
+    """
+
+    def __init__(
+        self, stages: Stages, store: ExemplarStore, ledger: Ledger, *, grain_s: float | None, longest_s: float
+    ) -> None:
+        self._stages = stages
+        self._store = store
+        self._ledger = ledger
+        self._grain_s = grain_s
+        self._longest_s = longest_s
+        self._measured: dict[int, tuple[float, Measured]] = {}
+        self.report: list[Measured] | None = None
+        """All tasks' measurements, as last asked for; None before."""
+        self._turn = asyncio.Lock()  # two measurements at once would slow each other
+
+    async def of(self, task: SignedTask) -> float:
+        """See :class:`service.pipeline.latency.Grains`. Whoever asks first waits for the measurement.
+
+        Raises:
+            GrainTooSmallError: this task cannot be served with the grain.
+            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        """
+        measured = await self.measured(task)
+        if measured.problem:
+            raise GrainTooSmallError(measured.problem)
+        return measured.grain_s
+
+    async def measured(self, task: SignedTask) -> Measured:
+        """The task's measurement, made now if there is none yet."""
+        if (known := self._known(task)) is None:
+            async with self._turn:
+                if (known := self._known(task)) is None:
+                    known = await self._measure(task)
+                    self._measured[task.id] = asyncio.get_running_loop().time(), known
+        return known
+
+    def _known(self, task: SignedTask) -> Measured | None:
+        at, known = self._measured.get(task.id, (0.0, None))
+        if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
+            return None
+        return known
+
+    async def all(self) -> list[Measured]:
+        """The measurements of all tasks that have answers left.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        """
+
+        def open_tasks() -> list[SignedTask]:
+            statuses = [task for budget in self._ledger.budgets() for task in budget.tasks]
+            return [self._ledger.task(task.address) for task in statuses if task.left]
+
+        self.report = [await self.measured(task) for task in await asyncio.to_thread(open_tasks)]
+        return self.report
+
+    async def _measure(self, signed: SignedTask) -> Measured:
+        task = signed_plan(signed).plan.tasks[signed.name]
+        knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
+        spec = task_spec(
+            signed.address,
+            task,
+            f"measurements of {signed.knowledge_base}",
+            knowledge_base.embedded_field,
+            response_field=knowledge_base.response_field,
+        )
+        work_s = await self._work_s(signed, task, spec, knowledge_base)
+        grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
+        measured = Measured(signed.address, work_s, grain_s, self._problem(signed.address, work_s, grain_s))
+        work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
+        log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
+        if measured.problem:
+            log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
+        return measured
+
+    def _problem(self, address: str, work_s: float, grain_s: float) -> str:
+        smaller = "use a smaller ensemble, fewer shots or a smaller max_exemplars, or a faster engine"
+        if smallest_grain_s(work_s) > self._longest_s:
+            return (
+                f"the largest slots of {address} take {work_s:.0f} s, and a charge's lease leaves "
+                f"{self._longest_s:.0f} s for a latency grain of twice that: raise DPICL_LEASE_S, or {smaller}"
+            )
+        if grain_s < 2 * work_s:
+            return (
+                f"the largest slots of {address} take {1000 * work_s:.0f} ms, and a latency grain of "
+                f"{1000 * grain_s:.0f} ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least "
+                f"{1000 * smallest_grain_s(work_s):.0f}, or {smaller}"
+            )
+        return ""
+
+    async def _work_s(
+        self, signed: SignedTask, task: ClassifyTask | GenerateTask, spec: TaskSpec, knowledge_base: KnowledgeBase
+    ) -> float:
+        """Seconds from the sample to the release with the largest slots; 0 if no question can be answered at all."""
+        found = await self._probe(signed, task, spec)
+        if found is None:
+            return 0.0
+        query, zero_shot, aggregator = found
+        engine = await self._stages.engine.describe()
+        dimension = 0
+        if engine.reads_embeddings and knowledge_base.embedding_dimension != 0:
+            dimension = knowledge_base.embedding_dimension or DIMENSION
+        # Where blocks are drawn their number is random: so many that more are as good as impossible.
+        most = task.ensemble + (6 * math.isqrt(task.ensemble) + 6 if task.sampling == "blocks" else 0)
+        count = min(most, _MOST_SLOTS)
+        open_slots = made_up_slots(
+            largest_contents(task, knowledge_base, count),
+            dimension,
+            response=knowledge_base.response_field is not None,
+            exemplars=task.slot_cap,
+        )
+
+        async def once() -> float:
+            started = asyncio.get_running_loop().time()
+            slots = await privately(open_slots)
+            outputs = await self._stages.ask(spec, query, slots, zero_shot)
+            await aggregator.release(outputs)
+            return (asyncio.get_running_loop().time() - started) * most / count
+
+        took = [await once()]
+        if not engine.remote:  # where each run is paid for
+            took = []  # the first run has loaded what the others find
+            while len(took) < _RUNS and sum(took) < _ENOUGH_S:
+                took.append(await once())
+        return statistics.median(took)
+
+    async def _probe(
+        self, signed: SignedTask, task: ClassifyTask | GenerateTask, spec: TaskSpec
+    ) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
+        """A made-up query that the engine takes, and what its probe gives."""
+        noise = signed_plan(signed).noise[signed.name]
+        for words in _QUERY_WORDS:
+            query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
+            try:
+                return query, *await self._stages.probe(task, noise, spec, query)
+            except (InvalidQueryError, UnanswerableQueryError):
+                continue
+            except EngineUnavailableError:
+                raise
+            except Exception as error:
+                raise EngineUnavailableError("the engine does not answer") from error
+        return None
+
+
+def made_up_words() -> Iterator[str]:
+    """Different words of four letters."""
+    return map("".join, product(ascii_lowercase, repeat=4))
+
+
+def made_up_text(words: Iterator[str], count: int) -> str:
+    """Lines of eight words each: 5 characters a word."""
+    taken = list(islice(words, count))
+    return "\n".join(" ".join(taken[first : first + 8]) for first in range(0, count, 8))
+
+
+def largest_contents(
+    task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase, slots: int
+) -> list[Mapping[str, str]]:
+    """An exemplar for each slot, as large as ingest lets one be, its bytes shared out evenly; labels are the task's.
+
+    No two slots share a word: as many different keywords are counted as there can be.
+    """
+    labels = {task.answer_field: task.labels[0]} if isinstance(task, ClassifyTask) else {}
+    texts = sum(name not in labels for name in knowledge_base.fields)
+    words, count = made_up_words(), int(_ESCAPED * MAX_EXEMPLAR_BYTES) // 5 // max(texts, 1)
+    return [
+        {name: labels.get(name) or made_up_text(words, count) for name in knowledge_base.fields} for _ in range(slots)
+    ]

@@ -1,0 +1,94 @@
+"""What a query must be, and a signed task as engines see it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import replace
+
+from accounting.tasks import ClassifyTask, GenerateTask
+from service.engines.protocol import Prompt, TaskSpec
+
+MAX_QUERY_CHARACTERS = 20_000
+
+# What a slot may show a language model is bounded by public figures, or the longest exemplars would decide how long an
+# answer takes: twice the typical length of as many exemplars as a slot keeps, at four characters a token.
+_TYPICAL_TIMES = 8
+_FEWEST_SLOT_CHARACTERS = 4096
+
+
+class InvalidQueryError(ValueError):
+    """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
+
+
+def check_query(task: ClassifyTask | GenerateTask, query: str | Mapping[str, str]) -> dict[str, str]:
+    """The query's fields, in Unicode NFC and without surrounding white space.
+
+    Raises:
+        InvalidQueryError: fields missing, unknown, empty or too long.
+    """
+    wanted = task.query_fields
+    if isinstance(query, str):
+        if len(wanted) != 1:
+            raise InvalidQueryError(f"this task needs the fields {', '.join(wanted)}: send them as an object")
+        query = {wanted[0]: query}
+    if missing := [name for name in wanted if name not in query]:
+        raise InvalidQueryError(f"the query lacks {', '.join(missing)}")
+    if unknown := sorted(set(query) - set(wanted)):
+        raise InvalidQueryError(
+            f"the query has unknown fields {', '.join(map(repr, unknown))}; this task takes {', '.join(wanted)}"
+        )
+    fields = {name: unicodedata.normalize("NFC", query[name]).strip() for name in wanted}
+    if empty := [name for name, text in fields.items() if not text]:
+        raise InvalidQueryError(f"{', '.join(empty)} is empty")
+    if any(len(text) > MAX_QUERY_CHARACTERS for text in fields.values()):
+        raise InvalidQueryError(f"a query holds at most {MAX_QUERY_CHARACTERS} characters per field")
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for text in fields.values() for character in text):
+        raise InvalidQueryError("a query is Unicode text without NUL characters and unpaired surrogates")
+    return fields
+
+
+def task_spec(
+    address: str,
+    task: ClassifyTask | GenerateTask,
+    knowledge_base: str,
+    embedded_field: str,
+    latency_grain_s: float = 0.0,
+    *,
+    response_field: str | None,
+) -> TaskSpec:
+    """A signed task as engines see it.
+
+    Args:
+        address: the task's.
+        task: as it was signed.
+        knowledge_base: whose exemplars the slots hold.
+        embedded_field: whose embedding is stored; exemplars and queries are compared by it.
+        latency_grain_s: how long an answer takes.
+        response_field: the other field whose embedding is stored, None for none.
+    """
+    spec = TaskSpec(
+        name=address,
+        labels=(),
+        prompt=Prompt(task.prompt.instruction, task.prompt.exemplar, task.prompt.query),
+        answer_field=task.answer_field,
+        input_field=embedded_field,
+        ensemble=task.ensemble,
+        slot_tokens=task.shots * task.typical_exemplar_tokens,
+        slot_characters=max(_TYPICAL_TIMES * task.slot_cap * task.typical_exemplar_tokens, _FEWEST_SLOT_CHARACTERS),
+        knowledge_base=knowledge_base,
+        latency_grain_s=latency_grain_s,
+    )
+    match task:
+        case ClassifyTask():
+            return replace(spec, labels=task.labels, label_descriptions=task.label_descriptions)
+        case GenerateTask():
+            return replace(
+                spec,
+                kind="generate",
+                prompt=replace(spec.prompt, keywords=task.prompt.keywords),
+                candidates=task.candidates,
+                public_answers=task.public_answers,
+                document_field=task.document_field,
+                responses_embedded=task.answer_field == response_field,
+            )

@@ -1,0 +1,97 @@
+"""The stages that see no ledger and no store: the public probe, the question to every slot, and a sentence of words.
+
+A private answer (:mod:`service.pipeline.answering`) and a trial on public exemplars (:mod:`service.trials.trials`) are
+made by the very same ones; they differ in where the slots come from, and in what may be told afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from accounting.plan import TaskNoise
+from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import Slot
+from service.embedding.embedder import TextEmbedder
+from service.engines.protocol import Engine, Sentence, TaskSpec, ZeroShot
+from service.pipeline import aggregating
+from service.pipeline.aggregating import Aggregator, Outputs
+
+_RECONSTRUCT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What answers and aggregates.
+
+    Attributes:
+        engine: answers per slot.
+        embedder: sentence embeddings, for mechanisms that compare answers.
+        timeout_s: slots not answered by then abstain.
+    """
+
+    engine: Engine
+    embedder: TextEmbedder
+    timeout_s: float
+
+    async def probe(
+        self, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec, query: Mapping[str, str]
+    ) -> tuple[ZeroShot, Aggregator]:
+        """The engine's public answer, and the mechanism made ready with it. Sees no exemplar: its failure may be told.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: the engine is down, or busy.
+            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            service.pipeline.queries.InvalidQueryError: too little to choose from.
+            TimeoutError: it took too long.
+            ValueError: the engine's output is unusable.
+        """
+        async with asyncio.timeout(self.timeout_s):
+            zero_shot = await self.engine.zero_shot(spec, query)
+            aggregator = await aggregating.prepare(
+                task,
+                noise,
+                query,
+                zero_shot,
+                embedder=self.embedder,
+                reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
+            )
+        return zero_shot, aggregator
+
+    async def ask(
+        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Outputs:
+        """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
+        outputs = await self._ask_engine(spec, query, slots, zero_shot)
+        if outputs is not None:
+            return outputs
+        alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
+        return [one[0] if one is not None else None for one in alone]
+
+    async def _ask_engine(
+        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Outputs | None:
+        """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
+        try:
+            outputs = await asyncio.wait_for(self.engine.contributions(spec, query, slots, zero_shot), self.timeout_s)
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if this is not None and this.cancelling():  # not the engine's call is being cancelled, but this query
+                raise
+            return None
+        except Exception:
+            return None
+        return outputs if len(outputs) == len(slots) else None
+
+    async def _reconstruct(
+        self, spec: TaskSpec, query: Mapping[str, str], words: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """A sentence made of released words; several tries, since the words alone are the poorer answer."""
+        for attempt in range(_RECONSTRUCT_ATTEMPTS):
+            try:
+                call = self.engine.reconstruct(spec, query, words, ordered, zero_shot)
+                return await asyncio.wait_for(call, self.timeout_s)
+            except Exception:
+                await asyncio.sleep(2.0**attempt / 10)
+        return Sentence(" ".join(words), "the released words as they are")

@@ -1,0 +1,1 @@
+"""Plans: previewed, signed, read again, and reported."""

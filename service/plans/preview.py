@@ -1,0 +1,178 @@
+"""What a plan would give, in words and numbers an admin can decide by, before anything is spent.
+
+Everything here is computed from public figures: the plan, and the public size of its knowledge base.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from accounting.plan import CalibratedPlan
+from accounting.privacy.accountants import get_accountant
+from accounting.tasks import ClassifyTask, EmbeddingMeanMechanism, GenerateTask
+from service.plans.outlook import RELIABLE, outlook
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+class TaskPreview(BaseModel):
+    """One task of a plan.
+
+    Attributes:
+        kind: what it gives: "classify" or "generate".
+        mechanism: by which answers are released.
+        answers: how many it may give.
+        sampling_probability: chance of each privacy unit to take part in an answer.
+        expected_exemplars: exemplars drawn per answer, at the public size.
+        ensemble: slots an answer is drawn from.
+        noise: the mechanism's public numbers. ``rnm_gaussian``: noise_multiplier, noise_votes (standard deviation on
+            each label's votes). ``embedding_mean``: noise_multiplier, sigma (on each coordinate of the sum).
+            ``keyword_joint_em``: epsilon (per answer). ``keyword_ptr``: epsilon (of choosing k), noise_multiplier,
+            delta0 and threshold (of the test; the threshold in slots).
+        noise_words: the same in short.
+        slots_for_95_percent: with how many slots that do what ``slots_mean`` says the release is good in 95 of 100
+            cases; None where even the whole ensemble does not reach it.
+        slots_mean: what these slots must do.
+        llm_calls: engine calls per answer, at most.
+        llm_tokens: rough prompt tokens per answer, from the plan's guess of an exemplar's length.
+        summary: what must hold for a good release, and what to change if it hardly can.
+    """
+
+    kind: str
+    mechanism: str
+    answers: int
+    sampling_probability: float
+    expected_exemplars: float
+    ensemble: int
+    noise: dict[str, float]
+    noise_words: str
+    slots_for_95_percent: float | None
+    slots_mean: str
+    llm_calls: int
+    llm_tokens: int
+    summary: str
+
+
+class PlanPreview(BaseModel):
+    """A calibrated plan for people.
+
+    Attributes:
+        knowledge_base: whose budget it takes from.
+        epsilon: what the plan promises.
+        delta: its δ.
+        accountant: whose figure the promise rests on.
+        public_size: the public number of exemplars that sampling probabilities rest on.
+        epsilon_by_accountant: (lower, upper) bounds of the plan's true ε by every accountant that supports it.
+        unsupported: why the others say nothing.
+        tasks: by name.
+    """
+
+    knowledge_base: str
+    epsilon: float
+    delta: float
+    accountant: str
+    public_size: int
+    epsilon_by_accountant: dict[str, tuple[float, float]]
+    unsupported: dict[str, str]
+    tasks: dict[str, TaskPreview]
+
+
+def preview(calibrated: CalibratedPlan) -> PlanPreview:
+    """Describe a calibrated plan."""
+    plan = calibrated.plan
+    return PlanPreview(
+        knowledge_base=plan.knowledge_base,
+        epsilon=plan.budget.epsilon,
+        delta=plan.budget.delta,
+        accountant=plan.accountant,
+        public_size=calibrated.public_size,
+        epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
+        unsupported=calibrated.unsupported,
+        tasks={name: _task(calibrated, name, task) for name, task in plan.tasks.items()},
+    )
+
+
+def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTask) -> TaskPreview:
+    q = calibrated.noise[name].sampling_probability
+    seen = outlook(task, calibrated.noise[name])
+    calls, tokens = _engine_work(task)
+    return TaskPreview(
+        kind=task.kind,
+        mechanism=task.mechanism.type,
+        answers=task.answers,
+        sampling_probability=q,
+        expected_exemplars=q * calibrated.public_size,
+        ensemble=task.ensemble,
+        noise=dict(seen.noise),
+        noise_words=seen.noise_words,
+        slots_for_95_percent=seen.needed if seen.needed <= task.ensemble else None,
+        slots_mean=seen.slots_mean,
+        llm_calls=calls,
+        llm_tokens=tokens,
+        summary=seen.in_words(task.answers, task.ensemble),
+    )
+
+
+def _engine_work(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
+    """Calls per answer, and their prompt tokens: one a slot, the zero-shot ones, and one to make words a sentence."""
+    without_exemplars = 1
+    if isinstance(task, GenerateTask):
+        without_exemplars = task.candidates + (not isinstance(task.mechanism, EmbeddingMeanMechanism))
+    calls = task.ensemble + without_exemplars
+    prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
+    tokens_per_call = prompt_characters // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
+    exemplar_tokens = len(task.prompt.exemplar) // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
+    return calls, calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
+
+
+def epsilon_spent(calibrated: CalibratedPlan, charged: dict[str, int]) -> float:
+    """ε of the charges so far, at the plan's δ, by the plan's accountant. For information: the promise is the plan's.
+
+    Counts are rounded up to whole percents of the task's answers, so that a busy day computes a hundred values, not one
+    per answer.
+
+    Args:
+        calibrated: the plan.
+        charged: charges by task name.
+    """
+    rounded = []
+    for name, count in sorted(charged.items()):
+        answers = calibrated.plan.tasks[name].answers
+        grain = -(-answers // 100)
+        rounded.append((name, min(answers, -(-count // grain) * grain)))
+    return _epsilon_spent(calibrated.model_dump_json(), tuple(rounded))
+
+
+@lru_cache(maxsize=1024)
+def _epsilon_spent(document: str, charged: tuple[tuple[str, int], ...]) -> float:
+    calibrated = CalibratedPlan.model_validate_json(document)
+    events = calibrated.events(dict(charged))
+    if not events:
+        return 0.0
+    bounds = get_accountant(calibrated.plan.accountant).bounds(events, calibrated.plan.budget.delta)
+    return min(bounds.upper, calibrated.plan.budget.epsilon)
+
+
+def plot(calibrated: CalibratedPlan) -> Any:
+    """A matplotlib figure with, per task, the chance of a good release against the number of slots that agree on it."""
+    from matplotlib.figure import Figure
+
+    tasks = calibrated.plan.tasks
+    figure = Figure(figsize=(7.0, 0.5 + 3.2 * len(tasks)), layout="constrained")
+    for axes, (name, task) in zip(figure.subplots(len(tasks), squeeze=False).flat, tasks.items(), strict=True):
+        seen = outlook(task, calibrated.noise[name])
+        slots = np.unique(np.linspace(0, task.ensemble, 201).astype(int)).tolist()
+        axes.plot(slots, [seen.chance(n) for n in slots])
+        axes.axhline(RELIABLE, color="grey", linewidth=0.8, linestyle="--")
+        if seen.needed <= task.ensemble:
+            axes.axvline(seen.needed, color="grey", linewidth=0.8, linestyle="--")
+        axes.set_title(f"{name} ({task.mechanism.type})\nchance that {seen.outcome}", fontsize="medium")
+        axes.set(xlabel=f"{seen.slots_mean} (of {task.ensemble})", ylabel="chance", ylim=(-0.02, 1.02))
+        axes.set_xlim(0, task.ensemble)
+    budget = calibrated.plan.budget
+    figure.suptitle(f"{calibrated.plan.knowledge_base}: ε = {budget.epsilon:g}, δ = {budget.delta:g}")
+    return figure

@@ -1,0 +1,1 @@
+"""What lives in the database: its schema, and how it is opened."""

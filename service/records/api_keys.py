@@ -1,0 +1,222 @@
+"""API keys: who may ask, and who may decide.
+
+A token is 256 random bits. The database keeps only its SHA-256, looked up by equality: with that much entropy there is
+nothing to guess, so neither a slow hash nor a constant-time comparison would add anything, and a stolen database holds
+no key that works.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import secrets
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, get_args
+
+import sqlalchemy as sa
+
+from accounting.ledger import trail
+from accounting.ledger.dialects import reading
+from accounting.ledger.quotas import set_quota
+from accounting.ledger.tables import UtcDateTime, quotas
+
+Role = Literal["admin", "analyst"]
+
+PREFIX = "dpicl_"
+"""Starts every token, so that people and secret scanners recognise one."""
+
+USE_NOTED_EVERY = timedelta(minutes=1)
+
+metadata = sa.MetaData(
+    naming_convention={
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("role", sa.String(20), nullable=False),
+    sa.Column("token_sha256", sa.LargeBinary, nullable=False, unique=True),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("last_used_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
+    sa.Column("rate_per_minute", sa.Integer, comment="requests; NULL: no limit"),
+    sa.CheckConstraint("role IN ('admin', 'analyst')", name="role_known"),
+    comment="API keys by the hash of their token.",
+)
+
+
+def token_digest(token: str) -> bytes:
+    """What the database keeps of a token of 256 random bits: its SHA-256."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+class UnknownKeyError(LookupError):
+    """No API key has this id."""
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key without its secret; a revoked one stays listed.
+
+    Attributes:
+        id: names it in charges and in the audit trail.
+        name: what people call it.
+        role: ``admin`` or ``analyst``.
+        created_at: when it was made.
+        last_used_at: exact to a minute.
+        revoked_at: since when it is refused.
+        rate_per_minute: how many requests it may send; None: any number.
+        quota: how many answers it may be charged in all; None: what the budgets allow.
+        charged: how many it has been charged.
+    """
+
+    id: str
+    name: str
+    role: Role
+    created_at: datetime
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+    rate_per_minute: int | None = None
+    quota: int | None = None
+    charged: int = 0
+
+
+class ApiKeys:
+    """The API keys in the database.
+
+    Args:
+        engine: from :func:`service.records.database.open_database`.
+        clock: returns the present as an aware datetime.
+    """
+
+    def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def create(
+        self, name: str, role: Role, *, quota: int | None = None, rate_per_minute: int | None = None, by: str = ""
+    ) -> tuple[ApiKey, str]:
+        """Make a key.
+
+        Args:
+            name: what people call it; need not be unique.
+            role: ``admin`` decides budgets and cannot query; ``analyst`` queries.
+            quota: answers it may be charged in all.
+            rate_per_minute: requests it may send.
+            by: who makes it, for the audit trail: a key's id, or a person's name.
+
+        Returns:
+            The key and its token. The token cannot be had again.
+
+        Raises:
+            ValueError: no name, a longer one than 200 characters, an unknown role, or a limit out of its range.
+        """
+        if not name.strip() or len(name) > 200 or not name.isprintable():
+            raise ValueError("name: a key needs a name of at most 200 printable characters")
+        if role not in get_args(Role):
+            raise ValueError(f"role: {role!r} is neither 'admin' nor 'analyst'")
+        _check_limits(quota, rate_per_minute)
+        token = PREFIX + secrets.token_urlsafe(32)
+        key = ApiKey(str(uuid.uuid4()), name, role, self._clock(), rate_per_minute=rate_per_minute, quota=quota)
+        stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
+        with self._engine.begin() as connection:
+            connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
+            set_quota(connection, key.id, quota)
+            made = {"key": key.id, "name": name, "role": role, "quota": quota, "rate_per_minute": rate_per_minute}
+            trail.append(connection, key.created_at, "key.created", made | {"by": by})
+        return key, token
+
+    def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> ApiKey:
+        """Change a key's limits. What it was charged stays charged: a quota below that is used up.
+
+        Raises:
+            UnknownKeyError: no key has this id, or it was revoked.
+            ValueError: a limit out of its range.
+        """
+        _check_limits(quota, rate_per_minute)
+        with self._engine.begin() as connection:
+            chosen = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+            if not connection.execute(
+                sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
+            ).rowcount:
+                raise _unknown(key_id)
+            set_quota(connection, key_id, quota)
+            changed = ApiKey(**connection.execute(_KEYS.where(chosen)).one()._mapping)
+            limits = {"key": key_id, "quota": quota, "rate_per_minute": rate_per_minute, "by": by}
+            trail.append(connection, self._clock(), "key.changed", limits)
+        return changed
+
+    def authenticate(self, token: str) -> ApiKey | None:
+        """The key a token belongs to, or None: unknown or revoked."""
+        now = self._clock()
+        valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), api_keys.c.revoked_at.is_(None))
+        with reading(self._engine) as connection:
+            row = connection.execute(_KEYS.where(valid)).first()
+        if row is None:
+            return None
+        # Written at most once a minute, so that authenticating does not turn every request into a write.
+        if row.last_used_at is None or now - row.last_used_at >= USE_NOTED_EVERY:
+            # A busy database is no reason to refuse a valid key.
+            with suppress(sa.exc.OperationalError), self._engine.begin() as connection:
+                connection.execute(sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=now))
+        return ApiKey(**row._mapping)
+
+    def list(self) -> builtins.list[ApiKey]:
+        """Every key, the revoked ones too, oldest first."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))
+            return [ApiKey(**row._mapping) for row in rows]
+
+    def get(self, key_id: str) -> ApiKey:
+        """A key.
+
+        Raises:
+            UnknownKeyError: none has this id.
+        """
+        with reading(self._engine) as connection:
+            row = connection.execute(_KEYS.where(api_keys.c.id == key_id)).first()
+        if row is None:
+            raise _unknown(key_id)
+        return ApiKey(**row._mapping)
+
+    def revoke(self, key_id: str, by: str = "") -> None:
+        """Refuse a key from now on, for ever. Revoking it again changes nothing.
+
+        Raises:
+            UnknownKeyError: no key has this id.
+        """
+        now = self._clock()
+        with self._engine.begin() as connection:
+            if connection.execute(_KEYS.where(api_keys.c.id == key_id)).first() is None:
+                raise _unknown(key_id)
+            standing = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+            if connection.execute(sa.update(api_keys).where(standing).values(revoked_at=now)).rowcount:
+                trail.append(connection, now, "key.revoked", {"key": key_id, "by": by})
+
+
+_KEYS = sa.select(
+    *(column for column in api_keys.c if column.name != "token_sha256"),
+    quotas.c.answers.label("quota"),
+    sa.func.coalesce(quotas.c.charged, 0).label("charged"),
+).select_from(api_keys.outerjoin(quotas, quotas.c.key_id == api_keys.c.id))
+
+
+def _check_limits(quota: int | None, rate_per_minute: int | None) -> None:
+    if quota is not None and not 0 <= quota < 2**53:
+        raise ValueError(f"quota: {quota} is no number of answers, 0 or more")
+    if rate_per_minute is not None and not 1 <= rate_per_minute <= 1_000_000:
+        raise ValueError(f"rate_per_minute: {rate_per_minute} is not between 1 and 1,000,000")
+
+
+def _unknown(key_id: str) -> UnknownKeyError:
+    return UnknownKeyError(f"no API key has the id {key_id!r}; `dpicl keys list` shows them")

@@ -1,0 +1,60 @@
+"""The engines a database has been served by, noted so that admins see isolation where they decide about budgets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import UtcDateTime
+from service.engines.protocol import EngineInfo
+
+metadata = sa.MetaData(naming_convention={"pk": "pk_%(table_name)s"})
+
+engines = sa.Table(
+    "engines",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("first_seen_at", UtcDateTime, nullable=False),
+    sa.Column("name", sa.String(100), nullable=False),
+    sa.Column("isolation", sa.Text, nullable=False),
+    sa.Column("is_llm", sa.Boolean, nullable=False),
+    sa.Column("notice", sa.Text, nullable=False),
+    sa.Column("remote", sa.Boolean, nullable=False),
+    comment="Engines as they described themselves; a row where one differs from the one before.",
+)
+
+_TOLD = ("name", "isolation", "is_llm", "notice", "remote")
+
+
+class EngineView(BaseModel):
+    """What answers, and how it keeps slots apart. `remote`: whether exemplars leave the deployment."""
+
+    name: str
+    isolation: str
+    is_llm: bool
+    notice: str
+    remote: bool = False
+
+    @classmethod
+    def of(cls, info: EngineInfo) -> EngineView:
+        """An engine's own description."""
+        return cls(**{field: getattr(info, field) for field in _TOLD})
+
+
+def note_engine(database: sa.Engine, info: EngineInfo) -> None:
+    """Note the engine that serves now, unless it is the one noted last."""
+    seen = EngineView.of(info)
+    if last_engine(database) != seen:
+        with database.begin() as connection:
+            connection.execute(sa.insert(engines).values(first_seen_at=datetime.now(UTC), **seen.model_dump()))
+
+
+def last_engine(database: sa.Engine) -> EngineView | None:
+    """The engine that serves, or served last; None if none ever did."""
+    latest = sa.select(*(engines.c[field] for field in _TOLD)).order_by(engines.c.id.desc()).limit(1)
+    with reading(database) as connection:
+        row = connection.execute(latest).first()
+    return None if row is None else EngineView(**row._mapping)

@@ -1,0 +1,49 @@
+"""A knowledge base to create, as REST and the dashboard read it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from accounting.plan import SMALLEST_DELTA
+from exemplar_store import default_response_field
+
+REMOTE_ENGINE = (
+    "Whether exemplars may be shown, in clear text, to a language model outside the deployment. Privacy towards that "
+    "one is not what the budget is about."
+)
+
+
+class NewKnowledgeBase(BaseModel):
+    """A knowledge base to create."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"name": "support", "epsilon": 8, "delta": 1e-4, "public_size": 600}]},
+    )
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="Small letters, digits, - and _.")
+    epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")
+    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ; well below one over the number of units.")
+    public_size: int = Field(
+        ge=1,
+        le=1_000_000_000,
+        description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
+        "probabilities rest on it; it is never computed from the exemplars.",
+    )
+    fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
+    embedded_field: str = Field(default="text", description="The field exemplars and queries are compared by.")
+    response_field: str | None = Field(
+        default=None,
+        description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "
+        "as long, such answers of `nearest_exemplar` a fraction. Left out: `response`, if that is a field beside the "
+        "embedded one. Null: none.",
+    )
+    remote_engine: bool = Field(default=False, description=REMOTE_ENGINE)
+
+    @model_validator(mode="after")
+    def _default_response_field(self) -> Self:
+        if "response_field" not in self.model_fields_set:
+            self.response_field = default_response_field(self.fields, self.embedded_field)
+        return self

@@ -1,0 +1,93 @@
+"""How fast a caller may go, by the generic cell rate algorithm.
+
+Of each caller the database keeps one number: when all that it used will be free again. So replicas share the limit, and
+a decision is one statement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from service.records.api_keys import metadata
+
+CLOCKS_DIFFER_S = 60.0
+"""By so much at most, replicas' clocks are taken to differ."""
+
+rate_limits = sa.Table(
+    "rate_limits",
+    metadata,
+    sa.Column("name", sa.String(300), primary_key=True),
+    sa.Column("free_at", sa.Float, nullable=False, comment="when all of its burst is free again, as Unix time"),
+    comment="How fast each caller has been: one number by the generic cell rate algorithm.",
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a caller may still do.
+
+    Attributes:
+        left: requests it may send at once.
+        full_in_s: seconds until it may send a whole burst again.
+        wait_s: seconds until its next request, if this one is refused; None if it is not.
+    """
+
+    left: int
+    full_in_s: float
+    wait_s: float | None
+
+
+class RateLimits:
+    """Rate limits in the database.
+
+    Args:
+        engine: from :func:`service.records.database.open_database`.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, engine: sa.Engine, *, clock: Callable[[], float] = time.time) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def take(self, name: str, per_minute: float, burst: int | None = None) -> Rate:
+        """Count one request, unless it comes too soon.
+
+        Args:
+            name: who asks for what, at most 300 characters.
+            per_minute: requests in the long run.
+            burst: requests at once; a minute's unless given.
+        """
+        interval = 60 / per_minute
+        capacity = interval * (max(1, round(per_minute)) if burst is None else burst)
+        now = self._clock()
+        # Nobody uses up more than a burst: what lies far beyond was written while a clock was wrong.
+        used = sa.and_(rate_limits.c.free_at > now, rate_limits.c.free_at <= now + capacity + CLOCKS_DIFFER_S)
+        with self._engine.begin() as connection:
+            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+            begins = sa.case((used, rate_limits.c.free_at), else_=now)
+            taken = connection.execute(
+                insert(rate_limits)
+                .values(name=name, free_at=now + interval)
+                .on_conflict_do_update(
+                    index_elements=[rate_limits.c.name],
+                    set_={"free_at": begins + interval},
+                    where=begins + interval <= now + capacity,
+                )
+                .returning(rate_limits.c.free_at)
+            ).scalar_one_or_none()
+            if taken is not None:
+                return Rate(int((now + capacity - taken) / interval), taken - now, None)
+            free_at = connection.execute(
+                sa.select(rate_limits.c.free_at).where(rate_limits.c.name == name)
+            ).scalar_one()
+            return Rate(0, free_at - now, free_at + interval - capacity - now)
+
+    def forget_idle(self) -> None:
+        """Clear away those whose whole burst is free again, since they are as good as new."""
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(rate_limits).where(rate_limits.c.free_at <= self._clock()))

@@ -1,0 +1,142 @@
+"""The database opened: knowledge bases, ledger and keys."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+import structlog
+
+from accounting.ledger import trail
+from accounting.ledger.charges import Ledger
+from accounting.ledger.trail import AuditTrail
+from accounting.ledger.witness import Witness
+from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store.ingest import Progress, Within
+from service.embedding.embedder import Embed
+from service.records.api_keys import ApiKeys
+from service.records.database import open_database
+from service.records.rate_limits import RateLimits
+from service.records.schema import migrate, require
+from service.records.synthetic_store import KEY, SyntheticStore
+from service.records.witness import open_witness
+from service.settings import Settings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Records:
+    """What lives in the database, opened: knowledge bases, ledger, keys. Enough for the command line's admin work."""
+
+    settings: Settings
+    database: sa.Engine
+    store: ExemplarStore
+    ledger: Ledger
+    keys: ApiKeys
+    audit: AuditTrail
+    witness: Witness | None
+    """Notices a ledger restored from a backup; None where the settings do without."""
+    rates: RateLimits
+    digest_key: bytes
+    synthetic: bool
+    """Whether the data are made up (:mod:`service.synthetic`)."""
+
+    def create_knowledge_base(
+        self,
+        name: str,
+        *,
+        epsilon: float,
+        delta: float,
+        public_size: int,
+        fields: Sequence[str],
+        embedded_field: str,
+        response_field: str | None = None,
+        remote_engine: bool = False,
+        by: str = "",
+    ) -> None:
+        """Create a knowledge base together with its lifetime budget, or neither; ``by`` is for the audit trail."""
+        with self.database.begin() as connection:
+            self.store.create(
+                connection,
+                name,
+                public_size=public_size,
+                fields=fields,
+                embedded_field=embedded_field,
+                response_field=response_field,
+                remote_engine=remote_engine,
+            )
+            # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
+            if not self.ledger.has_budget(connection, name, epsilon, delta):
+                self.ledger.open_budget(connection, name, epsilon, delta, by)
+            if remote_engine:
+                self.audited("remote_engine.changed", name, by, True)(connection)
+
+    def ingest(
+        self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None
+    ) -> IngestReport:
+        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
+        return self.store.ingest(name, rows, embed, progress, self.audited("exemplars.ingested", name, by))
+
+    def forget(self, name: str, unit_id: str, *, by: str) -> int:
+        """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""
+        return self.store.forget(name, unit_id, self.audited("unit.forgotten", name, by))
+
+    def allow_remote_engine(self, name: str, allowed: bool, *, by: str) -> KnowledgeBase:
+        """Say whether a remote engine may see exemplars, in the audit trail too."""
+        return self.store.allow_remote_engine(name, allowed, self.audited("remote_engine.changed", name, by, allowed))
+
+    def audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> Within:
+        """Appends an event of a knowledge base to the audit trail, in the transaction it is called in."""
+        particulars = {"knowledge_base": name, "by": by} | ({} if allowed is None else {"allowed": allowed})
+        return lambda connection: trail.append(connection, datetime.now(UTC), kind, particulars)
+
+
+def open_records(settings: Settings, *, restored: bool = False) -> Records:
+    """Open the database, bring its schema up to date, read the encryption key, and compare the ledger with its witness.
+
+    With ``DPICL_MIGRATE=never`` the schema must be up to date already.
+
+    Args:
+        settings: where everything is.
+        restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
+
+    Raises:
+        accounting.ledger.compatibility.SchemaError: this code cannot work on the schema, or not yet.
+        accounting.ledger.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
+        exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
+    """
+    master = load_key(
+        settings.encryption_key.get_secret_value() if settings.encryption_key else None,
+        settings.encryption_key_file,
+        development=settings.development,
+    )
+    if settings.development and settings.encryption_key is None and settings.encryption_key_file is None:
+        log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
+    database = open_database(settings.database_url)
+    if settings.migrate == "auto":
+        migrate(database)
+    else:
+        require(database)
+    synthetic = hmac.compare_digest(master, KEY)
+    store = (SyntheticStore if synthetic else ExemplarStore)(database, master)
+    store.list()  # refuses keys of another database, now rather than at the first query
+    witness = open_witness(settings, database)
+    if witness is not None and not restored:
+        witness.catch_up()
+    return Records(
+        settings=settings,
+        database=database,
+        store=store,
+        ledger=Ledger(database, lease_s=settings.lease_s, witness=witness),
+        keys=ApiKeys(database),
+        audit=AuditTrail(database),
+        witness=witness,
+        rates=RateLimits(database),
+        digest_key=store.data_keys.queries,
+        synthetic=synthetic,
+    )

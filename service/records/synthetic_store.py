@@ -1,0 +1,36 @@
+"""The store of a synthetic database, which takes no exemplars: whose they were, everybody could read them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, NoReturn
+
+from exemplar_store import ExemplarStore, ExemplarStoreError
+
+KEY = b"dp-icl: made-up data, published!"
+"""32 bytes that everybody knows."""
+
+KEY_BASE64 = base64.b64encode(KEY).decode()
+"""As ``DPICL_ENCRYPTION_KEY`` has it."""
+
+NOTICE = "MADE-UP DATA (dpicl serve --synthetic): nobody's tickets, and nothing here is confidential."
+
+
+class SyntheticUploadError(ExemplarStoreError):
+    """Exemplars were sent to a service that runs on made-up data; nothing was stored."""
+
+
+class SyntheticStore(ExemplarStore):
+    """Reads like any other."""
+
+    def ingest(self, *_args: Any, **_options: Any) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            SyntheticUploadError: always; says what to do instead.
+        """
+        raise SyntheticUploadError(
+            "this service runs on made-up data under a published key and takes no exemplars of yours: start one of "
+            "your own, `dpicl serve` without --synthetic, with DPICL_ENCRYPTION_KEY set (openssl rand -base64 32), "
+            "and upload them there; to try a task on public exemplars, use its preview"
+        )

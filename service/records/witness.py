@@ -1,0 +1,121 @@
+"""The ledger's witness in the service: opened from the settings, kept up to date, and what a restore brings back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+
+from accounting.ledger.budgets import LedgerError
+from accounting.ledger.quotas import set_quota
+from accounting.ledger.restoring import Happened
+from accounting.ledger.trail import Event
+from accounting.ledger.witness import LedgerRestoredError, Witness
+from exemplar_store.hidden import find
+from exemplar_store.tables import knowledge_bases
+from service.records.api_keys import api_keys
+from service.records.database import open_database
+from service.settings import Settings
+
+log = structlog.get_logger()
+
+NONE = "none"
+_EVERY_S = 1.0
+_PATIENCE = {"connect_timeout": "5", "options": "-c statement_timeout=10s"}
+
+
+def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
+    """The witness that the settings name; None where they do without.
+
+    Args:
+        settings: ``witness_url``; unless it is set, a SQLite database has its witness in a file beside it.
+        ledger: the ledger's database.
+
+    Raises:
+        accounting.ledger.witness.WitnessUnavailableError: it does not answer.
+        ValueError: it is no URL of a database, or it is the ledger's own database.
+    """
+    url = witness_url(settings)
+    if url is None:
+        return None
+    if sa.make_url(url) == sa.make_url(settings.database_url):
+        raise ValueError("DPICL_WITNESS_URL: the witness needs a database of its own, on other storage")
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not for ever
+        parsed = parsed.update_query_dict(
+            {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
+        )
+    witness = Witness(ledger, open_database(parsed.render_as_string(hide_password=False)))
+    witness.create()
+    return witness
+
+
+def witness_url(settings: Settings) -> str | None:
+    """Where the witness is; None: nowhere."""
+    if settings.witness_url is not None:
+        given = settings.witness_url.get_secret_value()
+        return None if given == NONE else given
+    ledger = sa.make_url(settings.database_url)
+    if ledger.get_backend_name() != "sqlite" or not ledger.database or ledger.database == ":memory:":
+        return None
+    file = Path(ledger.database)
+    return f"sqlite:///{file.with_name(f'{file.stem}.witness{file.suffix}')}"
+
+
+def check_witness(settings: Settings) -> None:
+    """Whether the settings say where the witness is, or that there shall be none.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if sa.make_url(settings.database_url).get_backend_name() == "postgresql" and settings.witness_url is None:
+        raise ValueError(
+            "DPICL_WITNESS_URL: say where the ledger's witness is, a second PostgreSQL database that is not backed up "
+            "and restored together with the ledger: without it, a restored backup would give spent answers back. "
+            f"DPICL_WITNESS_URL={NONE} does without, and leaves a restored ledger unnoticed"
+        )
+
+
+async def keep_witnessed(witness: Witness) -> None:
+    """Copy what is not waited for (what admins do, releases) once a second; log when that begins or ceases to fail."""
+    failing = False
+    while True:
+        try:
+            await asyncio.to_thread(witness.catch_up)
+            failing = False
+        except LedgerError as error:
+            if not failing:
+                restored = isinstance(error, LedgerRestoredError)
+                log.error("ledger_restored" if restored else "witness_unavailable", advice=str(error))
+            failing = True
+        await asyncio.sleep(_EVERY_S)
+
+
+def bring_back(connection: sa.Connection, event: Event) -> Happened:
+    """Do again what a lost event did outside the ledger: keys revoked or limited, remote engines allowed or not.
+
+    Args:
+        connection: in the transaction that brings charges back.
+        event: witnessed, and lost in the restore.
+    """
+    body = event.particulars
+    match event.kind:
+        case "key.revoked":
+            standing = sa.and_(api_keys.c.id == body["key"], api_keys.c.revoked_at.is_(None))
+            revoked = connection.execute(sa.update(api_keys).where(standing).values(revoked_at=datetime.now(UTC)))
+            return [(event.kind, body)] if revoked.rowcount else []
+        case "key.changed":
+            limits = {"rate_per_minute": body["rate_per_minute"]}
+            if connection.execute(sa.update(api_keys).where(api_keys.c.id == body["key"]).values(**limits)).rowcount:
+                set_quota(connection, body["key"], body["quota"])
+            return [(event.kind, body)]
+        case "remote_engine.changed":
+            if row := find(connection, body["knowledge_base"], lock=True):
+                values: dict[str, Any] = {"remote_engine": body["allowed"]}
+                connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
+            return [(event.kind, body)]
+    return []

@@ -1,0 +1,263 @@
+"""The service's public quantities for Prometheus: budgets, charges, refusals, keys, responses, the audit trail.
+
+Everything is read from the database at each scrape, so that every ingress replica tells the same and a restart resets
+no counter. Only whether engine and witness answer, and how far the audit trail's chain was checked, each replica finds
+out for itself. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import get_args
+
+import sqlalchemy as sa
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from accounting.ledger.budgets import BudgetStatus, TaskStatus
+from accounting.ledger.charges import LedgerError, SignedPlan
+from accounting.ledger.dialects import reading
+from accounting.ledger.tables import charges
+from accounting.ledger.witness import LedgerRestoredError
+from accounting.plan import CalibratedPlan
+from accounting.replay.chain import ChainCheck, Checked
+from service.plans.preview import epsilon_spent
+from service.records.api_keys import ApiKey, Role
+from service.records.engine_record import last_engine
+from service.records.records import Records
+from service.telemetry.responses import Responses
+
+log = structlog.get_logger()
+
+_REFUSED_FOR = ("answers-exhausted", "quota-exhausted")
+"""What every task can refuse a question for."""
+_CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a second
+
+
+class Metrics:
+    """What one replica tells.
+
+    Args:
+        records: where it is read.
+
+    Attributes:
+        responses: counts responses; to be told of each.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.responses = Responses(records.database)
+        self._records = records
+        self._chain = ChainCheck(records.audit)
+        self._told_of_break = False
+
+    def exposition(self, *, engine_up: bool, accept: str = "") -> tuple[bytes, str]:
+        """The metrics as Prometheus reads them.
+
+        Args:
+            engine_up: whether the engine answers.
+            accept: the request's Accept header; Prometheus' own text or OpenMetrics.
+
+        Returns:
+            The text and its media type.
+        """
+        checked = self._chain.advance(_CHECKED_AT_ONCE)
+        if checked.broken and not self._told_of_break:
+            self._told_of_break = True
+            log.error("audit_chain_broken", after=checked.events)
+        registry = CollectorRegistry()
+        registry.register(_Scrape(self._records, self.responses, checked, engine_up))
+        encode, media_type = choose_encoder(accept)
+        return encode(registry), media_type
+
+
+class _Scrape(Collector):
+    """One reading of everything."""
+
+    def __init__(self, records: Records, responses: Responses, checked: Checked, engine_up: bool) -> None:
+        self._records = records
+        self._responses = responses
+        self._checked = checked
+        self._engine_up = engine_up
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that registering does not read."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        records = self._records
+        records.ledger.expire_leases()  # so that charges whose holder died show as lost
+        budgets = records.ledger.budgets()
+        yield InfoMetricFamily("dpicl_build", "The service's version.", {"version": version("dp-icl")})
+        yield from _engine(records, self._engine_up)
+        yield from _budgets(budgets)
+        yield _spent([plan for budget in budgets for plan in records.ledger.plans(budget.knowledge_base)], budgets)
+        yield from _tasks([(budget.knowledge_base, task) for budget in budgets for task in budget.tasks])
+        yield _overdue(records)
+        yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
+        yield from _keys(records.keys.list())
+        yield _responses(self._responses)
+        head = records.audit.head()
+        yield from _audit(head.sequence if head else 0, self._checked)
+        if records.witness is not None:
+            yield from _witness(records.witness.trouble)
+
+
+def _engine(records: Records, up: bool) -> Iterator[Metric]:
+    yield GaugeMetricFamily("dpicl_engine_up", "Whether the engine answers (1) or not (0).", int(up))
+    engine = last_engine(records.database)
+    if engine is not None:
+        told = {
+            "name": engine.name,
+            "isolation": engine.isolation,
+            "is_llm": str(engine.is_llm).lower(),
+            "remote": str(engine.remote).lower(),
+        }
+        yield InfoMetricFamily("dpicl_engine", "The engine that answers, or answered last.", told)
+
+
+def _budgets(budgets: list[BudgetStatus]) -> Iterator[Metric]:
+    share = "of each knowledge base by share: lifetime (in all), promised (to signed plans), free (for further plans)."
+    for letter in ("epsilon", "delta"):
+        family = GaugeMetricFamily(
+            f"dpicl_budget_{letter}", f"The {letter} {share}", labels=("knowledge_base", "share")
+        )
+        for budget in budgets:
+            lifetime, promised, free = (getattr(budget, before + letter) for before in ("", "promised_", "free_"))
+            family.add_metric((budget.knowledge_base, "lifetime"), float(lifetime))
+            family.add_metric((budget.knowledge_base, "promised"), float(promised))
+            family.add_metric((budget.knowledge_base, "free"), float(free))
+        yield family
+
+
+def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
+    family = GaugeMetricFamily(
+        "dpicl_plan_epsilon_spent",
+        "The epsilon of each plan's charges so far, at the plan's delta. For information: the promise is what counts.",
+        labels=("knowledge_base", "version"),
+    )
+    tasks = {budget.knowledge_base: budget.tasks for budget in budgets}
+    for plan in plans:
+        charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
+        calibrated = CalibratedPlan.model_validate_json(plan.document)
+        family.add_metric((plan.knowledge_base, str(plan.version)), epsilon_spent(calibrated, charged))
+    return family
+
+
+def _tasks(tasks: list[tuple[str, TaskStatus]]) -> Iterator[Metric]:
+    labels = ("knowledge_base", "task")
+    planned = GaugeMetricFamily("dpicl_task_answers", "Answers each task may give in all.", labels=labels)
+    left = GaugeMetricFamily("dpicl_task_answers_left", "Answers each task may still give.", labels=labels)
+    current = GaugeMetricFamily(
+        "dpicl_task_current",
+        "Whether questions that name no version go to this one (1) or to a newer (0).",
+        labels=labels,
+    )
+    newest = {(knowledge_base, task.name): task.version for knowledge_base, task in tasks}  # they come by version
+    made = CounterMetricFamily("dpicl_charges", "Charges ever made.", labels=labels)
+    released = CounterMetricFamily("dpicl_charges_released", "Charges that became an answer.", labels=labels)
+    voided = CounterMetricFamily("dpicl_charges_voided", "Charges given back: nothing private was read.", labels=labels)
+    # Not counters: an open charge is settled, and a lost one may still become an answer.
+    unsettled = GaugeMetricFamily("dpicl_charges_open", "Charges being answered now.", labels=labels)
+    lost = GaugeMetricFamily("dpicl_charges_lost", "Charges spent without an answer: their holder died.", labels=labels)
+    for knowledge_base, task in tasks:
+        where = (knowledge_base, task.address)
+        planned.add_metric(where, task.answers)
+        left.add_metric(where, task.left)
+        current.add_metric(where, int(task.version == newest[knowledge_base, task.name]))
+        made.add_metric(where, sum(task.states.values()))
+        released.add_metric(where, task.states["released"])
+        voided.add_metric(where, task.states["voided"])
+        unsettled.add_metric(where, task.states["charged"])
+        lost.add_metric(where, task.states["lost"])
+    yield from (planned, left, current, made, released, voided, unsettled, lost)
+
+
+def _overdue(records: Records) -> Metric:
+    """Few queries take so long: what is open then has most often lost its holder, a replica that was killed."""
+    half = timedelta(seconds=records.settings.lease_s / 2)
+    overdue = sa.select(sa.func.count()).where(
+        charges.c.state == "charged", charges.c.lease_until <= datetime.now(UTC) + half
+    )
+    with reading(records.database) as connection:
+        count = connection.execute(overdue).scalar_one()
+    return GaugeMetricFamily("dpicl_charges_overdue", "Open charges that have used up half their lease.", count)
+
+
+def _refusals(records: Records, tasks: list[str]) -> Metric:
+    family = CounterMetricFamily(
+        "dpicl_refusals", "Questions refused without a charge, by reason.", labels=("task", "reason")
+    )
+    # From 0 on, or Prometheus would not see the first one as an increase.
+    times: Counter[tuple[str, str]] = Counter({(task, reason): 0 for task in tasks for reason in _REFUSED_FOR})
+    for refusal in records.ledger.refusals():
+        times[refusal.task, refusal.reason] += refusal.times
+    for which, count in sorted(times.items()):
+        family.add_metric(which, count)
+    return family
+
+
+def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
+    """Ids and no names: metrics may be shown to who may not list keys, and names are often people's."""
+    number = GaugeMetricFamily("dpicl_keys", "API keys by role and status.", labels=("role", "status"))
+    counted = Counter((key.role, "revoked" if key.revoked_at else "valid") for key in keys)
+    for role in get_args(Role):
+        for status in ("valid", "revoked"):
+            number.add_metric((role, status), counted[role, status])
+    charged = GaugeMetricFamily("dpicl_key_answers", "Answers charged to each valid analyst key.", labels=("key",))
+    quota = GaugeMetricFamily(
+        "dpicl_key_quota_answers",
+        "Answers each valid analyst key may be charged, if it has a quota.",
+        labels=("key",),
+    )
+    for key in keys:
+        if key.role == "analyst" and key.revoked_at is None:
+            charged.add_metric((key.id,), key.charged)
+            if key.quota is not None:
+                quota.add_metric((key.id,), key.quota)
+    yield from (number, charged, quota)
+
+
+def _responses(responses: Responses) -> Metric:
+    family = CounterMetricFamily(
+        "dpicl_http_responses",
+        "Responses of API and dashboard by status and by what was wrong; none to requests about exemplars.",
+        labels=("surface", "status", "problem"),
+    )
+    for (surface, status, problem), times in responses.counts().items():
+        family.add_metric((surface, str(status), problem), times)
+    return family
+
+
+def _audit(events: int, checked: Checked) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "dpicl_audit_events", "Events in the audit trail: the newest one's sequence number.", events
+    )
+    yield GaugeMetricFamily(
+        "dpicl_audit_checked_events",
+        "Events of the audit trail whose chain this replica has found whole since it started.",
+        checked.events,
+    )
+    yield GaugeMetricFamily(
+        "dpicl_audit_chain_broken",
+        "Whether this replica found the audit trail's chain broken (1).",
+        int(checked.broken),
+    )
+
+
+def _witness(trouble: LedgerError | None) -> Iterator[Metric]:
+    restored = isinstance(trouble, LedgerRestoredError)
+    yield GaugeMetricFamily(
+        "dpicl_ledger_restored", "Whether the ledger lacks what its witness has seen (1).", int(restored)
+    )
+    yield GaugeMetricFamily(
+        "dpicl_witness_up",
+        "Whether the ledger could be compared with its witness (1) or not (0).",
+        int(trouble is None or restored),
+    )

@@ -1,0 +1,253 @@
+"""Trying a task on public exemplars: the real engine and the real mechanism with the plan's noise, and no ledger.
+
+No budget is charged, no release is stored, and the private exemplars are never read. And since everything that goes in
+is public, a trial may tell what a private answer never does: what the slots agree on without noise, how often the
+noise leaves that standing, and how often the answer falls back.
+
+**A trial must not be a window on private queries** that the same engine answers at the same time. Its prompts are those
+of a knowledge base of its own, so that an engine's prefix cache shares nothing with private ones (else a guess at an
+exemplar would be answered sooner if it were there); and its latency is padded as an answer's is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accounting.plan import CalibratedPlan
+from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import Exemplar, Layout
+from service.embedding.embedder import Embed
+from service.embedding.memory import EmbeddingMemory
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineInfo,
+    EngineUnavailableError,
+    Sentence,
+    UnanswerableQueryError,
+)
+from service.pipeline.aggregating import Aggregator, Answer, RankedKeywords, TestedKeywords
+from service.pipeline.answering import BusyError
+from service.pipeline.latency import Departure
+from service.pipeline.queries import InvalidQueryError, check_query, task_spec
+from service.pipeline.stages import Stages
+from service.trials.consensus import Consensus, consensus
+from service.trials.stand_in import draw_slots
+
+MAX_EXEMPLARS = 200
+MAX_REPEATS = 100
+_EMBED_BATCH = 8
+"""Texts embedded at once: a private query waits for no more than these."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it. All of it is public, as the exemplars are.
+
+    Attributes:
+        task: its name.
+        answer: one answer, as the mechanism released it.
+        consensus: what the slots said before noise.
+        repeats: how often noise was drawn for the same slots, the answer's included.
+        agreeing: how many of these gave the noiseless answer.
+        fallbacks: how many fell back on the zero-shot answer; None where the mechanism cannot.
+        supplied: exemplars handed in.
+        public_size: of the knowledge base they stand in for.
+        expected: exemplars that an answer draws on the average.
+        slots: slots drawn.
+        answered: slots that gave an output; the others were empty or abstained.
+        engine: what answered.
+    """
+
+    task: str
+    answer: Answer
+    consensus: Consensus
+    repeats: int
+    agreeing: int
+    fallbacks: int | None
+    supplied: int
+    public_size: int
+    expected: int
+    slots: int
+    answered: int
+    engine: EngineInfo
+
+    @property
+    def caution(self) -> str:
+        """What the supplied exemplars cannot show, in one sentence."""
+        if self.supplied < self.expected:
+            return (
+                f"{self.supplied} exemplars stand in for {self.public_size}, and an answer draws {self.expected}: the "
+                "same ones are in many slots, which agree more than they would on different ones"
+            )
+        return f"{self.supplied} exemplars stand in for {self.public_size}; the private ones may agree less, or more"
+
+
+class Trials:
+    """Tries tasks, a few at a time.
+
+    Args:
+        stages: those that answer private queries, too.
+        latency_grain_s: trials take a multiple of this (:mod:`service.pipeline.latency`).
+        max_in_flight: trials at once; more are refused, so that they take little from private queries.
+    """
+
+    def __init__(self, stages: Stages, *, latency_grain_s: float = 0.0, max_in_flight: int = 2):
+        self._stages = stages
+        self._grain_s = latency_grain_s
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+
+    async def try_task(
+        self,
+        calibrated: CalibratedPlan,
+        name: str,
+        query: str | Mapping[str, str],
+        exemplars: Sequence[Mapping[str, object]],
+        *,
+        embedded_field: str,
+        response_field: str | None,
+        repeats: int = 20,
+    ) -> Trial:
+        """Try one query, under a plan that is signed or not.
+
+        Args:
+            calibrated: the plan with its noise.
+            name: one of its tasks.
+            query: a text, or the fields of the task's query template.
+            exemplars: public ones, 1 to 200, each with the fields that the task's prompt shows; others are ignored.
+            embedded_field: the field exemplars and queries are compared by.
+            response_field: the other field whose embedding the knowledge base stores, None for none.
+            repeats: how often noise is drawn, 1 to 100. The engine is asked but once per slot.
+
+        Raises:
+            LookupError: the plan has no such task.
+            InvalidQueryError: the query does not fit the task.
+            exemplar_store.BadRowError: an exemplar lacks a field, or holds what an upload could not.
+            ValueError: too few or too many exemplars or repeats.
+            BusyError: as many tasks are being tried as this replica or the engine takes on.
+            service.engines.protocol.EngineUnavailableError: the engine is down.
+        """
+        task = calibrated.plan.tasks.get(name)
+        if task is None:
+            raise LookupError(f"the plan has no task {name!r}; it has {', '.join(calibrated.plan.tasks)}")
+        if not 1 <= len(exemplars) <= MAX_EXEMPLARS:
+            raise ValueError(f"supply 1 to {MAX_EXEMPLARS} public exemplars, not {len(exemplars)}")
+        if not 1 <= repeats <= MAX_REPEATS:
+            raise ValueError(f"repeats must be between 1 and {MAX_REPEATS}, not {repeats}")
+        fields = check_query(task, query)
+        rows = check_exemplars(task, exemplars)
+        if self._in_flight >= self._max_in_flight:
+            raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
+        self._in_flight += 1
+        departure = Departure(self._grain_s)
+        try:
+            return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats)
+        finally:
+            try:
+                await departure.wait()
+            finally:
+                self._in_flight -= 1
+
+    async def _try(
+        self,
+        calibrated: CalibratedPlan,
+        name: str,
+        query: Mapping[str, str],
+        rows: Sequence[Mapping[str, str]],
+        embedded_field: str,
+        response_field: str | None,
+        repeats: int,
+    ) -> Trial:
+        task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
+        # The mechanism asks for the same texts at every draw of noise.
+        stages = replace(self._stages, embedder=EmbeddingMemory(self._stages.embedder))
+        address = f"{calibrated.plan.knowledge_base}.{name}"
+        spec = task_spec(
+            address,
+            task,
+            f"trials of {calibrated.plan.knowledge_base}",
+            embedded_field,
+            self._grain_s,
+            response_field=response_field,
+        )
+        embedded = [embedded_field, spec.answer_field] if spec.responses_embedded else [embedded_field]
+        try:
+            engine = await stages.engine.describe()
+            zero_shot, aggregator = await stages.probe(task, noise, spec, query)
+            async with asyncio.timeout(stages.timeout_s):
+                embed = stages.embedder.embed if engine.reads_embeddings else None
+                exemplars = await _embedded(rows, embedded, embed)
+        except UnanswerableQueryError as error:
+            raise InvalidQueryError(str(error)) from error
+        except EngineBusyError as error:
+            raise BusyError("the engine has more work than it takes on; come back in a second") from error
+        except InvalidQueryError:
+            raise
+        except Exception as error:
+            raise EngineUnavailableError("the engine does not answer") from error
+        slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
+        outputs = await stages.ask(spec, query, slots, zero_shot)
+        answer = await aggregator.release(outputs)
+        noiseless = await consensus(aggregator, outputs)
+        again = _without_sentences(aggregator)
+        drawn = [answer, *[await again.release(outputs) for _ in range(repeats - 1)]]
+        return Trial(
+            task=name,
+            answer=answer,
+            consensus=noiseless,
+            repeats=repeats,
+            agreeing=sum(_released(one) == _released(noiseless.answer) for one in drawn),
+            fallbacks=sum(bool(one["fallback"]) for one in drawn) if "fallback" in answer else None,
+            supplied=len(rows),
+            public_size=calibrated.public_size,
+            expected=task.shots * task.ensemble,
+            slots=len(slots),
+            answered=sum(output is not None for output in outputs),
+            engine=engine,
+        )
+
+
+def check_exemplars(
+    task: ClassifyTask | GenerateTask, exemplars: Sequence[Mapping[str, object]]
+) -> list[Mapping[str, str]]:
+    """Of each exemplar the fields that the task's prompt shows, by the rules of an upload; each is its own unit.
+
+    Raises:
+        exemplar_store.BadRowError: names the exemplar, counted from 1, and the field.
+    """
+    layout = Layout(task.exemplar_fields, unit_id="")  # a name that no field of a prompt can have
+    return [layout.row(number, {**one, "": str(number)}).fields for number, one in enumerate(exemplars, 1)]
+
+
+async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None) -> list[Exemplar]:
+    """Exemplars, with the embeddings of the fields if the engine reads them."""
+    if embed is None:
+        return [Exemplar(row, None) for row in rows]
+    texts = [row[field] for row in rows for field in fields]
+    vectors: list[np.ndarray] = []
+    for start in range(0, len(texts), _EMBED_BATCH):
+        vectors.extend(await asyncio.to_thread(embed, texts[start : start + _EMBED_BATCH]))
+    each = len(fields)
+    return [Exemplar(row, *vectors[i * each : (i + 1) * each]) for i, row in enumerate(rows)]
+
+
+def _without_sentences(aggregator: Aggregator) -> Aggregator:
+    """The same mechanism, the engine asked for no sentence: only the words are compared."""
+
+    async def plain(words: Sequence[str], _ordered: bool) -> Sentence:
+        return Sentence(" ".join(words), "")
+
+    match aggregator:
+        case RankedKeywords() | TestedKeywords():
+            return replace(aggregator, reconstruct=plain)
+    return aggregator
+
+
+def _released(answer: Answer) -> object:
+    """What the mechanism itself released."""
+    words = answer.get("keywords")
+    return tuple(words) if isinstance(words, list) else answer.get("label", answer.get("text"))

@@ -1,0 +1,111 @@
+"""The ledger read back by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger import tables
+from accounting.ledger.charges import Charged, Ledger, Release
+from accounting.ledger.history import Day, History, UnknownCursorError
+
+START = datetime(2030, 1, 31, 22, 30, tzinfo=UTC)
+
+
+class Past:
+    """A ledger written hour by hour, and its history."""
+
+    def __init__(self, engine: sa.Engine):
+        tables.metadata.create_all(engine)
+        self.now = START
+        self.ledger = Ledger(engine, lease_s=60, clock=lambda: self.now)
+        self.history = History(engine)
+        for knowledge_base in ("animals", "plants"):
+            with engine.begin() as connection:
+                self.ledger.open_budget(connection, knowledge_base, 3, 1e-4)
+            self.sign(knowledge_base)
+        self._queries = 0
+
+    def sign(self, knowledge_base: str) -> None:
+        self.ledger.sign(
+            knowledge_base,
+            epsilon=1,
+            delta=1e-5,
+            accountant="pld",
+            document="{}",
+            tasks=[("kind", 9), ("age", 9)],
+            signed_by="ana",
+        )
+
+    def charge(self, task: str, key_id: str = "k", hours: int = 1) -> str:
+        self._queries += 1
+        charged = self.ledger.charge(self.ledger.task(task), b"%d" % self._queries, key_id=key_id)
+        assert isinstance(charged, Charged)
+        self.now += timedelta(hours=hours)
+        return charged.id
+
+    def release(self, task: str, **options) -> Release:
+        return self.ledger.release(self.charge(task, **options), {"label": "x"})
+
+
+@pytest.fixture
+def past(engine: sa.Engine) -> Iterator[Past]:
+    return Past(engine)
+
+
+def test_releases_come_newest_first_and_page_by_page(past: Past) -> None:
+    released = [past.release("animals.kind") for _ in range(5)]
+    newest_first = released[::-1]
+    assert past.history.releases() == newest_first
+    assert past.history.releases(limit=2) == newest_first[:2]
+    assert past.history.releases(limit=2, after=newest_first[1].id) == newest_first[2:4]
+    later = past.release("animals.kind")
+    assert past.history.releases(limit=9, after=newest_first[1].id) == newest_first[2:]  # what is new moves no page
+    assert past.history.releases(limit=1) == [later]
+    assert past.history.releases(after=released[0].id) == []
+
+
+def test_pages_split_entries_of_one_moment(past: Past) -> None:
+    charged = [past.charge("animals.kind", hours=0) for _ in range(6)]
+    for charge in charged:
+        past.ledger.release(charge, {"label": "x"})
+    seen: list[str] = []
+    while page := past.history.releases(limit=4, after=seen[-1] if seen else None):
+        seen += [entry.id for entry in page]
+    assert len(seen) == len(set(seen)) == 6
+
+
+def test_what_is_not_asked_for_is_left_out(past: Past) -> None:
+    kinds = [past.release("animals.kind"), past.release("plants.kind")]
+    past.sign("animals")
+    newer = past.release("animals.kind")
+    age = past.release("animals.age@1", key_id="other")
+    history = past.history
+    assert history.releases(knowledge_base="animals") == [age, newer, kinds[0]]
+    assert history.releases(task="animals.kind") == [newer, kinds[0]]
+    assert history.releases(task="animals.kind@1") == [kinds[0]]
+    assert history.releases(task="animals.kind@2", knowledge_base="plants") == []
+    assert history.releases(task="kind") == []
+
+
+def test_days_are_utc_and_count_what_stays_spent(past: Past) -> None:
+    past.release("animals.kind")  # 22:30
+    past.charge("animals.kind")  # 23:30
+    past.charge("animals.kind", hours=24)  # 0:30 of the next day
+    past.ledger.void(past.charge("animals.age"))
+    past.charge("plants.kind")
+    first, second, third = date(2030, 1, 31), date(2030, 2, 1), date(2030, 2, 2)
+    everything = [Day(first, "animals.kind@1", 2), Day(second, "animals.kind@1", 1), Day(third, "plants.kind@1", 1)]
+    assert past.history.charges_per_day() == everything
+    assert past.history.charges_per_day(knowledge_base="animals") == everything[:2]
+    assert past.history.charges_per_day(since=START + timedelta(hours=2)) == everything[1:]
+    assert past.history.charges_per_day(since=START + timedelta(days=9)) == []
+
+
+def test_an_unknown_cursor_is_said(past: Past) -> None:
+    past.release("animals.kind")
+    with pytest.raises(UnknownCursorError, match="'nothing'"):
+        past.history.releases(after="nothing")

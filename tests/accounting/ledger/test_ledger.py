@@ -1,0 +1,353 @@
+"""Charges and releases, one caller at a time; races and crashes are in test_ledger_processes.py."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import hypothesis.strategies as st
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from accounting.ledger import tables
+from accounting.ledger.charges import (
+    AnswersExhaustedError,
+    Charged,
+    ChargeStateError,
+    IdempotencyConflictError,
+    InFlight,
+    Ledger,
+    Release,
+    SignedTask,
+    UnknownChargeError,
+    UnknownReleaseError,
+)
+from accounting.replay.books import violations
+from tests.conftest import Clock
+
+ANSWERS = 3
+
+
+@pytest.fixture
+def ledger(engine: sa.Engine, clock: Clock) -> Iterator[Ledger]:
+    tables.metadata.create_all(engine)
+    yield Ledger(engine, lease_s=60, clock=clock)
+    with engine.connect() as connection:
+        assert violations(connection) == []
+
+
+def sign(ledger: Ledger, engine: sa.Engine, knowledge_base: str = "kb", answers: int = ANSWERS) -> SignedTask:
+    with engine.begin() as connection:
+        ledger.open_budget(connection, knowledge_base, 3, 1e-4)
+    ledger.sign(
+        knowledge_base,
+        epsilon=1,
+        delta=1e-5,
+        accountant="pld",
+        document="{}",
+        tasks=[("topic", answers), ("tone", answers)],
+        signed_by="ana",
+    )
+    return ledger.task(f"{knowledge_base}.topic")
+
+
+@pytest.fixture
+def task(ledger: Ledger, engine: sa.Engine) -> SignedTask:
+    return sign(ledger, engine)
+
+
+def ask(ledger: Ledger, task: SignedTask, query: bytes = b"query") -> Charged:
+    outcome = ledger.charge(task, query, key_id="k")
+    assert isinstance(outcome, Charged)
+    return outcome
+
+
+def states(ledger: Ledger) -> dict[str, int]:
+    return {state: number for state, number in ledger.budgets()[0].tasks[0].states.items() if number}
+
+
+def test_a_charge_becomes_a_release_that_answers_every_repeat(ledger: Ledger, task: SignedTask, clock: Clock):
+    charged = ask(ledger, task)
+    assert charged.answers_left == ledger.answers_left(task) == ANSWERS - 1
+    assert charged.lease_until == clock.now + timedelta(seconds=60)
+    released = ledger.release(charged.id, {"label": "Wörld", "parts": ("a", 0.1)})
+    assert released.answer == {"label": "Wörld", "parts": ["a", 0.1]}
+    assert (released.task, released.charge_id, released.created_at) == ("kb.topic@1", charged.id, clock.now)
+    clock.advance(10**6)
+    assert ledger.charge(task, b"query", key_id="somebody else") == released
+    assert ledger.get_release(released.id) == released
+    assert ledger.answers_left(task) == ANSWERS - 1
+
+
+def test_another_task_or_version_is_another_query(ledger: Ledger, task: SignedTask):
+    ledger.release(ask(ledger, task).id, {})
+    ask(ledger, ledger.task("kb.tone"))
+    ledger.sign("kb", epsilon=1, delta=0, accountant="pld", document="{}", tasks=[("topic", 1)], signed_by="ana")
+    ask(ledger, ledger.task("kb.topic"))
+    assert isinstance(ledger.charge(task, b"query", key_id="k"), Release)
+
+
+def test_an_open_charge_makes_twins_wait(ledger: Ledger, task: SignedTask):
+    charged = ask(ledger, task)
+    assert ledger.charge(task, b"query", key_id="other") == InFlight(charged.id, charged.lease_until)
+    assert ledger.answers_left(task) == ANSWERS - 1
+
+
+def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: SignedTask):
+    released = ledger.release(ask(ledger, task, b"0").id, {})
+    ask(ledger, task, b"1")
+    ask(ledger, task, b"2")
+    with pytest.raises(AnswersExhaustedError, match=r"'topic' of plan 1 of knowledge base 'kb' .* all its 3 answers"):
+        ledger.charge(task, b"3", key_id="k")
+    assert ledger.charge(task, b"0", key_id="k") == released
+    assert isinstance(ledger.charge(task, b"1", key_id="k"), InFlight)
+    assert ledger.answers_left(task) == 0
+    ask(ledger, ledger.task("kb.tone"), b"3")  # each task has answers of its own
+
+
+def test_a_void_gives_the_answer_back_once(ledger: Ledger, task: SignedTask):
+    charged = ask(ledger, task)
+    ledger.void(charged.id)
+    assert ledger.answers_left(task) == ANSWERS
+    for again in (ledger.void, lambda charge_id: ledger.release(charge_id, {})):
+        with pytest.raises(ChargeStateError, match="is voided"):
+            again(charged.id)
+    assert ledger.answers_left(task) == ANSWERS
+    assert ask(ledger, task).id != charged.id
+
+
+def test_a_release_is_settled_once(ledger: Ledger, task: SignedTask):
+    charged = ask(ledger, task)
+    ledger.release(charged.id, {"label": "first"})
+    with pytest.raises(ChargeStateError, match="is released: it cannot be released"):
+        ledger.release(charged.id, {"label": "second"})
+    with pytest.raises(ChargeStateError, match="is released: it cannot be voided"):
+        ledger.void(charged.id)
+    assert ledger.answers_left(task) == ANSWERS - 1
+    assert ledger.charge(task, b"query", key_id="k").answer == {"label": "first"}
+
+
+def test_a_dead_holder_loses_its_charge_and_the_query_can_be_asked_again(
+    ledger: Ledger, task: SignedTask, clock: Clock
+):
+    dead = ask(ledger, task)
+    clock.advance(59.9)
+    assert isinstance(ledger.charge(task, b"query", key_id="k"), InFlight)
+    clock.advance(0.1)
+    second = ask(ledger, task)
+    assert states(ledger) == {"lost": 1, "charged": 1}
+    assert second.answers_left == ANSWERS - 2
+    with pytest.raises(ChargeStateError, match="is lost"):
+        ledger.void(dead.id)
+    assert ledger.answers_left(task) == ANSWERS - 2
+
+
+def test_a_slow_holder_may_still_release_what_was_paid(ledger: Ledger, task: SignedTask, clock: Clock):
+    slow = ask(ledger, task)
+    clock.advance(100)
+    twin = ask(ledger, task)
+    late = ledger.release(slow.id, {"label": "late"})
+    assert ledger.charge(task, b"query", key_id="k") == late  # the twin's charge is open, the answer is there
+    clock.advance(1)
+    assert ledger.release(twin.id, {"label": "twin"}) == late  # one answer for ever: the first
+    assert ledger.charge(task, b"query", key_id="k") == late
+    assert states(ledger) == {"released": 1, "lost": 1}
+    with pytest.raises(ChargeStateError, match="is released"):
+        ledger.release(slow.id, {"label": "again"})
+
+
+def test_a_late_release_under_way_is_waited_for(ledger: Ledger, task: SignedTask, clock: Clock, engine: sa.Engine):
+    """The holder comes back at the very moment a twin is about to give it up: one answer, one charge."""
+    slow = ask(ledger, task)
+    clock.advance(100)
+    committing, go_on = threading.Event(), threading.Event()
+
+    def hold(_connection: sa.Connection) -> None:
+        if threading.current_thread().name.startswith("late holder"):
+            committing.set()
+            assert go_on.wait(30)
+
+    sa.event.listen(engine, "commit", hold)
+    with ThreadPoolExecutor(1, "late holder") as holder, ThreadPoolExecutor(1, "twin") as twin:
+        late = holder.submit(ledger.release, slow.id, {})
+        assert committing.wait(30)
+        asked = twin.submit(ledger.charge, task, b"query", key_id="k")
+        time.sleep(
+            0.3
+        )  # long enough for the twin to meet the open transaction; were it slower, the test is only easier
+        assert not asked.done()
+        go_on.set()
+        assert asked.result(30) == late.result(30)
+    assert states(ledger) == {"released": 1}
+
+
+def test_a_lease_that_ran_out_unnoticed_is_no_obstacle(ledger: Ledger, task: SignedTask, clock: Clock):
+    slow = ask(ledger, task)
+    clock.advance(100)
+    assert ledger.release(slow.id, {}).charge_id == slow.id
+
+
+def test_a_dead_charge_on_an_exhausted_task_is_not_given_back(ledger: Ledger, task: SignedTask, clock: Clock):
+    for number in range(ANSWERS):
+        ask(ledger, task, bytes([number]))
+    clock.advance(100)
+    for _ in range(2):
+        with pytest.raises(AnswersExhaustedError):
+            ledger.charge(task, bytes([0]), key_id="k")
+    assert ledger.expire_leases() == ANSWERS
+    assert ledger.expire_leases() == 0
+    assert states(ledger) == {"lost": ANSWERS}
+    assert ledger.answers_left(task) == 0
+
+
+def test_an_idempotency_key_stands_for_one_query_of_one_caller(ledger: Ledger, task: SignedTask):
+    def charge(query: bytes, *, key: str = "k", on: SignedTask = task):
+        return ledger.charge(on, query, key_id=key, idempotency_key="once")
+
+    charged = charge(b"query")
+    assert isinstance(charge(b"query"), InFlight)
+    released = ledger.release(charged.id, {})
+    assert charge(b"query") == released
+    with pytest.raises(IdempotencyConflictError, match="'once'"):
+        charge(b"other")
+    with pytest.raises(IdempotencyConflictError):
+        charge(b"query", on=ledger.task("kb.tone"))
+    assert isinstance(charge(b"other", key="another caller"), Charged)
+    assert ledger.answers_left(task) == ANSWERS - 2
+
+
+def test_an_idempotency_key_is_bound_by_a_stored_answer_too(ledger: Ledger, task: SignedTask):
+    released = ledger.release(ask(ledger, task).id, {})
+    assert ledger.charge(task, b"query", key_id="k", idempotency_key="once") == released
+    with pytest.raises(IdempotencyConflictError):
+        ledger.charge(task, b"other", key_id="k", idempotency_key="once")
+    with pytest.raises(ValueError, match="300"):
+        ledger.charge(task, b"other", key_id="k", idempotency_key="x" * 301)
+
+
+def test_what_does_not_exist_is_said(ledger: Ledger, task: SignedTask):
+    for missing in (ledger.void, lambda charge_id: ledger.release(charge_id, {})):
+        with pytest.raises(UnknownChargeError):
+            missing("no such id")
+    with pytest.raises(UnknownReleaseError):
+        ledger.get_release("no such id")
+
+
+def test_an_answer_must_be_json(ledger: Ledger, task: SignedTask):
+    charged = ask(ledger, task)
+    for answer in ({"p": float("nan")}, {"p": float("inf")}):
+        with pytest.raises(ValueError, match="JSON"):
+            ledger.release(charged.id, answer)
+    assert states(ledger) == {"charged": 1}
+
+
+def test_a_clock_without_a_time_zone_is_refused(ledger: Ledger, task: SignedTask, engine: sa.Engine):
+    naive = Ledger(engine, clock=lambda: datetime(2030, 1, 1))
+    with pytest.raises(sa.exc.StatementError, match="time zone"):
+        naive.charge(task, b"query", key_id="k")
+    assert ledger.answers_left(task) == ANSWERS  # the counter went back with its transaction
+
+
+def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Engine):
+    """Random histories: the ledger and a few lines of Python agree on every outcome and every count."""
+    number = iter(range(10**6))
+
+    class Histories(RuleBasedStateMachine):
+        held = Bundle("held")
+
+        @initialize()
+        def sign(self) -> None:
+            self.task = sign(ledger, engine, f"kb{next(number)}", answers=4)
+            self.spent = 0
+            self.state: dict[str, str] = {}
+            self.lease: dict[str, datetime] = {}
+            self.query: dict[str, bytes] = {}
+            self.answers: dict[bytes, Release] = {}
+
+        @rule(target=held, query=st.sampled_from([b"a", b"b", b"c"]))
+        def charge(self, query: bytes):
+            mine = [charge for charge in self.query if self.query[charge] == query]
+            twin = next((charge for charge in mine if self.state[charge] == "charged"), None)
+            try:
+                outcome = ledger.charge(self.task, query, key_id="k")
+            except AnswersExhaustedError:
+                assert self.spent == 4
+                assert query not in self.answers
+                assert twin is None or self.lease[twin] <= clock.now
+                return "none"
+            if query in self.answers:
+                assert outcome == self.answers[query]
+                return "none"
+            if twin is not None and clock.now < self.lease[twin]:
+                assert outcome == InFlight(twin, self.lease[twin])
+                return twin
+            assert isinstance(outcome, Charged)
+            if twin is not None:
+                self.state[twin] = "lost"
+            self.spent += 1
+            self.state[outcome.id], self.lease[outcome.id], self.query[outcome.id] = (
+                "charged",
+                outcome.lease_until,
+                query,
+            )
+            assert outcome.answers_left == 4 - self.spent
+            return outcome.id
+
+        @rule(charge=held)
+        def release(self, charge: str) -> None:
+            if self.state.get(charge) in ("charged", "lost"):
+                released = ledger.release(charge, {"charge": charge})
+                first = self.answers.setdefault(self.query[charge], released)
+                assert released == first  # a twin's, where that was quicker
+                self.state[charge] = "released" if first.charge_id == charge else "lost"
+            else:
+                with pytest.raises((ChargeStateError, UnknownChargeError)):
+                    ledger.release(charge, {})
+
+        @rule(charge=held)
+        def void(self, charge: str) -> None:
+            if self.state.get(charge) == "charged":
+                ledger.void(charge)
+                self.state[charge] = "voided"
+                self.spent -= 1
+            else:
+                with pytest.raises((ChargeStateError, UnknownChargeError)):
+                    ledger.void(charge)
+
+        @rule()
+        def wait(self) -> None:
+            clock.advance(35)  # two of these outlast a lease
+
+        @rule(hours=st.sampled_from([-5, 5]))
+        def jump(self, hours: int) -> None:
+            clock.advance(3600 * hours)
+
+        @rule()
+        def expire(self) -> None:
+            dead = [c for c, state in self.state.items() if state == "charged" and self.lease[c] <= clock.now]
+            ledger.expire_leases()
+            self.state |= dict.fromkeys(dead, "lost")
+
+        @invariant()
+        def the_ledger_counts_the_same(self) -> None:
+            status = next(s for s in ledger.budgets() if s.knowledge_base == self.task.knowledge_base).tasks[0]
+            assert status.charged == self.spent
+            assert {k: v for k, v in status.states.items() if v} == {
+                state: list(self.state.values()).count(state) for state in set(self.state.values())
+            }
+
+        def teardown(self) -> None:
+            with engine.connect() as connection:
+                assert violations(connection) == []
+
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(
+            max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

@@ -1,0 +1,224 @@
+"""Lifetime budgets and signed plans: exact sums, all or nothing, nothing ever changed."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger import tables
+from accounting.ledger.charges import (
+    BudgetExceededError,
+    BudgetExistsError,
+    Ledger,
+    PlansChangedError,
+    SignedPlan,
+    UnknownBudgetError,
+    UnknownPlanError,
+    UnknownTaskError,
+)
+from accounting.replay.books import violations
+
+
+@pytest.fixture
+def ledger(engine: sa.Engine) -> Ledger:
+    tables.metadata.create_all(engine)
+    ledger = Ledger(engine)
+    with engine.begin() as connection:
+        ledger.open_budget(connection, "kb", 0.3, 1e-4)
+    return ledger
+
+
+def sign(
+    ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int], **options
+) -> SignedPlan:
+    return ledger.sign(
+        "kb",
+        epsilon=epsilon,
+        delta=delta,
+        accountant="pld",
+        document='{"noise": 1.5}',
+        tasks=tasks or [("topic", 5)],
+        signed_by="ana",
+        **options,
+    )
+
+
+def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledger: Ledger, engine: sa.Engine):
+    assert 0.1 + 0.1 + 0.1 > 0.3  # what floats would have said
+    assert [sign(ledger).version for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(BudgetExceededError) as refused:
+        sign(ledger, "1e-390", 0)
+    assert refused.value.asked == (Decimal("1e-390"), Decimal(0))
+    assert refused.value.promised == (Decimal("0.3"), Decimal("0.00003"))
+    assert refused.value.free == (Decimal(0), Decimal("0.00007"))
+    for text in ("1e-390", "0.3", "0.00003", "0.00007", "'kb'"):
+        assert text in str(refused.value)
+    with engine.connect() as connection:
+        assert violations(connection) == []
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.plans)).scalar_one() == 3
+
+
+def test_no_rounding_lets_the_last_digit_in(ledger: Ledger):
+    sign(ledger, "0.1" + "0" * 60 + "1", 0)
+    sign(ledger, "0.1", 0)
+    with pytest.raises(BudgetExceededError):
+        sign(ledger, "0.1", 0)
+    sign(ledger, "0.0" + "9" * 61, 0)
+    assert ledger.budgets()[0].free_epsilon == 0
+
+
+def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
+    assert sign(ledger, after_version=0).version == 1
+    with pytest.raises(PlansChangedError, match="plan 1 of 'kb' was signed in the meantime"):
+        sign(ledger, after_version=0)
+    assert sign(ledger, after_version=1).version == 2
+    with ThreadPoolExecutor(4) as pool:
+        signed = [pool.submit(sign, ledger, 0.01, after_version=2) for _ in range(4)]
+        assert sum(one.exception() is None for one in signed) == 1
+    assert len(ledger.plans("kb")) == 3
+
+
+def test_delta_is_a_budget_of_its_own(ledger: Ledger):
+    sign(ledger, 0.1, 1e-4)
+    with pytest.raises(BudgetExceededError):
+        sign(ledger, 0.1, 1e-9)
+    assert sign(ledger, 0.1, 0).version == 2
+
+
+def test_a_refused_plan_leaves_nothing(ledger: Ledger):
+    with pytest.raises(BudgetExceededError):
+        sign(ledger, 1)
+    status = ledger.budgets()[0]
+    assert (status.promised_epsilon, status.free_epsilon, status.tasks) == (0, Decimal("0.3"), ())
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "tasks", "message"),
+    [
+        (0, 0, [("a", 1)], "epsilon"),
+        (-1, 0, [("a", 1)], "epsilon"),
+        (float("nan"), 0, [("a", 1)], "nan"),
+        (float("inf"), 0, [("a", 1)], "inf"),
+        ("three", 0, [("a", 1)], "three"),
+        ("1e-999", 0, [("a", 1)], "1e-999"),
+        (0.1, 1, [("a", 1)], "delta"),
+        (0.1, -1e-9, [("a", 1)], "delta"),
+        (0.1, 0, [], "at least one"),
+        (0.1, 0, [("a", 0)], "below 1"),
+        (0.1, 0, [("a", 1), ("a", 1)], "same name"),
+        (0.1, 0, [("a.b", 1)], "task name"),
+        (0.1, 0, [("a@1", 1)], "task name"),
+        (0.1, 0, [("", 1)], "task name"),
+    ],
+)
+def test_what_makes_no_plan_is_named(ledger: Ledger, epsilon, delta, tasks, message):
+    with pytest.raises(ValueError, match=message):
+        ledger.sign("kb", epsilon=epsilon, delta=delta, accountant="pld", document="{}", tasks=tasks, signed_by="ana")
+    assert ledger.budgets()[0].tasks == ()
+
+
+def test_a_signed_plan_is_read_back_as_signed(ledger: Ledger):
+    signed = sign(ledger, 0.1, 1e-5, ("topic", 5), ("tone", 7))
+    assert ledger.plan("kb", 1) == signed
+    assert ledger.plans("kb") == [signed]
+    assert signed.digest == hashlib.sha256(signed.document.encode()).hexdigest()
+    assert signed.tasks == (("topic", 5), ("tone", 7))
+    assert signed.signed_at.utcoffset() is not None
+    assert (signed.epsilon, signed.delta) == (Decimal("0.1"), Decimal("0.00001"))
+    with pytest.raises(UnknownPlanError, match="version 2"):
+        ledger.plan("kb", 2)
+
+
+def test_addresses(ledger: Ledger):
+    sign(ledger, 0.1, 0, ("topic", 5), ("tone", 7))
+    sign(ledger, 0.1, 0, ("topic", 6))
+    assert ledger.task("kb.topic").address == "kb.topic@2"
+    assert ledger.task("kb.topic@1").answers == 5
+    assert ledger.task("kb.tone").address == "kb.tone@1"  # the newest plan that has it
+    tone = ledger.task("kb.tone")
+    assert (tone.knowledge_base, tone.version, tone.document) == ("kb", 1, '{"noise": 1.5}')
+    for unknown in ("kb.tone@2", "kb.topic@3", "kb.other"):
+        with pytest.raises(UnknownTaskError, match=r"kb\.tone@1, kb\.topic@1, kb\.topic@2"):
+            ledger.task(unknown)
+    with pytest.raises(UnknownTaskError, match="no plan was signed"):
+        ledger.task("elsewhere.topic")
+    for bad in ("topic", "", "kb.", "kb.topic@", "kb.topic@0", "kb.topic@x", "kb.topic@1@1"):
+        with pytest.raises(UnknownTaskError):
+            ledger.task(bad)
+
+
+def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
+    with pytest.raises(BudgetExistsError), engine.begin() as connection:
+        ledger.open_budget(connection, "kb", 99, 1e-4)
+    with pytest.raises(UnknownBudgetError, match="elsewhere"):
+        ledger.sign("elsewhere", epsilon=1, delta=0, accountant="pld", document="", tasks=[("a", 1)], signed_by="ana")
+    assert ledger.budgets()[0].epsilon == Decimal("0.3")
+
+
+def test_a_budget_is_opened_with_its_knowledge_base_or_not_at_all(ledger: Ledger, engine: sa.Engine):
+    with engine.connect() as connection, connection.begin() as creating:
+        ledger.open_budget(connection, "other", 1, 0)
+        creating.rollback()
+    assert [status.knowledge_base for status in ledger.budgets()] == ["kb"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE budgets SET epsilon = '99'",
+        "DELETE FROM budgets",
+        "UPDATE plans SET epsilon = '0.01'",
+        "UPDATE plans SET document = ''",
+        "DELETE FROM plans",
+        "UPDATE tasks SET answers = 1000000",
+        "UPDATE tasks SET charged = charged - 2",
+        "UPDATE tasks SET charged = answers + 1",
+        "DELETE FROM tasks",
+        "UPDATE charges SET state = 'voided'",
+        "UPDATE charges SET state = 'charged'",
+        "UPDATE charges SET task_id = task_id",
+        "DELETE FROM charges",
+        "UPDATE releases SET answer = '{}'",
+        "DELETE FROM releases",
+    ],
+)
+def test_the_database_refuses_to_rewrite_history(ledger: Ledger, engine: sa.Engine, statement: str):
+    sign(ledger)
+    charged = ledger.charge(ledger.task("kb.topic"), b"query", key_id="k")
+    ledger.release(charged.id, {"label": "World"})
+    with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
+        connection.execute(sa.text(statement))
+    with engine.connect() as connection:
+        assert violations(connection) == []
+
+
+def test_replay_finds_what_bypassed_the_ledger(ledger: Ledger, engine: sa.Engine):
+    """The checker itself, on a database whose guards were taken away: it must see each kind of damage."""
+    sign(ledger)
+    task = ledger.task("kb.topic")
+    ledger.release(ledger.charge(task, b"one", key_id="k").id, {})
+    ledger.charge(task, b"two", key_id="k")
+    with engine.begin() as connection:
+        for guard in tables.GUARDS:
+            on = f" ON {guard.table}" if connection.dialect.name == "postgresql" else ""
+            connection.execute(sa.text(f"DROP TRIGGER {guard.name}{on}"))
+    for damage in (
+        "UPDATE tasks SET charged = 1",
+        "UPDATE plans SET epsilon = '0.31'",
+        "UPDATE plans SET document = 'other'",
+        "UPDATE charges SET state = 'released'",
+        "UPDATE charges SET state = 'lost' WHERE state = 'released'",
+        "DELETE FROM releases",
+        "UPDATE charges SET query_digest = task_id"
+        if engine.dialect.name == "sqlite"
+        else "UPDATE releases SET query_digest = ''",
+    ):
+        with engine.connect() as connection:
+            assert violations(connection) == []
+            connection.execute(sa.text(damage))
+            assert len(violations(connection)) >= 1, damage
+            connection.rollback()

@@ -1,0 +1,440 @@
+"""A ledger restored from a backup is refused, and going on from it gives no answer back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger import restoring, tables
+from accounting.ledger.budgets import BudgetExistsError, utc_now
+from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release, SignedTask
+from accounting.ledger.restoring import acknowledge, find_loss
+from accounting.ledger.trail import RESTORED, AuditTrail, append
+from accounting.ledger.witness import LedgerRestoredError, Mark, Witness, WitnessUnavailableError, witnessed
+from accounting.plan import CalibratedPlan
+from accounting.replay.books import violations
+from accounting.replay.trail import verify
+from service.records.database import open_database
+
+ANSWERS = 4
+
+
+class Deployment:
+    """A ledger with its witness, and backups of the ledger: on SQLite files, as an operator would copy them."""
+
+    def __init__(self, folder: Path, document: str) -> None:
+        self.folder = folder
+        self.document = document
+        self.witness_database = open_database(f"sqlite:///{folder}/witness.sqlite")
+        self.open()
+
+    def open(self) -> None:
+        self.database = open_database(f"sqlite:///{self.folder}/ledger.sqlite")
+        tables.metadata.create_all(self.database)
+        self.trail = AuditTrail(self.database)
+        self.witness = Witness(self.database, self.witness_database)
+        self.witness.create()
+        self.ledger = Ledger(self.database, witness=self.witness)
+
+    def create(self, name: str = "kb") -> None:
+        with self.database.begin() as connection:
+            self.ledger.open_budget(connection, name, 2, 1e-4)
+
+    def sign(self, name: str = "kb") -> SignedTask:
+        self.ledger.sign(
+            name,
+            epsilon=1,
+            delta=1e-5,
+            accountant="pld",
+            document=self.document.replace('"knowledge_base":"kb"', f'"knowledge_base":"{name}"'),
+            tasks=[("topic", ANSWERS)],
+            signed_by="root",
+        )
+        return self.ledger.task(f"{name}.topic")
+
+    def key(self, key: str, kind: str = "key.created") -> None:
+        body = {"key": key, "name": key, "role": "analyst", "quota": None, "by": "root"}
+        with self.database.begin() as connection:
+            append(connection, utc_now(), kind, body)
+
+    def answer(self, query: bytes, task: SignedTask | None = None) -> str:
+        charge = self.ledger.charge(task or self.ledger.task("kb.topic"), query, key_id="ana")
+        assert isinstance(charge, Charged)
+        self.ledger.release(charge.id, {"label": "a"})
+        return charge.id
+
+    def back_up(self, name: str = "backup") -> None:
+        self.database.dispose()
+        shutil.copy(self.folder / "ledger.sqlite", self.folder / f"{name}.sqlite")
+
+    def restore(self, name: str = "backup") -> None:
+        self.database.dispose()
+        for file in self.folder.glob("ledger.sqlite*"):
+            file.unlink()
+        shutil.copy(self.folder / f"{name}.sqlite", self.folder / "ledger.sqlite")
+        self.open()
+
+    def acknowledge(self, also: restoring.Also = lambda _connection, _event: []) -> None:
+        loss = find_loss(self.trail, self.witness)
+        assert loss is not None
+        acknowledge(self.database, self.witness, loss, by="root", also=also)
+
+    def problems(self) -> list[str]:
+        """What is wrong in the tables, the trail or the witness."""
+        self.witness.catch_up()
+        with self.database.connect() as connection:
+            found = violations(connection)
+        head = self.trail.head()
+        if self.witness.head() != Mark(head.sequence, head.hash):
+            found.append("the witness is behind")
+        return [*found, *verify(self.trail.export(), recompute=False).problems]
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, calibrated: CalibratedPlan) -> Iterator[Deployment]:
+    deployed = Deployment(tmp_path, calibrated.model_dump_json())
+    yield deployed
+    deployed.database.dispose()
+    deployed.witness_database.dispose()
+
+
+@pytest.fixture
+def running(deployment: Deployment) -> Deployment:
+    """With a plan, one answer given, and a backup made after it."""
+    deployment.create()
+    deployment.sign()
+    deployment.key("ana")
+    deployment.answer(b"1")
+    deployment.back_up()
+    return deployment
+
+
+def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
+    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    newest = running.trail.head()
+    assert newest.particulars["charge"] == charge.id
+    assert running.witness.head() == Mark(newest.sequence, newest.hash)
+    assert running.witness.events(0) == running.trail.events()
+
+
+def test_a_restored_ledger_is_refused_and_charges_nothing(running: Deployment) -> None:
+    running.answer(b"2")
+    running.restore()
+    with pytest.raises(LedgerRestoredError, match="dpicl ledger status"):
+        running.witness.catch_up()
+    task = running.ledger.task("kb.topic")
+    events = running.trail.head()
+    for query in (b"2", b"3"):
+        with pytest.raises(LedgerRestoredError, match="restored from a backup"):
+            running.ledger.charge(task, query, key_id="ana")
+    assert running.trail.head() == events
+    assert running.ledger.answers_left(task) == ANSWERS - 1
+    assert isinstance(running.ledger.charge(task, b"1", key_id="ana"), Release)  # answered before: stays free
+
+
+def test_a_restore_under_a_running_service_charges_nothing(running: Deployment) -> None:
+    """The very first query finds it, and its charge is taken back before anything private is read."""
+    running.answer(b"2")
+    running.database.dispose()
+    running.restore()
+    task = running.ledger.task("kb.topic")
+    with pytest.raises(LedgerRestoredError):
+        running.ledger.charge(task, b"3", key_id="ana")
+    assert [event.kind for event in running.trail.events(newest_first=True, limit=2)] == ["void", "charge"]
+    assert running.ledger.answers_left(task) == ANSWERS - 1
+
+
+def test_going_on_gives_no_answer_back(running: Deployment) -> None:
+    lost = {running.answer(b"2"), running.answer(b"3")}
+    running.restore()
+    running.acknowledge()
+    task = running.ledger.task("kb.topic")
+    assert running.ledger.answers_left(task) == 1
+    [status] = running.ledger.budgets()[0].tasks
+    assert (status.charged, status.states) == (3, {"charged": 0, "released": 1, "voided": 0, "lost": 2})
+    assert running.problems() == []
+    [restored] = running.trail.events(kinds=[RESTORED])
+    assert restored.particulars["charges"] == 2
+    assert {e.particulars["charge"] for e in running.trail.events(kinds=["lost"])} == lost
+    running.answer(b"4")
+    with pytest.raises(AnswersExhaustedError):
+        running.ledger.charge(task, b"5", key_id="ana")
+    assert running.problems() == []
+    assert find_loss(running.trail, running.witness) is None
+
+
+def test_restoring_again_and_again_gives_nothing_back(running: Deployment) -> None:
+    """The attack: answer, restore, acknowledge, for as long as anything is answered."""
+    given = 1
+    for round_ in range(10):
+        try:
+            running.answer(f"new {round_}".encode())
+        except AnswersExhaustedError:
+            break
+        given += 1
+        running.restore()
+        running.acknowledge()
+        assert running.problems() == []
+    assert given == ANSWERS
+
+
+def test_without_a_witness_the_same_attack_succeeds(running: Deployment) -> None:
+    """What the witness is for: the test above would pass for no other reason."""
+    given = 1
+    for round_ in range(10):
+        running.ledger = Ledger(running.database)
+        running.answer(f"new {round_}".encode())
+        given += 1
+        running.restore()
+    assert given > ANSWERS
+
+
+def test_what_failed_publicly_stays_given_back(running: Deployment) -> None:
+    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    running.ledger.void(charge.id, "engine-unavailable")
+    running.witness.catch_up()
+    running.restore()
+    running.acknowledge()
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 1
+    assert running.problems() == []
+
+
+def test_holders_from_before_the_restore_keep_their_own_answers(running: Deployment) -> None:
+    task = running.ledger.task("kb.topic")
+    held = [running.ledger.charge(task, query, key_id="ana").id for query in (b"2", b"3")]
+    running.restore()
+    running.acknowledge()
+    assert [running.ledger.release(charge, {"label": charge}).answer["label"] for charge in held] == held
+    assert running.problems() == []
+
+
+def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deployment) -> None:
+    running.sign()
+    running.answer(b"2")
+    running.create("other")
+    running.sign("other")
+    running.key("bo")
+    running.answer(b"3", running.ledger.task("other.topic"))
+    running.restore()
+    running.acknowledge()
+    assert running.ledger.task("kb.topic").version == 2
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 1
+    assert running.ledger.answers_left(running.ledger.task("other.topic")) == ANSWERS - 1
+    assert [status.free_epsilon for status in running.ledger.budgets()] == [0, 1]
+    assert running.problems() == []
+    with running.database.begin() as connection:
+        assert running.ledger.has_budget(connection, "other", 2, 1e-4)
+        with pytest.raises(BudgetExistsError, match="keeps it"):
+            running.ledger.has_budget(connection, "other", 3, 1e-4)
+
+
+def test_keys_lost_are_in_the_trail_as_revoked(running: Deployment) -> None:
+    running.key("bo")
+    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="bo")
+    assert isinstance(charge, Charged)
+    running.restore()
+    seen = []
+    running.acknowledge(also=lambda _connection, event: seen.append(event.kind) or [])
+    assert seen == ["key.created", "charge"]
+    assert [e.particulars["key"] for e in running.trail.events(kinds=["key.revoked"])] == ["bo"]
+    assert running.problems() == []
+
+
+def test_of_two_copies_only_one_goes_on(running: Deployment, tmp_path: Path) -> None:
+    """A second service on a copy of the database, with the same witness: as if the budget existed twice."""
+    copy = open_database(f"sqlite:///{tmp_path}/backup.sqlite")
+    other = Ledger(copy, witness=Witness(copy, running.witness_database))
+    running.answer(b"2")
+    with pytest.raises(LedgerRestoredError):
+        other.charge(other.task("kb.topic"), b"3", key_id="ana")
+    running.answer(b"4")
+    copy.dispose()
+    assert running.problems() == []
+
+
+def test_two_histories_both_count(running: Deployment) -> None:
+    """A restored ledger that answered without its witness, which is a mistake that this cannot undo, only count."""
+    running.answer(b"2")
+    running.answer(b"3")
+    running.restore()
+    running.ledger = Ledger(running.database)
+    running.answer(b"4")
+    running.ledger = Ledger(running.database, witness=running.witness)
+    with pytest.raises(LedgerRestoredError):
+        running.witness.catch_up()
+    running.acknowledge()
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == 0
+    assert running.problems() == []
+
+
+def test_more_answers_than_planned_are_told(running: Deployment) -> None:
+    for query in (b"2", b"3", b"4"):
+        running.answer(query)
+    running.restore()
+    running.ledger = Ledger(running.database)
+    running.answer(b"5")
+    running.acknowledge()
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == 0
+    assert any("charged 5 answers of 4" in problem for problem in running.problems())
+
+
+def test_two_histories_that_promise_too_much_end_the_knowledge_base(running: Deployment) -> None:
+    running.sign()
+    running.witness.catch_up()
+    running.restore()
+    running.sign()
+    running.acknowledge()
+    tasks = running.ledger.budgets()[0].tasks
+    assert [(task.version, task.left) for task in tasks] == [(1, 0), (2, 0), (3, 0)]
+    assert any("promise more than its lifetime budget" in problem for problem in running.problems())
+
+
+def test_a_new_witness_must_be_acknowledged(running: Deployment, tmp_path: Path) -> None:
+    running.witness_database.dispose()
+    (tmp_path / "witness.sqlite").unlink()
+    running.witness_database = open_database(f"sqlite:///{tmp_path}/witness.sqlite")
+    running.restore()
+    with pytest.raises(LedgerRestoredError, match="witness is new or was lost"):
+        running.witness.catch_up()
+    running.acknowledge()
+    assert running.problems() == []
+    running.answer(b"2")
+
+
+def test_an_empty_ledger_does_not_stand_in_for_a_lost_one(running: Deployment, tmp_path: Path) -> None:
+    running.database.dispose()
+    for file in tmp_path.glob("ledger.sqlite*"):
+        file.unlink()
+    running.open()
+    with pytest.raises(LedgerRestoredError):
+        running.witness.catch_up()
+
+
+def test_an_older_witness_is_brought_up_to_date(running: Deployment, tmp_path: Path) -> None:
+    running.witness_database.dispose()
+    shutil.copy(tmp_path / "witness.sqlite", tmp_path / "old.sqlite")
+    running.answer(b"2")
+    running.witness_database.dispose()
+    shutil.copy(tmp_path / "old.sqlite", tmp_path / "witness.sqlite")
+    assert running.problems() == []
+
+
+def test_a_changed_trail_is_refused(running: Deployment) -> None:
+    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    with running.database.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
+        connection.exec_driver_sql("UPDATE audit_events SET body = '{}' WHERE kind = 'plan.signed'")
+    running.answer(b"3")  # witnessed before: found by a replay
+    assert running.problems() != []
+    running.ledger.release(charge.id, {"label": "a"})
+    with running.database.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE audit_events SET body = '{}' WHERE sequence = (SELECT max(sequence) FROM audit_events)"
+        )
+    with pytest.raises(LedgerRestoredError, match="trail was changed"):
+        running.witness.catch_up()
+
+
+def crash_at(running: Deployment, step: Callable[[], None]) -> None:
+    loss = find_loss(running.trail, running.witness)
+    original = running.witness.replace
+    running.witness.replace = lambda *_: step()
+    with pytest.raises(KeyboardInterrupt):
+        acknowledge(running.database, running.witness, loss, by="root")
+    running.witness.replace = original
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_acknowledgement_that_crashed_is_finished(running: Deployment) -> None:
+    running.answer(b"2")
+    running.restore()
+    crash_at(running, interrupt)
+    with pytest.raises(LedgerRestoredError):
+        running.witness.catch_up()
+    loss = find_loss(running.trail, running.witness)
+    assert (loss.acknowledged, loss.events) == (True, ())
+    running.acknowledge()
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 2
+    assert running.problems() == []
+    assert len(running.trail.events(kinds=[RESTORED])) == 1
+
+
+def test_answers_given_elsewhere_meanwhile_are_charged_too(running: Deployment, tmp_path: Path) -> None:
+    """The service on the newer copy still ran while the loss was acknowledged."""
+    running.sign()
+    running.answer(b"2")
+    running.back_up("newer")
+    running.restore()
+    elsewhere = open_database(f"sqlite:///{tmp_path}/newer.sqlite")
+    other = Ledger(elsewhere, witness=Witness(elsewhere, running.witness_database))
+    loss = find_loss(running.trail, running.witness)
+    charge = other.charge(other.task("kb.topic"), b"3", key_id="ana")
+    assert isinstance(charge, Charged)
+    elsewhere.dispose()
+    with pytest.raises(LedgerRestoredError, match="still runs on another copy"):
+        acknowledge(running.database, running.witness, loss, by="root")
+    running.acknowledge()
+    assert running.ledger.task("kb.topic").version == 2
+    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 2
+    assert running.problems() == []
+
+
+def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deployment) -> None:
+    running.answer(b"2")
+    running.restore()
+    running.acknowledge()
+    with running.witness_database.connect() as connection:
+        lost = connection.execute(sa.select(witnessed.c.kind).where(witnessed.c.lost_in == 1)).scalars().all()
+    assert lost == ["charge"]
+    for statement in ("DELETE FROM witnessed_events", "UPDATE witnessed_events SET body = '{}'"):
+        with (
+            pytest.raises(sa.exc.IntegrityError, match="cannot be"),
+            running.witness_database.begin() as connection,
+        ):
+            connection.exec_driver_sql(statement)
+
+
+def test_a_witness_that_does_not_answer_costs_nothing(running: Deployment, tmp_path: Path) -> None:
+    with running.witness_database.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE witnessed_events RENAME TO elsewhere")
+    task = running.ledger.task("kb.topic")
+    for query in (b"2", b"3"):
+        with pytest.raises(WitnessUnavailableError, match="DPICL_WITNESS_URL"):
+            running.ledger.charge(task, query, key_id="ana")
+    assert running.ledger.answers_left(task) == ANSWERS - 1
+    assert len(running.trail.events(kinds=["void"])) == 1  # the second asked the witness first
+    with running.witness_database.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO witnessed_events")
+    running.answer(b"4")
+    assert running.problems() == []
+
+
+def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibrated: CalibratedPlan) -> None:
+    """On both databases: every charge that returned was witnessed, in fewer transactions than charges."""
+    tables.metadata.create_all(engine)
+    witness = Witness(engine, engine)  # on PostgreSQL, too: the witness's table in the same database will do here
+    witness.create()
+    ledger = Ledger(engine, witness=witness)
+    with engine.begin() as connection:
+        ledger.open_budget(connection, "kb", 2, 1e-4)
+    ledger.sign("kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 100)], signed_by="root")
+    task = ledger.task("kb.topic")
+    together = threading.Barrier(8)
+
+    def charge(number: int) -> bool:
+        together.wait(60)
+        mine = ledger.charge(task, b"%d" % number, key_id="ana")
+        return any(mine.id in event.body for event in witness.events(0))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(charge, range(8)))
+    assert witness.events(0) == AuditTrail(engine).events()

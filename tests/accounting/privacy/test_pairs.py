@@ -1,0 +1,98 @@
+"""Lower bounds of ε: below exact values, close to them, and next to an independent library's optimistic ones."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.pairs import certain_loss, lower_epsilon
+from accounting.privacy.pld import PldAccountant
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+
+ALWAYS = Sampling("units", 1.0)
+
+
+@given(z=st.floats(0.3, 20), count=st.integers(1, 100_000), log_delta=st.floats(-12, -1))
+@settings(max_examples=8, deadline=None)
+def test_many_gaussians_are_never_above_the_exact_value(z, count, log_delta):
+    delta, profile = 10**log_delta, Gaussian(z / math.sqrt(count))
+    found = lower_epsilon([Event(Gaussian(z), ALWAYS, count)], delta)
+    if profile.delta(0.0) <= delta:
+        assert found == 0
+        return
+    mu = math.sqrt(count) / z
+    exact = optimize.brentq(lambda x: math.log(max(profile.delta(x), 1e-320) / delta), 0, mu * mu + 40 * mu, xtol=1e-12)
+    assert 0.99 * exact - 0.02 * mu <= found <= exact
+
+
+@pytest.mark.parametrize(("width", "q", "count", "delta"), [(1.2, 0.04, 60, 1e-5), (0.2, 1.0, 40, 1e-6)])
+def test_bounded_ranges_are_below_a_binomial_of_the_best_pair(width, q, count, delta):
+    """Two outcomes: the number of likelier ones is binomial, and its ε can be read off."""
+    k = np.arange(count + 1)
+    best = 0.0
+    for t in np.linspace(0, width, 400)[1:-1]:
+        one = math.expm1(t - width) / math.expm1(-width)
+        absent, present = np.array([one * math.exp(-t), 1 - one * math.exp(-t)]), np.array([one, 1 - one])
+        mixed = (1 - q) * absent + q * present
+        for p, other in ((mixed, absent), (absent, mixed)):
+            losses = k * math.log(p[0] / other[0]) + (count - k) * math.log(p[1] / other[1])
+            masses = stats.binom.pmf(k, count, p[0])
+            gap = lambda x, m=masses, at=losses: float(m @ np.maximum(-np.expm1(x - at), 0)) - delta  # noqa: E731
+            if gap(0.0) > 0:
+                best = max(best, optimize.brentq(gap, 0, 60))
+    found = lower_epsilon([Event(BoundedRange(width), Sampling("units", q), count)], delta)
+    assert 0.98 * best <= found <= best
+
+
+@pytest.mark.parametrize(("z", "q", "count"), [(1.0, 0.01, 64), (0.6, 0.2, 16), (4.0, 0.05, 128)])
+def test_it_lies_between_the_librarys_optimistic_and_pessimistic_bounds(z, q, count):
+    library = [
+        privacy_loss_distribution.from_gaussian_mechanism(
+            z, pessimistic_estimate=pessimistic, value_discretization_interval=1e-4, sampling_prob=q,
+            use_connect_dots=pessimistic,
+        ).self_compose(count)
+        for pessimistic in (False, True)
+    ]  # fmt: skip
+    for delta in (1e-3, 1e-6):
+        optimistic, pessimistic = (each.get_epsilon_for_delta(delta) for each in library)
+        found = lower_epsilon([Event(Gaussian(z), Sampling("units", q), count)], delta)
+        assert 0.99 * optimistic - 1e-3 <= found <= pessimistic
+
+
+@pytest.mark.parametrize("kind", ["units", "blocks"])
+@pytest.mark.parametrize(
+    ("mechanism", "tightness"),
+    [
+        (Gaussian(1.5), 0.99),
+        (PtrTest(1.5, 1e-9), 0.99),
+        (BoundedRange(1.0), 0.82),
+        (ProposeTestRelease(1.0, 1.5, 1e-9), 0.85),
+    ],
+    ids=str,
+)
+def test_what_pld_promises_is_hardly_more(mechanism, tightness, kind):
+    event = Event(mechanism, Sampling(kind, 0.03), 200)
+    upper = PldAccountant().upper([event], 1e-5)
+    assert tightness * upper <= lower_epsilon([event], 1e-5) <= upper
+
+
+def test_no_epsilon_makes_up_for_certain_losses():
+    events = [Event(PtrTest(3.0, 1e-4), Sampling("units", 0.1), 50), Event(Gaussian(9.0), Sampling("units", 0.1), 5)]
+    lost = 1 - (1 - 1e-5) ** 50
+    assert certain_loss(events) == pytest.approx(lost, rel=1e-9)
+    assert lower_epsilon(events, 0.99 * lost) == math.inf
+    assert lower_epsilon(events, 1.01 * lost) < 1
+
+
+def test_hardly_any_noise_at_all():
+    assert lower_epsilon([Event(Gaussian(1e-3), Sampling("units", 0.5), 3)], 1e-5) > 1000
+
+
+def test_delta_must_be_a_probability():
+    with pytest.raises(ValueError, match="delta must be"):
+        lower_epsilon([Event(Gaussian(1.0), ALWAYS)], 0.0)

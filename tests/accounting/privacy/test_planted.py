@@ -1,0 +1,137 @@
+"""Errors planted in one accountant: each would have a plan promise too little, and each is refused at signing."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import yaml
+
+from accounting.plan import PlanError, calibrate_plan, load_plan
+from accounting.privacy import pairs, pld, prv, rdp
+from accounting.privacy.accountants import AccountantsDisagreeError
+from accounting.privacy.composing import Composition
+from accounting.privacy.events import Sampling
+from accounting.privacy.pld import PldAccountant
+from accounting.privacy.rdp import RdpAccountant
+
+TASK = {
+    "shots": 4,
+    "ensemble": 50,
+    "answers": 120,
+    "sampling": "units",
+}
+VOTE = {
+    **TASK,
+    "kind": "classify",
+    "labels": ["World", "Sports"],
+    "prompt": {"exemplar": "{text} {label}", "query": "{text}"},
+    "mechanism": {"type": "rnm_gaussian"},
+}
+WORDS = {
+    **TASK,
+    "kind": "generate",
+    "prompt": {"exemplar": "{text} {response}", "query": "{text}"},
+    "mechanism": {"type": "keyword_joint_em", "k": 5},
+}
+TASKS = {
+    "votes": VOTE,
+    "votes of blocks": {**VOTE, "sampling": "blocks"},
+    "words": WORDS,
+    "words of blocks": {**WORDS, "sampling": "blocks"},
+    "tested words": {**WORDS, "mechanism": {"type": "keyword_ptr", "k_min": 3, "k_max": 8}},
+}
+EVERY_TASK = pytest.mark.parametrize("task", TASKS)
+
+
+def sign(task, accountant):
+    document = {
+        "knowledge_base": "news",
+        "budget": {"epsilon": 2, "delta": 1e-4},
+        "accountant": accountant,
+        "tasks": {"task": copy.deepcopy(TASKS[task])},
+    }
+    return calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000)
+
+
+def refused(task, accountant):
+    with pytest.raises((AccountantsDisagreeError, PlanError), match=r"do not use this plan|does not confirm"):
+        sign(task, accountant)
+
+
+@EVERY_TASK
+def test_without_an_error_they_are_signed(task):
+    for accountant in ("pld", "rdp"):
+        bounds = sign(task, accountant).epsilon
+        assert 0.8 * bounds["pld"].upper <= bounds["pld"].lower == bounds["rdp"].lower <= 2
+
+
+@EVERY_TASK
+def test_a_quarter_of_rdp(task, monkeypatch):
+    right = RdpAccountant.upper
+    monkeypatch.setattr(RdpAccountant, "upper", lambda *arguments: right(*arguments) / 4)
+    refused(task, "rdp")
+
+
+@EVERY_TASK
+def test_nine_tenths_of_pld(task, monkeypatch):
+    right = PldAccountant.upper
+    monkeypatch.setattr(PldAccountant, "upper", lambda *arguments: right(*arguments) * 0.9)
+    refused(task, "pld")
+
+
+class TestAWrongProbability:
+    """Seven tenths of q in one accountant, and in that one alone."""
+
+    @staticmethod
+    def rarer(event, share=0.7):
+        return dataclasses.replace(event, sampling=Sampling(event.sampling.kind, share * event.sampling.probability))
+
+    @EVERY_TASK
+    def test_in_pld(self, task, monkeypatch):
+        right = pld._pairs
+        monkeypatch.setattr(pld, "_pairs", lambda event, tail: right(self.rarer(event), tail))
+        refused(task, "pld")
+
+    @EVERY_TASK
+    def test_in_rdp(self, task, monkeypatch):
+        right = rdp._one_answer
+        monkeypatch.setattr(rdp, "_one_answer", lambda event, *rest: right(self.rarer(event), *rest))
+        refused(task, "rdp")
+
+    def test_in_prv(self, monkeypatch):
+        right = prv.PoissonSubsampledGaussianMechanism
+        monkeypatch.setattr(prv, "PoissonSubsampledGaussianMechanism", lambda q, z: right(0.7 * q, z))
+        refused("votes", "prv")
+
+    def test_in_the_lower_bound(self, monkeypatch):
+        right = pairs.lower_epsilon
+        often = lambda events: [self.rarer(event, 1.5) for event in events]  # noqa: E731
+        for module in (pld, rdp):
+            monkeypatch.setattr(module, "lower_epsilon", lambda events, delta: right(often(events), delta))
+        refused("words", "pld")
+
+
+class TestDelta0CountedOnce:
+    """For all answers together, as in the code released with the paper."""
+
+    def test_in_pld(self, monkeypatch):
+        class Once(Composition):
+            def __init__(self, plds, counts):
+                super().__init__(plds, counts)
+                self.infinity = -math.expm1(sum(math.log1p(-p.infinity) for p in plds))
+
+        monkeypatch.setattr(pld, "Composition", Once)
+        refused("tested words", "pld")
+
+    def test_in_rdp(self, monkeypatch):
+        right = rdp._compose
+
+        def once(events, *rest, **named):
+            found, _ = right(events, *rest, **named)
+            return found, -math.expm1(
+                sum(math.log1p(-e.sampling.probability * e.mechanism.certain_loss) for e in events)
+            )
+
+        monkeypatch.setattr(rdp, "_compose", once)
+        refused("tested words", "rdp")

@@ -1,0 +1,89 @@
+"""The PRV accountant, the paper's settings, and the reasons for what it leaves out of the library."""
+
+import math
+
+import numpy as np
+import prv_accountant
+import pytest
+from prv_accountant.privacy_random_variables import PureDPMechanism
+
+from accounting.privacy.bounds import UnsupportedEventsError
+from accounting.privacy.calibration import GaussianFamily, Grant, calibrate
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.grid import discretise
+from accounting.privacy.pld import Composition, PldAccountant
+from accounting.privacy.profiles import BoundedRange, Gaussian
+from accounting.privacy.prv import PrvAccountant
+from accounting.privacy.subsampling import amplify
+
+AGNEWS = Sampling("units", 40 / 6920)
+
+
+@pytest.mark.parametrize(("epsilon", "least", "most"), [(3.0, 0.965, 0.975), (1.0, 1.98, 2.03)])
+def test_the_noise_multipliers_of_the_paper(epsilon, least, most):
+    """40 of 6,920 exemplars, 10,000 answers, delta 1e-4."""
+    (event,) = calibrate([Grant(GaussianFamily(), AGNEWS, 10_000)], epsilon, 1e-4, "prv")
+    assert least <= event.mechanism.noise_multiplier <= most
+
+
+def test_bounds_enclose_the_exact_value_and_lie_close():
+    found = PrvAccountant().bounds([Event(Gaussian(20.0), Sampling("units", 1.0), 400)], 1e-5)
+    exact = 4.37717866  # of one Gaussian at mu = 1
+    assert Gaussian(1.0).delta(exact) == pytest.approx(1e-5, rel=1e-4)
+    assert found.lower <= exact <= found.upper <= 1.01 * found.lower
+
+
+def test_several_kinds_of_answers():
+    events = [Event(Gaussian(1.0), AGNEWS, 3000), Event(Gaussian(4.0), Sampling("units", 0.2), 100)]
+    found = PrvAccountant().bounds(events, 1e-5)
+    fine = PldAccountant(4).bounds(events, 1e-5).upper
+    assert found.lower <= fine <= found.upper
+    assert PrvAccountant().delta(events, fine) == pytest.approx(1e-5, rel=0.2)
+
+
+def test_delta_is_an_upper_bound_not_below_what_it_can_tell():
+    events = [Event(Gaussian(20.0), Sampling("units", 1.0), 400)]
+    for epsilon in (0.0, 1.0, 4.0, 30.0):
+        assert PrvAccountant().delta(events, epsilon) >= max(Gaussian(1.0).delta(epsilon), 1e-9)
+    assert PrvAccountant().delta([], 1.0) == 0
+
+
+def test_what_it_refuses():
+    accountant = PrvAccountant()
+    for event in (Event(BoundedRange(1.0), AGNEWS), Event(Gaussian(1.0), Sampling("blocks", 0.1))):
+        assert "use pld" in (accountant.unsupported([event]) or "")
+        with pytest.raises(UnsupportedEventsError, match="use pld"):
+            accountant.bounds([event], 1e-5)
+    with pytest.raises(UnsupportedEventsError, match="at least 1e-09"):
+        accountant.bounds([Event(Gaussian(1.0), AGNEWS)], 1e-10)
+
+
+def test_the_librarys_own_refusals_become_ours():
+    with pytest.raises(UnsupportedEventsError, match="cannot compute"):
+        PrvAccountant().bounds([Event(Gaussian(0.01), Sampling("units", 0.5), 1000)], 1e-9)
+
+
+@pytest.mark.parametrize(("z", "q", "count"), [(0.5, 0.3, 5), (1.0, 0.05, 300), (3.0, 0.5, 50), (1.0, 0.9, 20)])
+def test_the_remove_direction_dominates_for_gaussians(z, q, count):
+    """The library knows that direction only; PLDs of both say that it is the worse one."""
+    directions = amplify(Gaussian(z), Sampling("units", q))
+    remove, add = (Composition([discretise(d, 1e-3, 1e-12)], [count]) for d in directions)
+    for delta in (1e-2, 1e-5):
+        assert add.epsilon(delta) <= remove.epsilon(delta)
+
+
+def test_why_its_pure_mechanism_is_not_used():
+    """Its domain is too small: 100 answers at ε = 1 "upper" 72 at most, where 83.5 is exact."""
+    accountant = prv_accountant.PRVAccountant(PureDPMechanism(1.0), 0.1, 1e-9, 100)
+    _, _, upper = accountant.compute_epsilon(1e-6, [100])
+    p = 1 / (1 + math.exp(-1.0))
+    n = np.arange(101)
+    log_masses = [math.lgamma(101) - math.lgamma(k + 1) - math.lgamma(101 - k) for k in n]
+    masses = np.exp(np.array(log_masses) + n * math.log(p) + (100 - n) * math.log(1 - p))
+    losses = 2.0 * n - 100
+
+    def exact(epsilon):
+        return np.sum(masses * np.maximum(0, -np.expm1(epsilon - losses)))
+
+    assert upper == pytest.approx(72.1, abs=0.1)
+    assert exact(83.5) > 1e-6

@@ -1,0 +1,26 @@
+"""PostgreSQL crashes and comes back, under load: once at once, then after longer and longer."""
+
+from __future__ import annotations
+
+import time
+
+from tests.chaos.world import Scenario, World
+
+_DOWN_S = (0.0, 3.0, 12.0)
+
+
+def inflict(world: World, seconds: float) -> None:
+    """Stop without a checkpoint and start again, until the time is over."""
+    assert world.postgres is not None
+    ends = time.monotonic() + seconds
+    for down in _DOWN_S * 10:
+        world.postgres.stop("immediate")
+        time.sleep(down)
+        world.postgres.start()
+        world.note(f"database down for {down:.0f} s", time.monotonic(), within=60)
+        time.sleep(world.draw.uniform(0.5, 2))
+        if time.monotonic() > ends:
+            break
+
+
+SCENARIO = Scenario("database", inflict, seconds=50, postgresql=True)

@@ -1,0 +1,81 @@
+"""SIGKILL of each of the service's processes in turn, at random moments, under load."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+import psutil
+
+from tests.chaos.world import Scenario, World
+
+_TITLES = {
+    "ingress": "ray::ServeReplica:dp-icl:Ingress",
+    "engine": "ray::ServeReplica:dp-icl:EngineDeployment",
+    "embedder": "ray::ServeReplica:dp-icl:EmbedderDeployment",
+    "controller": "ray::ServeController",
+    "proxy": "ray::ProxyActor",
+    "raylet": "raylet/raylet",
+    "gcs": "gcs_server",
+    "dpicl serve": "dpicl serve",
+}
+_POSTGRES = ("postgres backend", "postmaster")
+_AGAIN_S = 1.0  # until PostgreSQL is started again by what would be its own supervisor
+
+
+def inflict(world: World, seconds: float) -> None:
+    """Kill until the time is over: every kind of process once, in random order, then every kind again.
+
+    Three times of four the next kill waits until questions are answered again, else it hits a service on its way up.
+    """
+    ends = time.monotonic() + seconds
+    kinds: list[str] = []
+    while time.monotonic() < ends:
+        kinds = kinds or world.draw.sample([*_TITLES, *_POSTGRES], len(_TITLES) + len(_POSTGRES))
+        killed = kill(world, kinds.pop())
+        if killed and world.draw.random() < 0.75:
+            world.note(killed, time.monotonic(), within=max(1.0, ends - time.monotonic()))
+        elif killed:
+            world.faults.append((killed, None))
+        time.sleep(world.draw.uniform(0.5, 4.0))
+
+
+def kill(world: World, kind: str) -> str:
+    """Kill one process of a kind; says which, or nothing if there is none just now."""
+    if kind in _TITLES:
+        found = world.supervisor.processes(_TITLES[kind])
+    else:
+        assert world.postgres is not None
+        server = world.postgres.processes()
+        found = server[:1] if kind == "postmaster" else [one for one in server[1:] if _serves(one)]
+    if not found:
+        return ""
+    with suppress(psutil.NoSuchProcess):
+        os.kill(world.draw.choice(found).pid, signal.SIGKILL)
+    if kind == "postmaster":
+        start_again(world)
+    return kind
+
+
+def start_again(world: World) -> None:
+    """Start PostgreSQL once what is left of the old one has gone: it refuses to while the old one's children live."""
+    assert world.postgres is not None
+    for _ in range(20):
+        time.sleep(_AGAIN_S)
+        with suppress(subprocess.SubprocessError):
+            world.postgres.start()
+            return
+    world.wrong.append("PostgreSQL did not start again")
+
+
+def _serves(process: psutil.Process) -> bool:
+    """Whether it is one of PostgreSQL's backends that serve a connection."""
+    with suppress(psutil.NoSuchProcess):
+        return "postgres chaos" in " ".join(process.cmdline())
+    return False
+
+
+SCENARIO = Scenario("kill", inflict, seconds=600, postgresql=True, remote=True, answers=20_000)

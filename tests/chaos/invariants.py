@@ -1,0 +1,218 @@
+"""What must hold whatever was broken, read off the audit trail, the ledger, and what callers were told.
+
+:func:`collect` gathers, :func:`problems` judges: it is a pure function, so that a test can alter what was gathered and
+see it caught.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from accounting.ledger.charges import Release
+from accounting.ledger.tables import charges, releases
+from accounting.ledger.trail import canonical
+from accounting.replay.books import violations
+from accounting.replay.trail import Report, verify
+from service.api.releases import view
+from tests.chaos import toys
+from tests.chaos.load import NOTHING_CHARGED, Received
+from tests.chaos.world import World
+
+_PIECE = 1 << 20
+_SECRETS = (toys.EXEMPLAR_CANARY, toys.UNIT_CANARY, toys.QUESTION_CANARY)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge as the ledger has it; times are Unix times."""
+
+    question: bytes
+    state: str
+    created_at: float
+    settled_at: float | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a run left behind.
+
+    Attributes:
+        export: of the audit trail.
+        ledger: what :func:`accounting.replay.books.violations` finds.
+        charges: by id.
+        stored: answers by release, as the API would show them, with their charge and what is hashed of them.
+        received: what callers were told.
+        digests: of each question, as the ledger has it.
+        shown: when a question was seen together with exemplars by a model outside.
+        found: secrets in files, responses, and what faults saw.
+    """
+
+    export: tuple[str, ...]
+    ledger: tuple[str, ...]
+    charges: Mapping[str, Charge]
+    stored: Mapping[str, tuple[str, Mapping[str, Any]]]
+    received: tuple[Received, ...]
+    digests: Mapping[str, bytes]
+    shown: Mapping[str, tuple[float, ...]]
+    found: tuple[str, ...] = ()
+
+    def with_export(self, export: Iterable[str]) -> Evidence:
+        """The same with another export."""
+        return replace(self, export=tuple(export))
+
+
+def collect(world: World) -> Evidence:
+    """Read the databases and files; the service must have stopped."""
+    records = world.records()
+    received = tuple(world.load.received)
+    with records.database.connect() as connection:
+        ledger = violations(connection)
+        charged = {
+            row.id: Charge(row.query_digest, row.state, _unix(row.created_at), row.settled_at and _unix(row.settled_at))
+            for row in connection.execute(sa.select(charges))
+        }
+        ids = connection.execute(sa.select(releases.c.id)).scalars().all()
+    stored = {id: _stored(records.ledger.get_release(id)) for id in ids}
+    if records.witness is not None:
+        records.witness.catch_up()  # raises if the ledger lacks what was witnessed
+    evidence = Evidence(
+        export=tuple(records.audit.export()),
+        ledger=tuple(ledger),
+        charges=charged,
+        stored=stored,
+        received=received,
+        digests={one.question: _digest(records.digest_key, one.question) for one in received},
+        shown={} if world.endpoint is None else {q: tuple(at) for q, at in world.endpoint.shown.items()},
+        found=(*world.wrong, *sorted(set(world.load.leaks)), *_leaks(world)),
+    )
+    records.database.dispose()
+    return evidence
+
+
+def replayed(evidence: Evidence) -> Report:
+    """What the export alone tells."""
+    return verify(evidence.export, recompute=False)
+
+
+def problems(evidence: Evidence) -> list[str]:
+    """What does not hold, in words; nothing if all does.
+
+    The replay covers the chain, ``released <= charged <= planned`` of each task, and that each release has a charge
+    before it and each charge at most one end.
+    """
+    return [
+        *replayed(evidence).problems,
+        *evidence.ledger,
+        *_answers(evidence),
+        *_once(evidence),
+        *_voids(evidence),
+        *_costless(evidence),
+        *evidence.found,
+    ]
+
+
+def _answers(evidence: Evidence) -> Iterable[str]:
+    """Every answer a caller received is stored, the same, with its charge and its release in the trail."""
+    trail: dict[str, dict[str, Any]] = defaultdict(dict)
+    for line in evidence.export:
+        event = json.loads(line)
+        if "kind" in event and "charge" in event["body"]:
+            trail[event["kind"]][event["body"]["charge"]] = event["body"]
+    for question, told in [(one.question, one.release) for one in evidence.received if one.release is not None]:
+        id = told["id"]
+        if id not in evidence.stored:
+            yield f"a caller has the answer {id}, which the ledger does not have"
+            continue
+        charge, answer = evidence.stored[id]
+        if any(told.get(name) != value for name, value in answer.items()):
+            yield f"a caller was told something else than the answer {id} that is stored"
+        if charge not in trail["charge"]:
+            yield f"the answer {id} was given without a charge in the trail"
+        released = trail["release"].get(charge)
+        if released is None or released["release"] != id:
+            yield f"the answer {id} was given without its release in the trail"
+        elif released["answer_sha256"] != hashlib.sha256(canonical(_plain(answer)).encode()).hexdigest():
+            yield f"the answer {id} is not the one whose hash is in the trail"
+        if evidence.charges[charge].question != evidence.digests[question]:
+            yield f"the answer {id} was charged for another question"
+        if evidence.charges[charge].state != "released":
+            yield f"the answer {id} was given, and its charge is {evidence.charges[charge].state}"
+
+
+def _once(evidence: Evidence) -> Iterable[str]:
+    """The same question to the same task has one answer."""
+    given = defaultdict(set)
+    for one in evidence.received:
+        if one.release is not None:
+            given[one.task, one.question].add(one.release["id"])
+    for (task, _), ids in given.items():
+        if len(ids) > 1:
+            yield f"one question to {task} got the answers {', '.join(sorted(ids))}"
+
+
+def _voids(evidence: Evidence) -> Iterable[str]:
+    """What was shown together with exemplars was not given back: no void follows a private sample."""
+    by_question = defaultdict(list)
+    for id, charge in evidence.charges.items():
+        by_question[charge.question].append((id, charge))
+    for question, times in evidence.shown.items():
+        for id, charge in by_question[evidence.digests.get(question, b"")]:
+            if charge.state == "voided" and any(charge.created_at <= at <= (charge.settled_at or at) for at in times):
+                yield f"charge {id} was given back after exemplars were drawn for it"
+
+
+def _costless(evidence: Evidence) -> Iterable[str]:
+    """A question that was only ever told that it cost nothing has no charge."""
+    told = defaultdict(set)
+    for one in evidence.received:
+        told[one.question].add(one.slug if one.status in (402, 422, 429, 503) else str(one.status))
+    spent = Counter(charge.question for charge in evidence.charges.values() if charge.state != "voided")
+    for question, slugs in told.items():
+        if slugs <= NOTHING_CHARGED and spent[evidence.digests[question]]:
+            yield f"a question was told that nothing was charged ({', '.join(sorted(slugs))}), and was charged"
+
+
+def _stored(release: Release) -> tuple[str, Mapping[str, Any]]:
+    return release.charge_id, view(release).model_dump(mode="json")
+
+
+def _plain(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the trail has the hash of."""
+    return {name: value for name, value in answer.items() if name not in ("id", "task", "created_at")}
+
+
+def _digest(key: bytes, question: str) -> bytes:
+    """As the pipeline makes it of a query with one field, ``text``."""
+    return hmac.digest(key, json.dumps({"text": " ".join(question.split())}).encode(), hashlib.sha256)
+
+
+def _unix(at: datetime) -> float:
+    return at.timestamp()
+
+
+def _leaks(world: World) -> Iterable[str]:
+    """Secrets in files: nowhere, the databases included, which hold ciphertexts and hashes of them."""
+    secrets = (*_SECRETS, *world.tokens.values(), world.environment["DPICL_ENCRYPTION_KEY"])
+    for path in sorted(world.folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            yield from (f"{path.relative_to(world.folder)} holds {one}" for one in secrets if _holds(path, one))
+
+
+def _holds(path: Path, secret: str) -> bool:
+    wanted, kept = secret.encode(), b""
+    with path.open("rb") as stream:
+        while piece := stream.read(_PIECE):
+            if wanted in kept + piece:
+                return True
+            kept = piece[-len(wanted) :]
+    return False

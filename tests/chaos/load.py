@@ -1,0 +1,159 @@
+"""Analysts who keep asking whatever happens, each remembering what it was told."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.chaos.toys import QUESTION_CANARY
+
+NOTHING_CHARGED = frozenset({"engine-unavailable", "busy", "invalid-query", "rate-limited", "answers-exhausted"})
+"""Problems that promise that the question cost nothing."""
+_TASKS = ("toys.colour", "toys.colour", "toys.colour", "toys.story", "toys.scarce")
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a caller was told.
+
+    Attributes:
+        at: when the question was sent, in monotonic seconds.
+        until: when the answer had arrived.
+        task: address without a version.
+        question: the text.
+        status: of HTTP; 0 where none came.
+        slug: a problem's kind; empty if it was no problem document.
+        release: the answer's whole document, where there is one.
+    """
+
+    at: float
+    until: float
+    task: str
+    question: str
+    status: int
+    slug: str = ""
+    release: dict[str, Any] | None = None
+
+
+@dataclass
+class Load:
+    """Callers in threads.
+
+    Args:
+        url: the service's.
+        token: of an analyst's key.
+        callers: how many ask at once.
+        seed: of what they ask.
+        twins: how likely a question is one that was asked before, by whomever.
+        forbidden: strings that no response may hold.
+
+    Attributes:
+        received: what they were told.
+        leaks: responses that held something forbidden.
+    """
+
+    url: str
+    token: str
+    callers: int
+    seed: int
+    twins: float = 0.3
+    forbidden: tuple[str, ...] = ()
+    received: list[Received] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stopping = threading.Event()
+        self._asked: list[tuple[str, str]] = []
+        self._threads = [threading.Thread(target=self._ask_on, args=(n,), daemon=True) for n in range(self.callers)]
+
+    def start(self) -> None:
+        """Begin to ask."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask no more, and wait for what was asked."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(120)
+
+    def statuses(self) -> Counter[int]:
+        """How often each status was received; 0: no answer came."""
+        return Counter(one.status for one in self.received)
+
+    def answered_after(self, moment: float) -> float | None:
+        """Seconds until a question asked after this moment had a newly charged answer."""
+        return next(
+            (
+                one.until - moment
+                for one in sorted(self.received[-5000:], key=lambda one: one.until)
+                if one.at >= moment and one.status == 200 and one.release and one.release["cost"]["charged"]
+            ),
+            None,
+        )
+
+    def ask(self, client: httpx.Client, task: str, question: str) -> Received:
+        """One question, and what came of it."""
+        began = time.monotonic()
+        try:
+            response = client.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": question})
+        except httpx.HTTPError:
+            return self._remember(Received(began, time.monotonic(), task, question, 0))
+        self.look(f"an answer of {response.status_code}", response.content)
+        document = _document(response)
+        if response.status_code == 200:
+            told = Received(began, time.monotonic(), task, question, 200, release=document)
+        else:
+            slug = str((document or {}).get("type", "")).rpartition("#")[2]
+            told = Received(began, time.monotonic(), task, question, response.status_code, slug)
+        return self._remember(told)
+
+    def look(self, where: str, content: bytes) -> None:
+        """Note what a response holds that it must not."""
+        self.leaks += [f"{where} holds {secret}" for secret in self.forbidden if secret.encode() in content]
+
+    def client(self) -> httpx.Client:
+        """An analyst's."""
+        return httpx.Client(headers={"Authorization": f"Bearer {self.token}"}, timeout=60)
+
+    def _ask_on(self, number: int) -> None:
+        draw = random.Random(f"{self.seed} {number}")
+        with self.client() as client:
+            while not self._stopping.is_set():
+                if self._asked and draw.random() < self.twins:
+                    task, question = draw.choice(self._asked[-200:])
+                else:
+                    task, question = draw.choice(_TASKS), f"{QUESTION_CANARY} {draw.getrandbits(64):x}"
+                    self._asked.append((task, question))
+                told = self.ask(client, task, question)
+                self._stopping.wait(0.5 if told.status not in (200, 402) else draw.random() * 0.1)
+
+    def _remember(self, told: Received) -> Received:
+        self.received.append(told)
+        return told
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _document(response: httpx.Response) -> dict[str, Any] | None:
+    try:
+        read = json.loads(response.content)
+    except ValueError:
+        return None
+    return read if isinstance(read, dict) else None

@@ -1,0 +1,112 @@
+"""What a run found: a row per scenario, as a table, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.chaos.invariants import Evidence, replayed
+from tests.chaos.world import World
+
+
+@dataclass(frozen=True)
+class Result:
+    """A scenario's figures.
+
+    Attributes:
+        statuses: how often callers received each; 0: no response.
+        bare: 5xx that were no problem documents: of Ray Serve's proxy, or of a service that died.
+        answered: different answers received.
+        silence_s: the longest time without a newly charged answer, while there was load.
+        recovery_s: by fault, the seconds until a question asked after it was answered: median and longest.
+        orphans: processes that outlived a killed service by 15 s.
+        notes: what only this scenario has.
+        problems: what did not hold.
+    """
+
+    scenario: str
+    seconds: float
+    requests: int
+    statuses: dict[int, int]
+    bare: int
+    answered: int
+    charged: int
+    released: int
+    lost: int
+    voided: int
+    faults: int
+    restarts: int
+    silence_s: float
+    recovery_s: dict[str, tuple[int, float, float]]
+    orphans: list[str]
+    notes: dict[str, object]
+    problems: list[str]
+
+
+def result(world: World, evidence: Evidence, found: list[str], seconds: float) -> Result:
+    """Count."""
+    report = replayed(evidence)
+    states = Counter(charge.state for charge in evidence.charges.values())
+    took: dict[str, list[float]] = {}
+    for fault, after in world.faults:
+        if after is not None:
+            took.setdefault(fault, []).append(round(after, 2))
+    return Result(
+        scenario=world.scenario.name,
+        seconds=round(seconds, 1),
+        requests=len(evidence.received),
+        statuses=dict(sorted(world.load.statuses().items())),
+        bare=sum(one.status >= 500 and not one.slug for one in evidence.received),
+        answered=len({one.release["id"] for one in evidence.received if one.release is not None}),
+        charged=sum(report.charged.values()),
+        released=sum(report.released.values()),
+        lost=states["lost"] + states["charged"],
+        voided=states["voided"],
+        faults=sum(fault != "the end" for fault, _ in world.faults),
+        restarts=len(world.supervisor.starts) - 1,
+        silence_s=_silence(evidence),
+        recovery_s={name: (len(all), statistics.median(all), max(all)) for name, all in sorted(took.items())},
+        orphans=sorted(world.supervisor.orphans),
+        notes=world.notes,
+        problems=found,
+    )
+
+
+def _silence(evidence: Evidence) -> float:
+    charged = sorted(one.until for one in evidence.received if one.release and one.release["cost"]["charged"])
+    return round(max((later - before for before, later in pairwise(charged)), default=0.0), 1)
+
+
+_COLUMNS = ("requests", "bare", "answered", "charged", "released", "lost", "voided", "faults", "restarts")
+
+
+def table(results: list[Result]) -> str:
+    """For people."""
+    lines = [
+        "| scenario | by status | " + " | ".join(_COLUMNS) + " | longest silence | held |",
+        "|---" * (len(_COLUMNS) + 4) + "|",
+    ]
+    for one in results:
+        statuses = ", ".join(f"{status or 'none'}: {number}" for status, number in one.statuses.items())
+        figures = " | ".join(str(getattr(one, column)) for column in _COLUMNS)
+        lines.append(
+            f"| {one.scenario} | {statuses} | {figures} | {one.silence_s:.1f} s | {'no' if one.problems else 'yes'} |"
+        )
+    return "\n".join(lines)
+
+
+def write(results: list[Result], folder: Path) -> None:
+    """``chaos.json`` with everything, ``chaos.csv`` with the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "chaos.json").write_text(
+        json.dumps([asdict(one) for one in results], indent=2, ensure_ascii=False) + "\n"
+    )
+    with (folder / "chaos.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(asdict(results[0])) if results else [])
+        writer.writeheader()
+        writer.writerows(asdict(one) for one in results)

@@ -1,0 +1,99 @@
+"""The made-up knowledge base that is asked, with canaries in whatever is private."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from exemplar_store import Layout, read_json_lines
+from service.plans.signing import sign
+from service.records.records import Records
+
+EXEMPLAR_CANARY = "toycanary5c90"
+QUESTION_CANARY = "askcanary7d31"
+UNIT_CANARY = "unitcanary1e2f"
+TOYS = 150
+_FIELDS = ["text", "colour", "story"]
+_PLAN = """
+knowledge_base: toys
+budget: {{epsilon: 6, delta: 1.0e-4}}
+accountant: rdp
+tasks:
+  colour:
+    kind: classify
+    labels: [red, blue]
+    label_field: colour
+    prompt: {{exemplar: "{{text}}: {{colour}}", query: "{{text}}:"}}
+    shots: 2
+    ensemble: 10
+    answers: {answers}
+    mechanism: {{type: rnm_gaussian, vote: hard}}
+  story:
+    kind: generate
+    response_field: story
+    prompt: {{exemplar: "Story of {{text}}: {{story}}", query: "Story of {{text}}:"}}
+    shots: 2
+    ensemble: 10
+    answers: {answers}
+    candidates: 2
+    public_answers: [A red kite rises., A blue boat sinks.]
+    mechanism: {{type: embedding_mean}}
+  scarce:
+    kind: classify
+    labels: [red, blue]
+    label_field: colour
+    prompt: {{exemplar: "{{text}}: {{colour}}", query: "{{text}}:"}}
+    shots: 2
+    ensemble: 10
+    answers: 40
+    mechanism: {{type: rnm_gaussian, vote: hard}}
+"""
+
+
+def fill(records: Records, *, remote_engine: bool, answers: int) -> None:
+    """A knowledge base with a signed plan: two tasks with these answers, and one with so few that they run out."""
+    records.create_knowledge_base(
+        "toys",
+        epsilon=8,
+        delta=2e-4,
+        public_size=TOYS,
+        fields=_FIELDS,
+        embedded_field="text",
+        remote_engine=remote_engine,
+        by="chaos",
+    )
+    layout = Layout(tuple(_FIELDS))
+    records.ingest("toys", read_json_lines(io.BytesIO(rows(range(TOYS)).encode()), layout), _embed, by="chaos")
+    sign(records, _calibrated(answers), "chaos")
+
+
+def rows(numbers: Sequence[int]) -> str:
+    """Exemplars as JSON lines, each a canary in its id and texts."""
+    toys = (
+        {
+            "unit_id": f"{UNIT_CANARY}-{n}",
+            "text": f"{EXEMPLAR_CANARY} {n}",
+            "colour": "red" if n % 3 else "blue",
+            "story": f"It flies, said {EXEMPLAR_CANARY}.",
+        }
+        for n in numbers
+    )
+    return "".join(json.dumps(toy) + "\n" for toy in toys)
+
+
+@lru_cache
+def _calibrated(answers: int) -> CalibratedPlan:
+    return calibrate_plan(load_plan(_PLAN.format(answers=answers)), public_size=TOYS)
+
+
+def _embed(texts: Sequence[str]) -> np.ndarray:
+    """Unit-norm vectors of shape (n, 384), as long as the embedder's own and as good: harm is done elsewhere."""
+    drawn = np.array([[random.Random(f"{text} {i}").gauss(0, 1) for i in range(384)] for text in texts], np.float32)
+    normed: np.ndarray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return normed

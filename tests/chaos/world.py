@@ -1,0 +1,200 @@
+"""A service of the run's own, from an empty folder to none: database, keys, load, and what each fault meets."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import yaml
+
+from service.cli.serve import DEFAULT_CONFIG
+from service.records.records import Records, open_records
+from service.settings import Settings
+from tests.chaos import toys
+from tests.chaos.endpoint import Endpoint, modelling
+from tests.chaos.load import Load, wait_for
+from tests.chaos.postgres import Postgres, running
+from tests.chaos.supervisor import Supervisor
+
+DPICL = Path(sys.executable).parent / "dpicl"
+RECOVERS_IN_S = 240.0
+_READY_IN_S = 240.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A kind of harm and the service it is done to.
+
+    Attributes:
+        name: on the command line and in the report.
+        inflict: does it, for about so many seconds, then undoes what an outside cause would end (a full disk, say).
+        seconds: for how long, unless told.
+        postgresql: on PostgreSQL, not SQLite.
+        remote: with a language model outside the service, which the run plays.
+        callers: how many ask meanwhile.
+        answers: of each of the two larger tasks.
+        environment: further settings of the service, made for its folder.
+        prepare: what must be there before the service starts, undone after it ended.
+    """
+
+    name: str
+    inflict: Callable[[World, float], None]
+    seconds: float = 40.0
+    postgresql: bool = False
+    remote: bool = False
+    callers: int = 4
+    answers: int = 4000
+    environment: Callable[[Path], Mapping[str, str]] = lambda _folder: {}
+    prepare: Callable[[World], object] | None = None
+
+
+@dataclass
+class World:
+    """What a fault may touch.
+
+    Attributes:
+        folder: everything that the run writes: ``base`` has the databases, ``ray`` what Ray writes.
+        draw: all chance there is.
+        faults: what was done, and how many seconds later a newly asked question was answered; None: not in time.
+        notes: figures that only this scenario has.
+        wrong: what a fault itself saw and must not have.
+    """
+
+    scenario: Scenario
+    folder: Path
+    draw: random.Random
+    postgres: Postgres | None = None
+    endpoint: Endpoint | None = None
+    faults: list[tuple[str, float | None]] = field(default_factory=list)
+    notes: dict[str, object] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+
+    supervisor: Supervisor = field(init=False)
+    load: Load = field(init=False)
+
+    def records(self) -> Records:
+        """The database, opened as the service opens it; dispose of its engine."""
+        own = {name[6:].lower(): value for name, value in self.environment.items() if name.startswith("DPICL_")}
+        return open_records(Settings(**own))  # type: ignore[arg-type]
+
+    def note(self, fault: str, began: float, *, within: float = RECOVERS_IN_S) -> None:
+        """Wait until a question asked after ``began`` (monotonic) is answered, and note how long that took."""
+        wait_for(lambda: self.load.answered_after(began) is not None, within)
+        self.faults.append((fault, self.load.answered_after(began)))
+
+    def ready(self) -> bool:
+        """Whether the service says that it is."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=10).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+@contextmanager
+def world(scenario: Scenario, seed: int) -> Iterator[World]:
+    """A running service with its load, until the block ends; then all is stopped and removed.
+
+    Raises:
+        RuntimeError: the service did not come up.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
+    folder.chmod(0o711)
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        this = World(scenario, folder, random.Random(f"{seed} {scenario.name}"))
+        for name in ("base", "tmp"):
+            (folder / name).mkdir()
+        if scenario.prepare is not None:
+            stack.callback(scenario.prepare(this))  # type: ignore[arg-type]
+        if scenario.postgresql:
+            this.postgres = stack.enter_context(running(folder / "base" / "pg"))
+            this.postgres.create("chaos")
+        if scenario.remote:
+            this.endpoint = stack.enter_context(modelling())
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        this.url = f"http://127.0.0.1:{port}"
+        this.environment = _environment(this)
+        _fill(this)
+        config = folder / "serve.yaml"
+        config.write_text(_config(this))
+        command = [str(DPICL), "serve", "--port", str(port), "--config", str(config)]
+        this.supervisor = Supervisor(command, {**os.environ, **this.environment}, this.url, folder / "serve.log")
+        this.load = Load(
+            this.url,
+            this.tokens["analyst"],
+            scenario.callers,
+            this.draw.getrandbits(32),
+            forbidden=(toys.EXEMPLAR_CANARY, toys.UNIT_CANARY, *this.tokens.values()),
+        )
+        stack.callback(lambda: this.supervisor.stop())
+        this.supervisor.start()
+        if not wait_for(this.ready, _READY_IN_S):
+            raise RuntimeError(f"the service did not start: {(folder / 'serve.log').read_text()[-2000:]}")
+        stack.callback(this.load.stop)
+        this.load.start()
+        if not wait_for(lambda: this.load.statuses()[200] > 2, _READY_IN_S):
+            raise RuntimeError(f"the service does not answer: {this.load.statuses()}")
+        yield this
+
+
+def recover(this: World) -> None:
+    """When nothing is broken any more: the service must answer by itself."""
+    this.note("the end", time.monotonic())
+
+
+def _environment(this: World) -> dict[str, str]:
+    base = this.folder / "base"
+    ledger = f"sqlite:///{base}/chaos.sqlite" if this.postgres is None else this.postgres.url("chaos")
+    return {
+        "DPICL_DATABASE_URL": ledger,
+        "DPICL_WITNESS_URL": f"sqlite:///{this.folder}/witness.sqlite",
+        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+        "DPICL_LATENCY_GRAIN_MS": "1000",
+        "DPICL_QUERY_TIMEOUT_S": "5",
+        "DPICL_LEASE_S": "90",
+        "RAY_TMPDIR": str(this.folder),
+        "TMPDIR": str(this.folder / "tmp"),
+        **this.scenario.environment(this.folder),
+    }
+
+
+def _fill(this: World) -> None:
+    records = this.records()
+    toys.fill(records, remote_engine=this.scenario.remote, answers=this.scenario.answers)
+    for name, role, rate in (("analyst", "analyst", None), ("admin", "admin", None), ("slow", "analyst", 30)):
+        _, this.tokens[name] = records.keys.create(name, role, rate_per_minute=rate)  # type: ignore[arg-type]
+    if records.witness is not None:
+        records.witness.catch_up()
+    records.database.dispose()
+
+
+def _config(this: World) -> str:
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
+    if this.endpoint is not None:
+        config["applications"][0]["args"]["engine"] = {
+            "name": "openai_compatible",
+            "model": "chaos",
+            "base_url": this.endpoint.url,
+            "isolation": "best_effort",
+            "timeout_s": 4,
+            "request_timeout_s": 2,
+            "max_attempts": 2,
+        }
+    return yaml.safe_dump(config)

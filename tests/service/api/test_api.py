@@ -1,0 +1,524 @@
+"""The REST surface, over the real pipeline, ledger and store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+import sqlalchemy as sa
+import yaml
+from fastapi.testclient import TestClient
+
+from accounting.plan import parse_plan
+from accounting.replay.trail import verify
+from service.api import gate
+from service.api.app import create_app
+from service.api.problems import TYPE_BASE
+from service.services import Services
+from tests.service.conftest import PLAN, MajorityEngine
+
+
+class Api:
+    """A client with an admin's and an analyst's key."""
+
+    def __init__(self, services: Services):
+        self.client = TestClient(create_app(services), raise_server_exceptions=True)
+        self.services = services
+        self.tokens = {role: services.records.keys.create(role, role)[1] for role in ("admin", "analyst")}
+
+    def __call__(self, role: str | None, method: str, path: str, **options):
+        headers = dict(options.pop("headers", {}))
+        if role:
+            headers["Authorization"] = f"Bearer {self.tokens[role]}"
+        return self.client.request(method, path, headers=headers, **options)
+
+
+@pytest.fixture
+def api(services: Services) -> Api:
+    return Api(services)
+
+
+def problem(response, status: int, slug: str) -> dict:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert document["type"] == TYPE_BASE + slug
+    assert document["status"] == status
+    assert document["error"]["message"] == document["detail"]
+    return document
+
+
+def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert answer["label"] in ("red", "blue")
+    assert answer["task"] == "toys.colour@1"
+    assert answer["cost"] == {"charged": 1, "answers_left": 19}
+    assert response.headers["x-should-retry"] == "false"
+    assert len(response.headers["x-request-id"]) == 32
+    again = api("analyst", "POST", "/v1/tasks/toys.colour@1/answers", json={"query": {"text": "a toy"}}).json()
+    assert again["cost"] == {"charged": 0, "answers_left": 19}
+    for role in ("analyst", "admin"):
+        release = api(role, "GET", f"/v1/releases/{answer['id']}").json()
+        assert release == {k: answer[k] for k in ("id", "task", "label", "created_at")}
+
+
+def test_an_answer_carries_public_values_only(api: Api) -> None:
+    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
+    assert set(answer) == {"id", "task", "label", "created_at", "cost", "engine"}
+    assert set(answer["cost"]) == {"charged", "answers_left"}
+
+
+def test_a_task_describes_itself(api: Api) -> None:
+    task = api("analyst", "GET", "/v1/tasks/toys.colour").json()
+    assert task == {
+        "task": "toys.colour@1",
+        "kind": "classify",
+        "mechanism": "rnm_gaussian",
+        "labels": ["red", "blue"],
+        "query_fields": ["text"],
+        "answers": 20,
+        "answers_left": 20,
+    }
+
+
+def test_exhausted_is_402_and_names_the_task(api: Api) -> None:
+    for i in range(20):
+        api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"})
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "one more"})
+    document = problem(response, 402, "answers-exhausted")
+    assert "'colour'" in document["detail"]
+    assert document["error"]["type"] == "insufficient_quota"
+    assert response.headers["x-should-retry"] == "false"
+
+
+def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> None:
+    toy_engine.down = True
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"})
+    problem(response, 503, "engine-unavailable")
+    assert response.headers["retry-after"] == "5"
+    beat = api.services.heartbeat.beat
+    asyncio.run(beat())
+    problem(api(None, "GET", "/readyz"), 503, "engine-unavailable")
+    toy_engine.down = False
+    asyncio.run(beat())
+    assert api(None, "GET", "/readyz").json() == {"status": "ok"}
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 422),
+        ({"query": 7}, 422),
+        ({"query": ""}, 422),
+        ({"query": {"title": "x"}}, 422),
+        ({"query": "x", "seed": 1}, 422),
+        ("not an object", 422),
+    ],
+)
+def test_bad_questions_cost_nothing(api: Api, body, status: int) -> None:
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json=body)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
+
+
+def test_idempotency_key(api: Api) -> None:
+    def ask(query: str):
+        path = "/v1/tasks/toys.colour/answers"
+        return api("analyst", "POST", path, json={"query": query}, headers={"Idempotency-Key": "k1"})
+
+    first, again = ask("one").json(), ask("one").json()
+    assert first["id"] == again["id"]
+    problem(ask("two"), 422, "idempotency-conflict")
+
+
+def test_lists_come_in_pages(api: Api) -> None:
+    """The same three members and two parameters, whatever is listed."""
+    for i in range(4):
+        api("admin", "POST", "/v1/keys", json={"name": f"key {i}", "role": "analyst"})
+        kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 9}
+        api("admin", "POST", "/v1/knowledge-bases", json=kb)
+        api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"})
+    for path, name in [("/v1/keys", "id"), ("/v1/knowledge-bases", "name"), ("/v1/releases?task=toys.colour", "id")]:
+        whole = api("admin", "GET", path).json()
+        assert (whole["has_more"], whole["next"]) == (False, None)
+        assert len(whole["data"]) >= 4
+        seen, following = [], path + ("&" if "?" in path else "?") + "limit=3"
+        while following:
+            page = api("admin", "GET", following).json()
+            assert 0 < len(page["data"]) <= 3
+            assert page["has_more"] is (page["next"] is not None)
+            seen, following = seen + page["data"], page["next"]
+        without_use = [{k: v for k, v in entry.items() if k != "last_used_at"} for entry in seen]
+        assert without_use == [{k: v for k, v in entry.items() if k != "last_used_at"} for entry in whole["data"]]
+        assert len({entry[name] for entry in seen}) == len(seen)
+        separator = "&" if "?" in path else "?"
+        problem(api("admin", "GET", f"{path}{separator}after=nothing"), 422, "unknown-cursor")
+        for bad in ("limit=0", "limit=201", "limit=x", "after="):
+            problem(api("admin", "GET", f"{path}{separator}{bad}"), 422, "invalid-request")
+
+
+def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -> None:
+    asked = [
+        api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"}).json() for i in range(2)
+    ]
+    shown = api("admin", "GET", "/v1/releases").json()["data"]
+    assert shown == [{k: one[k] for k in ("id", "task", "label", "created_at")} for one in asked[::-1]]
+    for filtered, number in [
+        ("task=toys.colour@1", 2), ("task=toys.colour@2", 0), ("knowledge_base=toys", 2), ("knowledge_base=other", 0)
+    ]:  # fmt: skip
+        assert len(api("admin", "GET", f"/v1/releases?{filtered}").json()["data"]) == number
+    problem(api("admin", "GET", "/v1/releases?task=colour"), 422, "invalid-request")
+
+
+def test_a_method_that_is_not_there_is_told_those_that_are(api: Api) -> None:
+    assert api("admin", "PUT", "/v1/keys").headers["allow"] == "GET, POST"
+    assert api("admin", "PUT", "/v1/knowledge-bases/toys").headers["allow"] == "GET, PATCH"
+
+
+def test_a_body_that_is_not_text_is_unreadable(api: Api) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=b'{"query": "\xff"}', headers=headers)
+    problem(response, 400, "unreadable-body")
+
+
+def test_a_revoked_key_is_refused(api: Api) -> None:
+    created = api("admin", "POST", "/v1/keys", json={"name": "temp", "role": "analyst"})
+    assert created.status_code == 201
+    api.tokens["temp"] = created.json()["token"]
+    assert api("temp", "GET", "/v1/budgets").status_code == 200
+    assert "token" not in json.dumps(api("admin", "GET", "/v1/keys").json())
+    assert api("admin", "DELETE", f"/v1/keys/{created.json()['id']}").status_code == 204
+    problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
+    problem(api("admin", "DELETE", "/v1/keys/nobody"), 404, "unknown-key")
+    limits = {"quota": 1, "rate_per_minute": None}
+    problem(api("admin", "PATCH", f"/v1/keys/{created.json()['id']}", json=limits), 404, "unknown-key")
+
+
+def test_a_knowledge_base_may_have_a_response_field(api: Api) -> None:
+    body = {"epsilon": 2, "delta": 1e-4, "public_size": 20, "fields": ["text", "reply", "response"]}
+
+    def create(name: str, **more: object):
+        return api("admin", "POST", "/v1/knowledge-bases", json={**body, "name": name, **more})
+
+    assert create("default").json()["response_field"] == "response"
+    assert create("named", response_field="reply").json()["response_field"] == "reply"
+    assert create("none", response_field=None).json()["response_field"] is None
+    assert create("other", embedded_field="response").json()["response_field"] is None
+    assert create("labels", fields=["text", "label"]).json()["response_field"] is None
+    assert api("analyst", "GET", "/v1/knowledge-bases/named").json()["response_field"] == "reply"
+    for wrong in ("text", "answer", ""):
+        refused = problem(create("wrong", response_field=wrong), 422, "invalid-knowledge-base")
+        assert f"response_field {wrong!r}: must be one of reply, response, or none" in refused["detail"]
+
+
+def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
+    body = {"name": "animals", "epsilon": 2, "delta": 1e-4, "public_size": 20}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
+    problem(api("admin", "POST", "/v1/knowledge-bases", json=body), 409, "knowledge-base-exists")
+    lines = "".join(json.dumps({"unit_id": i, "text": f"t{i}", "label": "red", "id": i}) + "\n" for i in range(20))
+    path = "/v1/knowledge-bases/animals/exemplars"
+    headers = {"Content-Type": "application/x-ndjson"}
+    uploaded = api("admin", "POST", path, content=lines, headers=headers).json()
+    assert uploaded == {"exemplars": 20, "units": 20, "already_there": 0, "ignored_fields": ["id"]}
+    assert api("admin", "POST", path, content=lines, headers=headers).json()["already_there"] == 20
+    csv = "owner,text,label\nzoe,cat,blue\n"
+    csv_headers = {"Content-Type": "text/csv; charset=utf-8"}
+    assert api("admin", "POST", path + "?unit_id=owner", content=csv, headers=csv_headers).json()["exemplars"] == 1
+
+    plan = PLAN.replace("toys", "animals").replace("epsilon: 4", "epsilon: 1.5")
+    plans = "/v1/knowledge-bases/animals/plans"
+    preview = api("admin", "POST", plans + "?dry_run=true", content=plan)
+    assert preview.status_code == 200
+    assert preview.json()["signed"] is None
+    described = preview.json()["preview"]
+    assert described["tasks"]["colour"]["llm_calls"] == 11
+    assert described["epsilon_by_accountant"]["pld"][1] <= 1.5
+    assert api("analyst", "GET", plans).json()["data"] == []
+    signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
+    assert signed.status_code == 201, signed.text
+    assert signed.json()["signed"]["tasks"] == ["animals.colour@1"]
+    assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
+    document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
+    assert "0.5" in document["detail"]
+
+    answer = api("analyst", "POST", "/v1/tasks/animals.colour/answers", json={"query": "fox"})
+    assert answer.status_code == 200
+    budgets = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
+    (animals,) = [b for b in budgets if b["knowledge_base"] == "animals"]
+    assert animals["promised"] == {"epsilon": 1.5, "delta": 1e-4}
+    assert animals["free"]["epsilon"] == 0.5
+    (task,) = animals["plans"][0]["tasks"]
+    assert (task["answers"], task["spent"], task["left"], task["lost"]) == (20, 1, 19, 0)
+    assert 0 < animals["plans"][0]["epsilon_spent"] < 1.5
+
+
+def test_a_bad_row_is_named_and_nothing_stays(api: Api) -> None:
+    lines = b'{"unit_id": "new", "text": "t", "label": "red"}\n{"unit_id": "new", "text": ""}\n'
+    headers = {"Content-Type": "application/x-ndjson"}
+    response = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=lines, headers=headers)
+    assert problem(response, 422, "bad-row")["detail"].startswith("row 2, field 'text'")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/new"), 404, "unknown-unit")
+
+
+def test_a_unit_of_too_many_exemplars_is_refused(api: Api) -> None:
+    lines = "".join(json.dumps({"unit_id": "one", "text": f"t{i}", "label": "red"}) + "\n" for i in range(1001))
+    headers = {"Content-Type": "application/x-ndjson"}
+    response = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=lines, headers=headers)
+    problem(response, 422, "unit-too-large")
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/one"), 404, "unknown-unit")
+
+
+def test_uploads_of_another_kind_or_size_are_refused(api: Api) -> None:
+    path = "/v1/knowledge-bases/toys/exemplars"
+    problem(
+        api("admin", "POST", path, content=b"x", headers={"Content-Type": "application/pdf"}),
+        415,
+        "unsupported-media-type",
+    )
+    problem(
+        api("admin", "POST", "/v1/knowledge-bases/no/exemplars", content=b"", headers={"Content-Type": "text/csv"}),
+        404,
+        "unknown-knowledge-base",
+    )
+
+
+def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Api) -> None:
+    path = "/v1/knowledge-bases/toys"
+    assert api("analyst", "GET", path).json()["remote_engine"] is False
+    assert api("admin", "PATCH", path, json={"remote_engine": True}).json()["remote_engine"] is True
+    assert api("analyst", "GET", path).json()["remote_engine"] is True
+    for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
+        problem(api("admin", "PATCH", path, json=body), 422, "invalid-request")
+    assert api("admin", "PATCH", path, json={"remote_engine": False}).json()["remote_engine"] is False
+    problem(
+        api("admin", "PATCH", "/v1/knowledge-bases/no", json={"remote_engine": True}), 404, "unknown-knowledge-base"
+    )
+    body = {"name": "open", "epsilon": 1, "delta": 1e-5, "public_size": 9, "remote_engine": True}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=body).json()["remote_engine"] is True
+
+
+def test_forget(api: Api) -> None:
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
+    problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3"), 404, "unknown-unit")
+
+
+@pytest.mark.parametrize(
+    ("document", "detail"),
+    [
+        ("nonsense", "a plan is a mapping"),
+        (PLAN.replace("toys", "animals"), "the plan is for animals"),
+        (PLAN.replace("shots: 2", "shots: 7"), "exceeds the knowledge base's public size"),
+        (PLAN.replace("{text}", "{body}"), "has no field body"),
+        (PLAN.replace("answers: 20", "answers: many"), "tasks.colour.answers: "),
+    ],
+)
+def test_bad_plans_name_their_key_and_sign_nothing(api: Api, document: str, detail: str) -> None:
+    refused = problem(api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=document), 422, "invalid-plan")
+    assert any(detail in p for p in refused["problems"])
+    assert len(api("admin", "GET", "/v1/knowledge-bases/toys/plans").json()["data"]) == 1
+
+
+def test_an_unexpected_failure_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def explode(*_args):
+        raise RuntimeError("secret text of an exemplar")
+
+    monkeypatch.setattr(api.services.records.ledger, "budgets", explode)
+    document = problem(api("analyst", "GET", "/v1/budgets"), 500, "internal-error")
+    assert "secret" not in json.dumps(document)
+
+
+def test_a_database_that_is_gone_is_no_failure_of_ours(api: Api, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def gone(*_args):
+        raise sa.exc.OperationalError("SELECT secret", {}, OSError("secret"))
+
+    monkeypatch.setattr(api.services.records.ledger, "budgets", gone)
+    response = api("analyst", "GET", "/v1/budgets")
+    assert "secret" not in json.dumps(problem(response, 503, "database-unavailable"))
+    assert response.headers["x-should-retry"] == "false"
+    assert "secret" not in capsys.readouterr().out
+
+
+def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
+    def endless():
+        for _ in range(100):
+            sent.append(1)
+            yield b"x" * 65536
+
+    sent: list[int] = []
+    response = api(None, "POST", "/v1/tasks/toys.colour/answers", content=endless())
+    problem(response, 413, "body-too-large")
+
+
+def test_floods_of_headers_are_refused(api: Api) -> None:
+    for flood in ({f"x-{n}": "y" * 100 for n in range(1000)}, {"x-huge": "y" * 65536}):
+        problem(api("analyst", "GET", "/v1/budgets", headers=flood), 431, "headers-too-large")
+
+
+def test_bodies_that_do_not_come_are_given_up(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "BODY_WITHIN_S", 0.05)
+    pieces = [{"type": "http.request", "body": b'{"query": ', "more_body": True}]
+    sent = []
+
+    async def receive():
+        if not pieces:
+            await asyncio.sleep(60)
+        return pieces.pop()
+
+    async def send(message):
+        sent.append(message)
+
+    path = "/v1/tasks/toys.colour/answers"
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    asyncio.run(create_app(services)(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["type"] == TYPE_BASE + "body-too-slow"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/tasks/toys%00.colour", "/v1/releases/%00", "/v1/knowledge-bases/a%00", "/v1/keys?after=%00"]
+)
+def test_nul_in_an_address_is_refused(api: Api, path: str) -> None:
+    problem(api("analyst", "GET", path), 400, "bad-address")
+
+
+@pytest.mark.parametrize(
+    ("given", "taken_over"),
+    [("9f8e-Ab", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a\\nlevel=error", False), ("", False)],
+)
+def test_every_response_names_its_request_once(api: Api, given: str, taken_over: bool) -> None:
+    for path in ("/healthz", "/v1/budgets", "/nowhere", "/healthz?a=%00"):
+        response = api(None, "GET", path, headers={"x-request-id": given})
+        (name,) = response.headers.get_list("x-request-id")
+        assert name == given if taken_over else re.fullmatch("[0-9a-f]{32}", name)
+
+
+def test_an_empty_idempotency_key_is_refused(api: Api) -> None:
+    path = "/v1/tasks/toys.colour/answers"
+    response = api("analyst", "POST", path, json={"query": "x"}, headers={"Idempotency-Key": ""})
+    problem(response, 422, "invalid-request")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\0b", "a\nb", "x" * 101])
+def test_key_names_are_printable(api: Api, name: str) -> None:
+    problem(api("admin", "POST", "/v1/keys", json={"name": name, "role": "analyst"}), 422, "invalid-request")
+
+
+def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
+    drained = []
+
+    async def drain() -> None:
+        drained.append(True)
+
+    services.answering.drain = drain  # type: ignore[method-assign]
+    with TestClient(create_app(services)):
+        assert drained == []
+    assert drained == [True]
+
+
+def test_the_document_has_examples_and_every_path_a_summary(api: Api) -> None:
+    document = api.client.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation.get("summary"), (method, path)
+    assert document["components"]["schemas"]["Question"]["examples"]
+    assert "example" in json.dumps(document["paths"]["/v1/knowledge-bases/{knowledge_base}/exemplars"])
+
+
+def test_unknown_paths_are_problems_too(api: Api) -> None:
+    problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
+    problem(api("admin", "PATCH", "/v1/budgets"), 405, "method-not-allowed")
+    assert api(None, "GET", "/healthz").json() == {"status": "ok"}
+
+
+def test_the_plans_of_the_openapi_document_are_plans(api: Api) -> None:
+    body = api(None, "GET", "/openapi.json").json()["paths"]["/v1/knowledge-bases/{knowledge_base}/plans"]["post"]
+    examples = body["requestBody"]["content"]["application/json"]["examples"]
+    assert {parse_plan(example["value"]).knowledge_base for example in examples.values()} == {"support"}
+
+
+def test_a_quota_is_below_the_budget_and_said_in_headers(api: Api):
+    made = api("admin", "POST", "/v1/keys", json={"name": "few", "role": "analyst", "quota": 1, "rate_per_minute": 100})
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+
+    def ask(text: str):
+        return api(None, "POST", "/v1/tasks/toys.colour/answers", json={"query": text}, headers=headers)
+
+    first = ask("a toy")
+    assert first.status_code == 200, first.text
+    assert first.headers["ratelimit-policy"] == '"answers";q=1, "requests";q=100;w=60'
+    assert first.headers["ratelimit"] == '"answers";r=1, "requests";r=99;t=1'
+    assert ask("a toy").json()["id"] == first.json()["id"]
+    refused = ask("another toy")
+    problem(refused, 402, "quota-exhausted")
+    assert refused.headers["x-should-retry"] == "false"
+    assert refused.headers["ratelimit"].startswith('"answers";r=0')
+    key = made.json()["id"]
+    limits = {"quota": 2, "rate_per_minute": 100}
+    assert api("admin", "PATCH", f"/v1/keys/{key}", json=limits).json()["charged"] == 1
+    assert ask("another toy").status_code == 200
+    api("admin", "PATCH", f"/v1/keys/{key}", json={"quota": None, "rate_per_minute": 1})
+    slow = ask("another toy")
+    problem(slow, 429, "rate-limited")
+    assert 0 < int(slow.headers["retry-after"]) <= 60
+
+
+def test_a_voided_question_counts_for_the_rate_of_its_key(api: Api, toy_engine: MajorityEngine):
+    made = api("admin", "POST", "/v1/keys", json={"name": "few", "role": "analyst", "rate_per_minute": 2})
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+    toy_engine.down = True
+    asked = [
+        api(None, "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"}, headers=headers)
+        for i in range(3)
+    ]
+    assert [response.status_code for response in asked] == [503, 503, 429]
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
+
+
+def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api):
+    asked = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
+    address, kinds = "/v1/audit?limit=2", []
+    while address:
+        page = api("admin", "GET", address).json()
+        kinds += [event["kind"] for event in page["data"]]
+        address = page["next"]
+    assert kinds[-2:] == ["charge", "release"]
+    exported = api("admin", "GET", "/v1/audit/export")
+    assert exported.headers["content-type"].startswith("application/x-ndjson")
+    report = verify(exported.text.splitlines())
+    assert report.problems == []
+    assert report.events == len(kinds)
+    (release,) = api("admin", "GET", "/v1/audit?kind=release&kind=void&knowledge_base=toys").json()["data"]
+    assert release["body"]["release"] == asked["id"]
+    assert asked["label"] not in release["body"].values()
+    problem(api("admin", "GET", "/v1/audit?after=x"), 422, "unknown-cursor")
+
+
+def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
+    row = json.dumps({"unit_id": "canary-unit", "text": "canary-text", "label": "red"})
+    headers = {"Content-Type": "application/x-ndjson"}
+    uploaded = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=row, headers=headers)
+    assert uploaded.status_code == 200, uploaded.text
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/canary-unit").status_code == 200
+    assert api("admin", "PATCH", "/v1/knowledge-bases/toys", json={"remote_engine": True}).status_code == 200
+    done = api("admin", "GET", "/v1/audit?knowledge_base=toys&limit=200")
+    (me,) = [key.id for key in api.services.records.keys.list() if key.role == "admin"]
+    body = {"name": "more", "epsilon": 1, "delta": 1e-6, "public_size": 9, "remote_engine": True}
+    assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
+    made = api("admin", "GET", "/v1/audit?knowledge_base=more").json()["data"]
+    assert [(event["kind"], event["body"]["by"]) for event in made] == [
+        ("budget.opened", me),
+        ("remote_engine.changed", me),
+    ]
+    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-3:]
+    assert told == [
+        ("exemplars.ingested", {"knowledge_base": "toys", "by": me}),
+        ("unit.forgotten", {"knowledge_base": "toys", "by": me}),
+        ("remote_engine.changed", {"knowledge_base": "toys", "by": me, "allowed": True}),
+    ]
+    assert "canary" not in done.text

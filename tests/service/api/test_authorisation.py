@@ -1,0 +1,333 @@
+"""Who may do what: every route of the application against every kind of caller.
+
+The routes are read off the application, so one that is added without an entry here fails. Whatever is refused must also
+leave the database as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+from starlette.routing import BaseRoute, Mount, Route
+
+from accounting.plan import CalibratedPlan
+from service.api.app import create_app
+from service.dashboard.pages import COOKIE
+from service.plans.signing import sign
+from service.records.sessions import LASTS, Sessions
+from service.services import Services, open_services
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+OURS = {"Origin": "http://testserver"}
+_CHAT = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a route answers to those it is for; ``{key}`` in its example stands for a key that nobody uses."""
+
+    method: str
+    path: str
+    status: int
+    example: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+ANYONE = [
+    Entry("GET", "/healthz", 200),
+    Entry("GET", "/readyz", 200),
+    Entry("GET", "/openapi.json", 200),
+    Entry("GET", "/admin/static/{version}/{name}", 200, "/admin/static/x/app.css"),
+    Entry("GET", "/admin/sign-in", 200),
+]
+ANYONE_FROM_OUR_PAGE = [
+    Entry("POST", "/admin/sign-in", 401, options={"data": {"key": "dpicl_wrong"}}),
+    Entry("POST", "/admin/theme", 303, options={"data": {"theme": "dark"}}),
+]
+ANY_KEY = [
+    Entry("GET", "/metrics", 200),
+    Entry("GET", "/v1/knowledge-bases", 200),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}", 200, "/v1/knowledge-bases/toys"),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/plans", 200, "/v1/knowledge-bases/toys/plans"),
+    Entry("GET", "/v1/budgets", 200),
+    Entry("GET", "/v1/tasks/{task}", 200, "/v1/tasks/toys.colour"),
+    Entry("POST", "/v1/tasks/{task}/preview", 422, "/v1/tasks/toys.colour/preview", {"json": {}}),
+    Entry("GET", "/v1/releases/{release_id}", 404, "/v1/releases/none"),
+    Entry("GET", "/v1/models", 200),
+    Entry("GET", "/v1/models/{model}", 200, "/v1/models/toys.colour"),
+]
+ANALYST = [
+    Entry("POST", "/v1/tasks/{task}/answers", 200, "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}}),
+    Entry("POST", "/v1/chat/completions", 200, options={"json": _CHAT}),
+]
+_NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 9}
+_ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'
+_NDJSON = {"Content-Type": "application/x-ndjson"}
+ADMIN = [
+    Entry("POST", "/v1/knowledge-bases", 201, options={"json": _NEW}),
+    Entry(
+        "PATCH",
+        "/v1/knowledge-bases/{knowledge_base}",
+        200,
+        "/v1/knowledge-bases/toys",
+        {"json": {"remote_engine": False}},
+    ),
+    Entry(
+        "POST",
+        "/v1/knowledge-bases/{knowledge_base}/exemplars",
+        200,
+        "/v1/knowledge-bases/toys/exemplars",
+        {"content": _ROW, "headers": _NDJSON},
+    ),
+    Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200, "/v1/knowledge-bases/toys/units/u1"),
+    Entry(
+        "POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, "/v1/knowledge-bases/toys/plans", {"content": b"x"}
+    ),
+    Entry("POST", "/v1/keys", 201, options={"json": {"name": "x", "role": "analyst"}}),
+    Entry("GET", "/v1/keys", 200),
+    Entry("PATCH", "/v1/keys/{key_id}", 200, "/v1/keys/{key}", {"json": {"quota": 1, "rate_per_minute": None}}),
+    Entry("DELETE", "/v1/keys/{key_id}", 204, "/v1/keys/{key}"),
+    Entry("GET", "/v1/releases", 200),
+    Entry("GET", "/v1/audit", 200),
+    Entry("GET", "/v1/audit/export", 200),
+]
+_TOYS = "/admin/knowledge-bases/toys"
+SESSION = [
+    Entry("GET", "/admin/", 200),
+    Entry("GET", "/admin/new-knowledge-base", 200),
+    Entry("POST", "/admin/new-knowledge-base", 422),
+    Entry("GET", "/admin/knowledge-bases/{name}", 200, _TOYS),
+    Entry("POST", "/admin/knowledge-bases/{name}/exemplars", 422, f"{_TOYS}/exemplars"),
+    Entry("POST", "/admin/knowledge-bases/{name}/remote-engine", 303, f"{_TOYS}/remote-engine"),
+    Entry("GET", "/admin/keys", 200),
+    Entry("POST", "/admin/keys", 422),
+    Entry("GET", "/admin/keys/{id}", 200, "/admin/keys/{key}"),
+    Entry("POST", "/admin/keys/{id}/limits", 303, "/admin/keys/{key}/limits"),
+    Entry("POST", "/admin/keys/{id}/revoke", 422, "/admin/keys/{key}/revoke"),
+    Entry("GET", "/admin/audit", 200),
+    Entry("GET", "/admin/audit/export", 200),
+    Entry("POST", "/admin/audit/verify", 200),
+    Entry("GET", "/admin/plans", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 200, f"{_TOYS}/plan/curves"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 200, f"{_TOYS}/plan/try"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422, f"{_TOYS}/plan/confirm"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422, f"{_TOYS}/plan/sign"),
+    Entry("POST", "/admin/sign-out", 303),
+]
+NO_KEY, WRONG_KEY = (401, "missing-key"), (401, "invalid-key")
+NOTED_IN_PASSING = {"http_responses", "rate_limits"}
+
+
+class World:
+    """The service, and somebody of every kind."""
+
+    def __init__(self, services: Services):
+        self.services = services
+        self.client = TestClient(create_app(services), follow_redirects=False)
+        keys, sessions = services.records.keys, Sessions(services.records.database)
+        over = Sessions(services.records.database, clock=lambda: datetime.now(UTC) - LASTS - timedelta(seconds=1))
+        admin, self.admin = keys.create("root", "admin")
+        _, self.analyst = keys.create("ana", "analyst")
+        gone, self.gone_admin = keys.create("gone", "admin")
+        gone_analyst, self.gone_analyst = keys.create("gone too", "analyst")
+        self.over = over.start(admin)
+        self.gone = sessions.start(gone)
+        for key in (gone, gone_analyst):
+            keys.revoke(key.id)
+        self.nobody = ""
+        self.admin_key = admin
+        self.sessions = sessions
+        tables = sa.MetaData()
+        tables.reflect(services.records.database)
+        self.tables = {
+            table.name: sa.select(*(column for column in table.c if column.name != "last_used_at"))
+            for table in tables.sorted_tables
+            if table.name not in NOTED_IN_PASSING
+        }
+
+    def send(self, entry: Entry, headers: Mapping[str, str], **changed: Any) -> Any:
+        """The request that the entry describes, by whom the headers say."""
+        options = {**entry.options, **changed}
+        address = (entry.example or entry.path).replace("{key}", self.nobody)
+        self.client.cookies.clear()
+        return self.client.request(
+            entry.method, address, **{**options, "headers": {**options.get("headers", {}), **headers}}
+        )
+
+    def session(self) -> tuple[dict[str, str], str]:
+        """A new session's cookie, and what its forms carry."""
+        token = self.sessions.start(self.admin_key)
+        found = self.sessions.find(token)
+        assert found is not None
+        return cookie(token), found.csrf
+
+    def state(self) -> dict[str, list[Any]]:
+        """The whole database but for what every request may leave behind: counts, rates, when a key was last used."""
+        with self.services.records.database.connect() as connection:
+            return {name: connection.execute(query).all() for name, query in self.tables.items()}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def cookie(token: str) -> dict[str, str]:
+    return {"Cookie": f"{COOKIE}={token}"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, calibrated: CalibratedPlan) -> World:
+    records = make_records(tmp_path_factory.mktemp("authorisation"))
+    sign(records, calibrated, "test")
+    services = open_services(records, MajorityEngine(), EMBEDDER)
+    asyncio.run(services.heartbeat.beat())
+    return World(services)
+
+
+@pytest.fixture(autouse=True)
+def nobody(world: World) -> None:
+    """A key to be listed, limited and revoked."""
+    world.nobody = world.services.records.keys.create("nobody", "analyst")[0].id
+
+
+def endpoints(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for route in routes:
+        if isinstance(route, Mount):
+            app = route.app
+            while not hasattr(app, "routes"):  # the middleware around it
+                app = app._app
+            yield from endpoints(app.routes, prefix + route.path)
+        else:
+            assert isinstance(route, Route), f"{route} is of a kind that this matrix does not know"
+            for method in (route.methods or set()) - {"HEAD"}:  # which is answered as GET
+                yield method, prefix + route.path
+
+
+def test_every_route_is_in_the_matrix_once(world: World) -> None:
+    listed = [
+        (entry.method, entry.path) for entry in ANYONE + ANYONE_FROM_OUR_PAGE + ANY_KEY + ANALYST + ADMIN + SESSION
+    ]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == set(endpoints(world.client.app.routes))
+
+
+@pytest.mark.parametrize("entry", ANYONE + ANYONE_FROM_OUR_PAGE, ids=str)
+def test_what_is_open_to_all_changes_nothing(world: World, entry: Entry) -> None:
+    before = world.state()
+    if entry in ANYONE_FROM_OUR_PAGE:
+        assert world.send(entry, {}).status_code == 403
+        assert world.send(entry, {"Origin": "https://elsewhere.example"}).status_code == 403
+    assert world.send(entry, OURS).status_code == entry.status
+    assert world.state() == before
+
+
+@pytest.mark.parametrize("entry", ANY_KEY + ANALYST + ADMIN, ids=str)
+def test_the_api_answers_the_right_keys_alone(world: World, entry: Entry) -> None:
+    before = world.state()
+    session, csrf = world.session()
+    refused = {
+        "no key": ({}, NO_KEY),
+        "an empty one": ({"Authorization": "Bearer "}, NO_KEY),
+        "another scheme": ({"Authorization": f"Basic {world.admin}"}, NO_KEY),
+        "no scheme": ({"Authorization": world.admin}, NO_KEY),
+        "a malformed key": (bearer("dpicl_" + "x" * 5000), WRONG_KEY),
+        "a key and more": (bearer(world.admin + "x"), WRONG_KEY),
+        "a key's id": (bearer(world.admin_key.id), WRONG_KEY),
+        "a revoked admin's key": (bearer(world.gone_admin), WRONG_KEY),
+        "a revoked analyst's key": (bearer(world.gone_analyst), WRONG_KEY),
+        "an admin's session": (session | OURS | {"X-CSRF-Token": csrf}, NO_KEY),
+        "a session's token as a key": (bearer(session["Cookie"].partition("=")[2]), WRONG_KEY),
+    }
+    if entry in ADMIN:
+        refused["an analyst"] = bearer(world.analyst), (403, "wrong-role")
+    if entry in ANALYST:
+        refused["an admin"] = bearer(world.admin), (403, "wrong-role")
+    before = world.state()
+    for caller, (headers, (status, slug)) in refused.items():
+        response = world.send(entry, headers)
+        assert (response.status_code, response.json()["type"].partition("#")[2]) == (status, slug), caller
+        assert ("www-authenticate" in response.headers) == (status == 401), caller
+    in_the_address = world.send(entry, {}, params={"key": world.admin, "access_token": world.admin})
+    assert in_the_address.status_code == 401
+    assert world.state() == before
+    for token in (*[world.admin] * (entry not in ANALYST), *[world.analyst] * (entry not in ADMIN)):
+        assert world.send(entry, bearer(token)).status_code == entry.status
+
+
+@pytest.mark.parametrize("entry", SESSION, ids=str)
+def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry) -> None:
+    (held, csrf), (_, of_another) = world.session(), world.session()
+    form = {"data": {"csrf": csrf}} if entry.method == "POST" else {}
+    strangers = {
+        "nobody": {},
+        "an empty session": cookie(""),
+        "a malformed session": cookie("x" * 3000),
+        "an admin's key": bearer(world.admin),
+        "a key as a session": cookie(world.admin),
+        "a session that is over": cookie(world.over),
+        "a session of a revoked key": cookie(world.gone),
+    }
+    before = world.state()
+    for caller, headers in strangers.items():
+        response = world.send(entry, OURS | headers, **form)
+        assert response.status_code == 303, caller
+        assert response.headers["location"].startswith("/admin/sign-in"), caller
+        assert "toys" not in response.text
+    if entry.method == "POST":
+        forged = {
+            "no token": (held | OURS, {}),
+            "another session's token": (held | OURS, {"csrf": of_another}),
+            "a token in the address": (held | OURS, {"csrf": ""}),
+            "a page from elsewhere": (held | {"Origin": "https://elsewhere.example"}, {"csrf": csrf}),
+            "a sibling's page": (held | OURS | {"Sec-Fetch-Site": "same-site"}, {"csrf": csrf}),
+            "no page": (held, {"csrf": csrf}),
+        }
+        for how, (headers, data) in forged.items():
+            # A form must have a field to be a form.
+            response = world.send(entry, headers, data={"x": "y"} | data, params={"csrf": csrf})
+            assert response.status_code == 403, how
+    assert world.state() == before
+    response = world.send(entry, OURS | held, **form)
+    assert response.status_code == entry.status
+    assert not response.headers.get("location", "").startswith("/admin/sign-in") or entry.path == "/admin/sign-out"
+
+
+def test_another_origin_is_never_let_in(world: World) -> None:
+    """No page from elsewhere may read an answer, by whatever credentials its browser holds."""
+    held, _ = world.session()
+    for path in ("/v1/budgets", "/admin/", "/openapi.json"):
+        asked = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "GET"}
+        for method in ("GET", "OPTIONS"):
+            response = world.client.request(method, path, headers=asked | held | bearer(world.analyst))
+            assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+def test_an_analyst_learns_nothing_of_other_keys(world: World) -> None:
+    """Neither names nor tokens, nor what another's Idempotency-Key answered, nor another's limits."""
+    records = world.services.records
+    _, bo = records.keys.create("bo-the-other", "analyst", quota=7)
+    ask = next(entry for entry in ANALYST if entry.path.endswith("/answers"))
+    named = {"Idempotency-Key": "order-1"}
+    his = world.send(ask, bearer(bo) | named, json={"query": "what bo asks"})
+    hers = world.send(ask, bearer(world.analyst) | named, json={"query": "what ana asks"})
+    assert (his.status_code, hers.status_code) == (200, 200)
+    assert his.json()["id"] != hers.json()["id"]
+    assert "q=7" in his.headers["ratelimit-policy"]
+    assert "ratelimit-policy" not in hers.headers
+    read = [world.send(entry, bearer(world.analyst)) for entry in ANY_KEY] + [hers]
+    assert {response.status_code for response in read} == {200, 404, 422}
+    shown = "".join(response.text for response in read)
+    assert not re.search(r"bo-the-other|what bo asks|order-1|root|dpicl_[\w-]{43}", shown)

@@ -1,0 +1,121 @@
+"""A service takes no more requests than it has places, none when it stops, and answers those that are inside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import httpx
+import numpy as np
+
+from exemplar_store import Slot
+from service.api.app import create_app
+from service.api.doors import Doors
+from service.engines.protocol import TaskSpec, ZeroShot
+from service.records.records import Records
+from service.services import open_services
+from tests.service.conftest import EMBEDDER, MajorityEngine
+
+
+class HeldEngine(MajorityEngine):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> list[np.ndarray | None]:
+        self.asked.set()
+        await self.let.wait()
+        return await super().contributions(task, query, slots, zero_shot)
+
+
+def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
+    asyncio.run(_stop_while_answering(records))
+    assert records.ledger.budgets()[0].tasks[0].charged == 1
+
+
+async def _stop_while_answering(records: Records) -> None:
+    engine, doors = HeldEngine(), Doors()
+    app = create_app(open_services(records, engine, EMBEDDER), doors=doors)
+    _, token = records.keys.create("ana", "analyst")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+
+        async def ask(query: str) -> httpx.Response:
+            return await client.post("/v1/tasks/toys.colour/answers", json={"query": query})
+
+        under_way = asyncio.create_task(ask("toy"))
+        await engine.asked.wait()
+        closing = asyncio.create_task(doors.close())
+        await asyncio.sleep(0)
+
+        refused = await ask("another")
+        assert (refused.status_code, refused.json()["title"]) == (503, "Stopping")
+        assert refused.headers["Retry-After"] == "5"
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/healthz")).status_code == 200
+        assert not closing.done()
+
+        engine.let.set()
+        assert (await under_way).status_code == 200
+        await asyncio.wait_for(closing, 10)
+
+
+def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
+    asyncio.run(_ask_a_full_service(records))
+    assert records.ledger.budgets()[0].tasks[0].charged == 1
+
+
+async def _ask_a_full_service(records: Records) -> None:
+    engine, doors = HeldEngine(), Doors(places=1)
+    services = open_services(records, engine, EMBEDDER)
+    app = create_app(services, doors=doors)
+    _, token = records.keys.create("ana", "analyst")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        client.headers["Authorization"] = f"Bearer {token}"
+        asked = client.post("/v1/tasks/toys.colour/answers", json={"query": "toy"})
+        under_way = asyncio.create_task(asked)
+        await engine.asked.wait()
+
+        # Before anything is looked up for it: without a key the answer is the same.
+        busy = await client.post("/v1/tasks/toys.colour/answers", json={"query": "?"}, headers={"Authorization": ""})
+        assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
+        assert busy.json()["error"]["type"] == "rate_limit_error"
+        assert (await client.get("/admin/")).status_code == 429
+        await services.heartbeat.beat()
+        for told in ("/healthz", "/readyz", "/metrics"):
+            assert (await client.get(told)).status_code == 200
+
+        engine.let.set()
+        assert (await under_way).status_code == 200
+        assert (await client.get("/v1/tasks/toys.colour")).status_code == 200
+        assert doors.inside == 0
+
+
+def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
+    asyncio.run(_wait_for_a_body(records))
+
+
+async def _wait_for_a_body(records: Records) -> None:
+    doors = Doors(places=1)
+    app = create_app(open_services(records, MajorityEngine(), EMBEDDER), doors=doors)
+    waited = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"query":'
+        await waited.wait()
+        yield b' "toy"}'
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        _, token = records.keys.create("ana", "analyst")
+        client.headers["Authorization"] = f"Bearer {token}"
+        json_ = {"Content-Type": "application/json"}
+        slow = asyncio.create_task(client.post("/v1/tasks/toys.colour/answers", content=body(), headers=json_))
+        await asyncio.sleep(0.05)
+        assert (await client.post("/v1/tasks/toys.colour/answers", json={"query": "another"})).status_code == 200
+        waited.set()
+        assert (await slow).status_code == 200

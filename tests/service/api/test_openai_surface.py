@@ -1,0 +1,319 @@
+"""The OpenAI surface, asked by OpenAI's own client, over the real pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import openai
+import pytest
+from fastapi.testclient import TestClient
+
+from accounting.plan import load_plan
+from service.api.app import create_app
+from service.api.openai.requests import Ignored
+from service.pipeline.answering import BusyError
+from service.plans.signing import prepare, sign
+from service.services import Services
+from tests.service.conftest import PLAN, MajorityEngine
+
+TWO_FIELDS = PLAN.replace("toys", "boxes").replace('"{text}:', '"{size} {text}:')
+
+
+class Asked:
+    """The app, its tokens, and every request that reached it."""
+
+    def __init__(self, services: Services):
+        self.services = services
+        self.app = create_app(services)
+        self.tokens = {role: services.records.keys.create(role, role)[1] for role in ("admin", "analyst")}
+        self.requests: list[httpx2.Request] = []
+        self.http = TestClient(self.app, base_url="http://service")
+        self.http.event_hooks["request"].append(self.requests.append)
+
+    def openai(self, role: str = "analyst", **options) -> openai.OpenAI:
+        return openai.OpenAI(api_key=self.tokens[role], base_url="http://service/v1", http_client=self.http, **options)
+
+    def ask(self, *messages: str | dict, model: str = "toys.colour", **options):
+        given = [{"role": "user", "content": one} if isinstance(one, str) else one for one in messages]
+        return self.openai().chat.completions.create(model=model, messages=given, **options)
+
+    def left(self) -> int:
+        return self.openai().models.retrieve("toys.colour").dp_icl["answers_left"]
+
+
+@pytest.fixture
+def asked(services: Services) -> Iterator[Asked]:
+    asked = Asked(services)
+    yield asked
+    asked.http.close()
+
+
+def test_a_completion_is_a_release(asked: Asked) -> None:
+    completion = asked.ask("a toy")
+    (choice,) = completion.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content in ("red", "blue")
+    assert (choice.finish_reason, choice.index) == ("stop", 0)
+    assert completion.model == "toys.colour@1"
+    assert completion.usage.total_tokens == 0
+    ours = completion.dp_icl
+    assert ours["cost"] == {"charged": 1, "answers_left": 19}
+    assert ours["label"] == choice.message.content
+    assert ours["engine"]["name"] == "majority"
+    release = asked.http.get(f"/v1/releases/{completion.id}", headers=dict(asked.requests[0].headers)).json()
+    assert release["label"] == choice.message.content
+    # The same question by the other address is the same release.
+    answer = asked.http.post("/v1/tasks/toys.colour/answers", json={"query": "a toy"}, headers=_auth(asked)).json()
+    assert (answer["id"], answer["cost"]["charged"]) == (completion.id, 0)
+
+
+def test_the_whole_response_is_public(asked: Asked) -> None:
+    body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}]}
+    response = asked.http.post("/v1/chat/completions", json=body, headers=_auth(asked))
+    assert set(response.json()) == {"id", "object", "created", "model", "choices", "usage", "dp_icl"}
+    assert set(response.json()["dp_icl"]) == {"id", "task", "label", "created_at", "cost", "engine"}
+    assert response.headers["x-should-retry"] == "false"
+    assert len(response.headers["x-request-id"]) == 32
+
+
+def test_a_stream_says_the_same(asked: Asked) -> None:
+    whole = asked.ask("a toy")
+    chunks = list(asked.ask("a toy", stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert {chunk.id for chunk in chunks} == {whole.id}
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks if c.choices] == [None, "stop"]
+    assert chunks[1].dp_icl == {**whole.dp_icl, "cost": {"charged": 0, "answers_left": 19}}
+    assert (chunks[-1].choices, chunks[-1].usage.total_tokens) == ([], 0)
+    without_usage = list(asked.ask("a toy", stream=True))
+    assert [len(chunk.choices) for chunk in without_usage] == [1, 1]
+
+
+def test_a_stream_on_the_wire(asked: Asked) -> None:
+    body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}], "stream": True}
+    response = asked.http.post("/v1/chat/completions", json=body, headers=_auth(asked))
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-should-retry"] == "false"
+    assert len(response.headers["x-request-id"]) == 32
+    *events, end, rest = response.text.split("\n\n")
+    assert (end, rest) == ("data: [DONE]", "")
+    assert all(json.loads(event.removeprefix("data: "))["id"] for event in events)
+
+
+def test_the_asynchronous_client_asks_and_streams(services: Services) -> None:
+    app = create_app(services)
+    _, token = services.records.keys.create("ana", "analyst")
+
+    async def both() -> tuple[str, str]:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport) as http:
+            client = openai.AsyncOpenAI(api_key=token, base_url="http://service/v1", http_client=http)
+            messages = [{"role": "user", "content": "a toy"}]
+            whole = await client.chat.completions.create(model="toys.colour", messages=messages)
+            stream = await client.chat.completions.create(model="toys.colour", messages=messages, stream=True)
+            said = [chunk.choices[0].delta.content or "" async for chunk in stream]
+            assert [model.id async for model in client.models.list()] == ["toys.colour"]
+            return str(whole.choices[0].message.content), "".join(said)
+
+    whole, streamed = asyncio.run(both())
+    assert whole == streamed
+
+
+def test_models_are_tasks(asked: Asked) -> None:
+    records = asked.services.records
+    sign(records, prepare(records, load_plan(PLAN.replace("epsilon: 4", "epsilon: 3"))), "test")
+    models = {model.id: model for model in asked.openai("admin").models.list()}
+    assert set(models) == {"toys.colour", "toys.colour@1"}
+    assert models["toys.colour"].dp_icl["task"] == "toys.colour@2"
+    assert models["toys.colour"].owned_by == "toys"
+    for name, model in models.items():
+        assert asked.openai().models.retrieve(name) == model
+    asked.ask("a toy", model="toys.colour@1")
+    left = {model.id: model.dp_icl["answers_left"] for model in asked.openai().models.list()}
+    assert left == {"toys.colour": 20, "toys.colour@1": 19}
+    with pytest.raises(openai.NotFoundError) as error:
+        asked.openai().models.retrieve("toys.shape")
+    assert error.value.code == "unknown_task"
+
+
+def test_parts_of_text_are_a_text(asked: Asked) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]
+    assert asked.ask({"role": "user", "content": parts}).id == asked.ask("a\ntoy").id
+    assert asked.left() == 19
+
+
+HISTORY = [
+    {"role": "system", "content": "Answer like a pirate."},
+    {"role": "user", "content": "a kite"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "assistant", "content": "red"},
+]
+
+
+@pytest.mark.parametrize("before", [HISTORY[:1], HISTORY[1:], HISTORY, [{**HISTORY[0], "role": "developer"}]])
+def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked, before: list[dict]) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match="x-dpicl-context") as error:
+        asked.ask(*before, "a toy")
+    assert error.value.code == "context_not_supported"
+    assert asked.left() == 20
+    ignored = asked.ask(*before, "a toy", extra_headers={"x-dpicl-context": "ignore"})
+    assert asked.ask("a toy").id == ignored.id
+
+
+def test_an_empty_system_message_is_none(asked: Asked) -> None:
+    assert asked.ask({"role": "system", "content": " "}, "a toy").dp_icl["cost"]["charged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], "messages"),
+        (["a toy", {"role": "assistant", "content": "It is"}], "the last message is the assistant's"),
+        ([""], "text is empty"),
+        ([{"role": "user"}], "text is empty"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "holds image_url"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "a query is text"),
+    ],
+)
+def test_messages_that_are_no_question_cost_nothing(asked: Asked, messages: list, told: str) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match=told):
+        asked.ask(*messages, extra_headers={"x-dpicl-context": "ignore"})
+    assert asked.left() == 20
+
+
+@pytest.mark.parametrize(
+    ("parameter", "told"),
+    [
+        ({"n": 2}, "n: a question has one answer"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools: .*no tool"),
+        ({"tool_choice": "required"}, "tool_choice: "),
+        ({"response_format": {"type": "json_object"}}, "response_format: .*as it is"),
+        ({"stop": ["\n"]}, "stop: "),
+        ({"logprobs": True}, "logprobs: .*private"),
+        ({"top_logprobs": 3}, "top_logprobs: "),
+        ({"logit_bias": {"50256": -100}}, "logit_bias: "),
+        ({"modalities": ["text", "audio"]}, "modalities: "),
+        ({"extra_body": {"guided_choice": ["red"]}}, "guided_choice: "),
+        ({"extra_body": {"temperature": "hot"}}, "temperature: "),
+    ],
+)
+def test_what_cannot_be_granted_is_refused(asked: Asked, parameter: dict, told: str) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match=told):
+        asked.ask("a toy", **parameter)
+    assert asked.left() == 20
+
+
+def test_what_asks_for_nothing_and_what_only_tunes_sampling_passes(asked: Asked) -> None:
+    asked.ask(
+        "a toy", n=1, tools=[], tool_choice="none", response_format={"type": "text"}, stop=None, logprobs=False,
+        logit_bias={}, modalities=["text"], temperature=0, top_p=0.5, max_tokens=1, max_completion_tokens=9, seed=7,
+        presence_penalty=1, frequency_penalty=0.5, user="u", metadata={"a": "b"}, extra_body={"top_k": 4},
+    )  # fmt: skip
+    assert asked.left() == 19
+
+
+def test_several_fields_come_as_an_object(asked: Asked) -> None:
+    records = asked.services.records
+    records.create_knowledge_base(
+        "boxes", epsilon=8, delta=2e-4, public_size=60, fields=["text", "size", "label"], embedded_field="text"
+    )
+    sign(records, prepare(records, load_plan(TWO_FIELDS)), "test")
+    fields = {"text": "a toy", "size": "large"}
+    completion = asked.ask(json.dumps(fields), model="boxes.colour")
+    body = {"query": fields}
+    same = asked.http.post("/v1/tasks/boxes.colour/answers", json=body, headers=_auth(asked)).json()
+    assert same["id"] == completion.id
+    for text in ("a large toy", '["a toy"]', '{"text": "a toy", "size": 3}', "[" * 50_000):
+        with pytest.raises(openai.UnprocessableEntityError, match=r"needs the fields size, text: .*JSON object"):
+            asked.ask(text, model="boxes.colour")
+    with pytest.raises(openai.UnprocessableEntityError, match="lacks size"):
+        asked.ask('{"text": "a toy"}', model="boxes.colour")
+
+
+def test_a_task_of_one_field_takes_an_object_as_the_text_it_is(asked: Asked) -> None:
+    text = '{"text": "a toy"}'
+    completion = asked.ask(text)
+    same = asked.http.post("/v1/tasks/toys.colour/answers", json={"query": text}, headers=_auth(asked)).json()
+    assert same["id"] == completion.id
+
+
+def test_exhausted_is_an_error_that_is_not_retried(asked: Asked) -> None:
+    for i in range(20):
+        asked.ask(f"toy {i}")
+    before = len(asked.requests)
+    with pytest.raises(openai.APIStatusError) as error:
+        asked.ask("one more")
+    assert (error.value.status_code, error.value.code) == (402, "answers_exhausted")
+    assert error.value.type == "insufficient_quota"
+    assert len(asked.requests) == before + 1
+    assert asked.ask("toy 7").dp_icl["cost"] == {"charged": 0, "answers_left": 0}
+
+
+def test_busy_is_retried_when_the_service_says_so(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, refused = asked.services.answering.answer, []
+
+    async def once_busy(*args, **options):
+        if not refused:
+            refused.append(True)
+            raise BusyError("come back in a second")
+        return await answer(*args, **options)
+
+    monkeypatch.setattr(asked.services.answering, "answer", once_busy)
+    with pytest.raises(openai.RateLimitError) as error:
+        asked.openai(max_retries=0).chat.completions.create(
+            model="toys.colour", messages=[{"role": "user", "content": "a toy"}]
+        )
+    assert error.value.response.headers["retry-after"] == "1"
+    refused.clear()
+    assert asked.ask("a toy").dp_icl["cost"]["charged"] == 1  # the client came back by itself
+    assert [request.headers["x-stainless-retry-count"] for request in asked.requests] == ["0", "0", "1"]
+
+
+def test_an_engine_that_is_down_charges_nothing(asked: Asked, toy_engine: MajorityEngine) -> None:
+    toy_engine.down = True
+    with pytest.raises(openai.InternalServerError) as error:
+        asked.openai(max_retries=0).chat.completions.create(
+            model="toys.colour", messages=[{"role": "user", "content": "a toy"}], stream=True
+        )
+    assert error.value.code == "engine_unavailable"
+    assert asked.left() == 20
+
+
+def test_an_idempotency_key_names_one_question(asked: Asked) -> None:
+    named = {"Idempotency-Key": "k1"}
+    first = asked.ask("one", extra_headers=named)
+    assert asked.ask("one", extra_headers=named).id == first.id
+    with pytest.raises(openai.UnprocessableEntityError) as error:
+        asked.ask("two", extra_headers=named)
+    assert error.value.code == "idempotency_conflict"
+    # It is the caller's name for a question, whichever way it is asked.
+    other = {**_auth(asked), **named}
+    response = asked.http.post("/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=other)
+    assert response.status_code == 422
+
+
+def test_keys_are_checked(asked: Asked) -> None:
+    with pytest.raises(openai.PermissionDeniedError) as refused:
+        asked.openai("admin").chat.completions.create(
+            model="toys.colour", messages=[{"role": "user", "content": "a toy"}]
+        )
+    assert refused.value.code == "wrong_role"
+    stranger = openai.OpenAI(api_key="dpicl_no", base_url="http://service/v1", http_client=asked.http)
+    with pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
+
+
+def _auth(asked: Asked) -> dict[str, str]:
+    return {"Authorization": f"Bearer {asked.tokens['analyst']}"}
+
+
+def test_the_page_names_every_parameter_that_is_ignored() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "analyst.md").read_text()
+    ignored = page.partition("**Parameters.** Ignored")[2].partition("Refused")[0]
+    assert set(re.findall(r"`(\w+)`", ignored)) == set(Ignored.model_fields)

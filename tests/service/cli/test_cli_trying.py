@@ -1,0 +1,89 @@
+"""``dpicl plan try``, as typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.service.cli.test_cli import Shell, create, dpicl, plan_file  # noqa: F401  (fixtures)
+from tests.service.conftest import TEXT_PLAN
+
+TOYS = [
+    {"unit_id": "u", "text": "a fire engine", "label": "red"},
+    {"text": "a ripe tomato", "label": "red"},
+    {"text": "the deep sea", "label": "blue"},
+]
+
+
+@pytest.fixture
+def toys(tmp_path: Path) -> Path:
+    file = tmp_path / "public.jsonl"
+    file.write_text("".join(json.dumps(toy) + "\n" for toy in TOYS))
+    return file
+
+
+def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path, plan_file, toys) -> None:  # noqa: F811
+    options = ("--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
+    trial = json.loads(dpicl.ok("plan", "try", plan_file, *options, "--repeats", 7, "--json"))
+    assert (trial["task"], trial["repeats"], trial["supplied"], trial["public_size"]) == ("colour", 7, 3, 60)
+    assert set(trial["consensus"]["support"]) == {"red", "blue"}
+    assert trial["consensus"]["measure"] == "votes"
+    assert trial["engine"]["name"] == "nearest_exemplar"
+    assert trial["took_s"] > 0
+    assert not (tmp_path / "cli.sqlite").exists()
+    said = dpicl.ok("plan", "try", plan_file, *options)
+    assert "nothing was charged" in said
+    assert "of 20" in said
+    assert "3 exemplars stand in for 60" in said
+    assert "Took " in said
+
+
+def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:  # noqa: F811
+    create(dpicl)
+    options = ("--exemplars", toys, "--query", '{"text": "a ladybird"}', "--task", "colour")
+    assert json.loads(dpicl.ok("plan", "try", plan_file, *options, "--json"))["public_size"] == 60
+    assert "colour" not in dpicl.ok("budget")  # nothing was signed
+
+
+def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:  # noqa: F811
+    file = tmp_path / "words.yaml"
+    file.write_text(TEXT_PLAN.format(mechanism="type: keyword_ptr, k_min: 1, k_max: 2", epsilon=80, answers=2))
+    said = dpicl.ok("plan", "try", file, "--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
+    assert "fell back" in said
+    assert "slots" in said
+
+
+def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:  # noqa: F811
+    """Here one that nobody listens for, which is said in one line."""
+    import yaml
+
+    import service
+
+    config = yaml.safe_load((Path(service.__file__).parent / "serve.yaml").read_text())
+    remote = {
+        "name": "openai_compatible",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "isolation": "best_effort",
+    }
+    config["applications"][0]["args"]["engine"] = {**remote, "max_attempts": 1}
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(config))
+    options = ("--exemplars", toys, "--query", "x", "--public-size", 60, "--engine-config", file)
+    assert "does not answer" in dpicl.fails("plan", "try", plan_file, *options)
+
+
+def test_what_cannot_be_tried_is_one_line(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:  # noqa: F811
+    size = ("--public-size", 60)
+    options = ("--query", "x", *size)
+    assert "it has colour" in dpicl.fails("plan", "try", plan_file, "--exemplars", toys, "--task", "taste", *options)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "no label"}\n')
+    assert "label" in dpicl.fails("plan", "try", plan_file, "--exemplars", bad, *options)
+    bad.write_text("[1]\n")
+    assert "JSON object" in dpicl.fails("plan", "try", plan_file, "--exemplars", bad, *options)
+    bad.write_text("{\n")
+    assert "line 1: not JSON" in dpicl.fails("plan", "try", plan_file, "--exemplars", bad, *options)
+    assert "empty" in dpicl.fails("plan", "try", plan_file, "--exemplars", toys, "--query", " ", *size)

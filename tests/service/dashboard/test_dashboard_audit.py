@@ -1,0 +1,214 @@
+"""The audit trail on the dashboard: in sentences, filtered, replayed, exported, and without anything private."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger.tables import audit_events
+from accounting.ledger.trail import RESTORED, Event
+from accounting.replay.trail import _KINDS, verify
+from exemplar_store import Layout, read_json_lines
+from service.dashboard import audit
+from service.dashboard.audit_words import KINDS, tell
+from service.services import Services
+from tests.service.conftest import embed
+from tests.service.dashboard.dashboard_browser import Browser
+
+CANARY, UNIT = "canary-marmalade", "canary-unit-4711"
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+@pytest.fixture
+def token(browser: Browser) -> str:
+    """A day's work: everything that can happen, by the dashboard's admin and an analyst called ana."""
+    records = browser.services.records
+    exemplar = {"unit_id": UNIT, "text": CANARY, "label": "blue"}
+    rows = read_json_lines(io.BytesIO(json.dumps(exemplar).encode()), Layout(("text", "label")))
+    records.ingest("toys", rows, embed, by=browser.key.id)
+    records.forget("toys", UNIT, by="root")
+    records.allow_remote_engine("toys", True, by=browser.key.id)
+    records.allow_remote_engine("toys", False, by=browser.key.id)
+    key, token = records.keys.create("ana", "analyst", quota=1, by=browser.key.id)
+    assert ask(browser, token, "a toy").status_code == 200
+    assert ask(browser, token, "another").status_code == 402
+    records.keys.limit(key.id, quota=9, rate_per_minute=None, by=browser.key.id)
+    records.create_knowledge_base(
+        "cars", epsilon=1, delta=1e-6, public_size=50, fields=["text", "label"], embedded_field="text"
+    )
+    return token
+
+
+def ask(browser: Browser, token: str, query: str):
+    return browser.client.post(
+        "/v1/tasks/toys.colour/answers", json={"query": query}, headers={"Authorization": f"Bearer {token}"}
+    )
+
+
+def sentences(page: str) -> list[str]:
+    return re.findall(r'<summary id="event-[^>]*>(.*?)</summary>', page)
+
+
+def test_strangers_read_nothing(services: Services) -> None:
+    stranger = Browser(services)
+    for path in ("/audit", "/audit/export"):
+        assert stranger.get(path).headers["location"].startswith("/admin/sign-in")
+    assert stranger.post("/audit/verify").headers["location"].startswith("/admin/sign-in")
+    assert stranger.sign_in().status_code == 303
+    assert stranger.post("/audit/verify", {"csrf": "guessed"}).status_code == 403
+
+
+def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> None:
+    page = browser.get("/audit").text
+    told = [sentence.replace("&#39;", "'") for sentence in sentences(page)]
+    assert told[0] == "The command line created cars with ε 1 and δ 1e-6 for its whole life."
+    assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no limit on its pace."
+    assert told[2] == "“ana” was refused by toys.colour@1 once: quota exhausted."
+    assert told[3] == "An answer of toys.colour@1 left."
+    assert told[4] == "“ana” was charged an answer of toys.colour@1."
+    assert told[5] == ("“chief” made the analyst key “ana”, with a quota of 1 answer and no limit on its pace.")
+    assert told[6:8] == [
+        "“chief” forbade engines outside the deployment for toys.",
+        "“chief” allowed engines outside the deployment for toys.",
+    ]
+    assert told[8] == "“root” had a unit of toys forgotten."
+    assert told[9] == "“chief” uploaded exemplars to toys."
+    assert told[-2] == "“test” signed plan 1 of toys: ε 4 and δ 1e-4 for 20 answers of colour."
+    head = browser.services.records.audit.head()
+    assert f'<code id="head">{head.hash}</code>' in page
+
+
+def test_every_kind_has_a_sentence(services: Services) -> None:
+    now = datetime.now(UTC)
+    lost = Event(7, now, "lost", '{"charge":"c","task":"toys.colour@1"}', "0" * 64, "1" * 64)
+    assert tell(lost, {}).sentence == "A charge of toys.colour@1 ended without an answer. It stays spent."
+    void = Event(8, now, "void", '{"charge":"c","reason":"engine-unavailable","task":"t@1"}', "0" * 64, "1" * 64)
+    assert tell(void, {}).sentence.endswith("before anything private was read: engine unavailable.")
+    revoked = Event(9, now, "key.revoked", '{"by":"a","key":"b"}', "0" * 64, "1" * 64)
+    assert tell(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” revoked the key “bo”."
+    for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
+        event = Event(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
+        assert tell(event, {"a": "ana"}).sentence == sentence
+    for kind, did in (("added", "let the encryption key 0ab1 open the database too"), ("retired", "retired the enc")):
+        event = Event(10, now, f"encryption_key.{kind}", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
+        assert tell(event, {"a": "ana"}).sentence.startswith(f"“ana” {did}")
+    restored = Event(11, now, RESTORED, '{"by":"root","charges":2,"common":9}', "0" * 64, "1" * 64)
+    assert "as it was at event 9: 2 answers given since stayed charged" in tell(restored, {}).sentence
+    assert tell(Event(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
+    assert set(KINDS) == set(_KINDS)
+
+
+def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
+    ana = next(key for key in browser.services.records.keys.list() if key.name == "ana")
+    assert sentences(browser.get("/audit?kind=release").text) == ["An answer of toys.colour@1 left."]
+    assert len(sentences(browser.get("/audit?knowledge_base=cars").text)) == 1
+    mine = sentences(browser.get(f"/audit?key={ana.id}").text)
+    assert len(mine) == 4
+    assert all("“ana”" in sentence for sentence in mine)
+    today = datetime.now(UTC).date()
+    assert len(sentences(browser.get(f"/audit?day={today}&kind=").text)) > 10
+    for nothing in (f"?day={today - timedelta(days=40)}", "?kind=nothing", "?knowledge_base=car", "?key=nobody"):
+        page = browser.get(f"/audit{nothing}").text
+        assert sentences(page) == []
+        assert "No event is like this" in page
+    wrong = browser.get("/audit?day=yesterday")
+    assert wrong.status_code == 422
+    assert "Write the day as 2027-03-14" in wrong.text
+    assert f'value="{ana.id}" selected' in browser.get(f"/audit?key={ana.id}&before=x").text
+
+
+def test_plans_are_found_by_the_admin_who_signed_them(browser: Browser) -> None:
+    key, _ = browser.services.records.keys.create("test", "admin")
+    assert "signed plan 1 of toys" in browser.get(f"/audit?key={key.id}&kind=plan.signed").text
+    key, _ = browser.services.records.keys.create("test", "analyst")
+    assert sentences(browser.get(f"/audit?key={key.id}&kind=plan.signed").text) == []
+
+
+def test_older_events_are_a_page_away(browser: Browser) -> None:
+    records = browser.services.records
+    for i in range(60):
+        records.keys.create(f"key {i}", "analyst")
+    newest = browser.get("/audit?kind=key.created").text
+    assert len(sentences(newest)) == 50
+    older = re.search(r'id="older" href="/admin(/audit[^"#]*)', newest)[1].replace("&amp;", "&")
+    assert "kind=key.created" in older
+    page = browser.get(older).text
+    assert "“key 9”" in sentences(page)[0]
+    assert len(sentences(page)) == 11
+    assert 'id="older"' not in page
+    assert 'id="newest"' in page
+
+
+def test_a_whole_trail_is_found_whole(browser: Browser, token: str) -> None:
+    head = browser.services.records.audit.head().hash
+    done = browser.post("/audit/verify", {"recompute": "yes", "heads": head})
+    assert done.status_code == 200
+    assert "nothing wrong" in done.text
+    assert f'<code id="replayed-head">{head}</code>' in done.text
+    assert "<code>toys.colour@1</code>" in done.text
+    for accountant in ("PLD", "PRV", "RDP"):
+        assert f"<td>{accountant}</td>" in done.text
+    quick = browser.post("/audit/verify", {"heads": "f" * 64})
+    assert "computed again" not in quick.text.partition("</section>")[0]
+    assert f"no event has the hash {'f' * 64}" in quick.text
+    assert browser.post("/audit/verify", {"heads": "zz"}).status_code == 422
+
+
+def test_a_changed_trail_is_found_out_however_often_it_was_whole(browser: Browser, token: str) -> None:
+    assert "nothing wrong" in browser.post("/audit/verify").text
+    with browser.services.records.database.begin() as connection:
+        # As one could who holds the database.
+        triggers = connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
+        for trigger in triggers:
+            connection.execute(sa.text(f'DROP TRIGGER "{trigger}"'))
+        connection.execute(
+            sa.update(audit_events)
+            .where(audit_events.c.kind == "key.created")
+            .values(body=sa.func.replace(audit_events.c.body, '"ana"', '"bob"'))
+        )
+    changed = browser.post("/audit/verify").text
+    assert "problem" in changed
+    assert "does not have the hash it was written with" in changed
+
+
+def test_a_long_replay_says_so_and_is_waited_for(browser: Browser, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_WAIT_S", 0.0)
+    first = browser.post("/audit/verify", {"recompute": "yes"}).text
+    assert "Replaying. A long trail takes a while" in first
+    job = re.search(r'name="job" value="([^"]+)"', first)[1]
+    for _ in range(60):
+        part = browser.post("/audit/verify", {"job": job, "recompute": "yes"}, headers=HTMX).text
+        if "Look again" not in part:
+            break
+        time.sleep(0.2)
+    assert "nothing wrong" in part
+    assert "<html" not in part
+
+
+def test_the_export_is_the_trail(browser: Browser, token: str) -> None:
+    export = browser.get("/audit/export")
+    assert export.headers["content-type"].startswith("application/x-ndjson")
+    assert re.fullmatch(r'attachment; filename="dpicl-audit-[\d-]+\.ndjson"', export.headers["content-disposition"])
+    assert export.text.splitlines() == [line.rstrip("\n") for line in browser.services.records.audit.export()]
+    assert verify(export.text.splitlines(), recompute=False).problems == []
+
+
+def test_nothing_private_and_no_secret_is_on_any_page(browser: Browser, token: str) -> None:
+    pages = [browser.get("/audit"), browser.get("/audit/export"), browser.post("/audit/verify")]
+    for page in pages:
+        assert page.status_code == 200
+        for secret in (CANARY, UNIT, token, browser.token, "another"):
+            assert secret not in page.text

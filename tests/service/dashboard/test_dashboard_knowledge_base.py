@@ -1,0 +1,302 @@
+"""A knowledge base's page, and creating and filling one from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from tempfile import SpooledTemporaryFile
+
+import pytest
+
+from accounting.ledger.history import Day
+from service.dashboard.knowledge_base import _by_task
+from service.services import Services, open_services
+from tests.service.conftest import EMBEDDER, MajorityEngine
+from tests.service.dashboard.dashboard_browser import Browser
+
+CANARY = "canary-4f1d"
+NEW = {
+    "name": "notes",
+    "epsilon": "6",
+    "delta": "1e-5",
+    "public_size": "20,000",
+    "fields": "text, code",
+    "embedded_field": "text",
+}
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+def text(page: str) -> str:
+    """What a page says, without its tags."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def ask(browser: Browser, query: str, token: str) -> None:
+    response = browser.client.post(
+        "/v1/tasks/toys.colour/answers", json={"query": query}, headers={"Authorization": f"Bearer {token}"}
+    )
+    assert response.status_code in (200, 402), response.text
+
+
+def upload(browser: Browser, content: bytes, name: str = "new.jsonl", **fields: str):
+    files = {"file": (name, content)}
+    return browser.post("/knowledge-bases/toys/exemplars", {"unit_id": "unit_id", **fields}, files=files)
+
+
+def test_plans_are_told_in_human_terms(browser: Browser) -> None:
+    page = text(browser.get("/knowledge-bases/toys").text)
+    assert "Plan 1" in page
+    assert "toys.colour@1 picks a label 20 answers left" in page
+    assert re.search(r"Needed for 95 % good releases (out of reach|\d+ of 10 slots)", page)
+    assert "Gaussian noise of" in page
+    assert re.search(r"PLD \d", page)
+    assert "Write a plan" in page
+
+
+def test_spending_refusals_and_releases_are_shown(browser: Browser) -> None:
+    _, token = browser.services.records.keys.create("ana", "analyst")
+    for i in range(20):
+        ask(browser, f"toy {i}", token)
+    browser.services.records.ledger.refuse("toys.colour@1", browser.key.id, "answers-exhausted")
+    page = browser.get("/knowledge-bases/toys").text
+    said = text(page)
+    assert "20 answers were charged in the last 30 days, at most 20 on a day." in page
+    assert re.search(r"Answers exhausted colour@1 chief 1 \d", said)
+    assert "All answers are spent." in said
+    assert "Older" not in said
+    assert len(re.findall(r'<td class="answer">(?:red|blue)', page)) == 20
+
+
+def test_releases_are_paged_and_texts_shown(services: Services) -> None:
+    ledger = services.records.ledger
+    task = ledger.task("toys.colour@1")
+    answers = [{"label": f"label-{i:02}"} for i in range(18)]
+    answers += [
+        {"text": "Send <b>it</b> back.", "keywords": ["back", "send"], "fallback": False},
+        {"text": "Nothing stood out.", "keywords": [], "fallback": True},
+    ]
+    for i, answer in enumerate(answers):
+        ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, answer)
+    browser = Browser(services)
+    browser.sign_in()
+    page = browser.get("/knowledge-bases/toys").text
+    assert "Send &lt;b&gt;it&lt;/b&gt; back." in page
+    assert "Released words: back, send" in page
+    assert "this text saw no exemplar" in page
+    assert "Older" not in text(page)
+
+
+def test_older_releases_are_a_page_further(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.dashboard.knowledge_base._RELEASES", 8)
+    ledger = services.records.ledger
+    task = ledger.task("toys.colour@1")
+    for i in range(20):
+        ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, {"label": f"label-{i:02}"})
+    browser = Browser(services)
+    browser.sign_in()
+    seen, address, pages = [], "/knowledge-bases/toys", 0
+    while address:
+        page = browser.get(address).text
+        seen += re.findall(r"label-\d\d", page)
+        older = re.search(r'id="older" href="/admin([^"#]+)', page)
+        address, pages = (older[1] if older else ""), pages + 1
+    assert pages == 3
+    assert seen == [f"label-{i:02}" for i in reversed(range(20))]
+
+
+def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
+    today = datetime.now(UTC).date()
+    days = [today - timedelta(days=1), today]
+    spent = [Day(days[i % 2], f"toys.t{i}@1", 10 - i) for i in range(9)]
+    series = _by_task(spent, days)
+    assert [name for name, _ in series] == [f"toys.t{i}@1" for i in range(5)] + ["all others"]
+    assert series[-1][1] == [4 + 2, 5 + 3]
+
+
+def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
+    assert "New knowledge base" in browser.get("/new-knowledge-base").text
+    response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
+    assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes")
+    page = browser.get("/knowledge-bases/notes").text
+    assert "“notes” is there, with its budget for life" in page
+    assert "“notes” is there" not in browser.get("/knowledge-bases/notes").text
+    described = browser.services.records.store.get("notes")
+    assert (described.public_size, described.fields, described.remote_engine) == (20000, ("text", "code"), True)
+    budget = next(b for b in browser.services.records.ledger.budgets() if b.knowledge_base == "notes")
+    assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "given", "expected"),
+    [
+        ("text, code", "", None),
+        ("text, code", "code", "code"),
+        ("text, response", "", "response"),
+        ("text, response, code", "code", "code"),
+    ],
+)
+def test_a_response_field_may_be_named(browser: Browser, fields: str, given: str, expected: str | None) -> None:
+    entries = {**NEW, "fields": fields, "response_field": given}
+    assert browser.post("/new-knowledge-base", entries).status_code == 303
+    assert browser.services.records.store.get("notes").response_field == expected
+    settings = text(browser.get("/knowledge-bases/notes").text)
+    assert f"Embedded for answers {expected or 'no field'}" in settings
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"name": "toys"}, "name", "There is a knowledge base named"),
+        ({"name": "New Notes"}, "name", "small letters, digits"),
+        ({"epsilon": "plenty"}, "epsilon", "Write a number, such as 8."),
+        ({"epsilon": "0"}, "epsilon", "This must be more than 0."),
+        ({"epsilon": "nan"}, "epsilon", "This must be"),
+        ({"delta": "1e-13"}, "delta", "This must be at least 1e-12."),
+        ({"public_size": "0"}, "public_size", "This must be at least 1."),
+        ({"public_size": "many"}, "public_size", "Write a number, such as 20000."),
+        ({"fields": "text, 1st"}, "fields", "not beginning with a digit"),
+        ({"fields": " "}, "fields", "name between 1 and"),
+        ({"embedded_field": "title"}, "embedded_field", "must be one of text, code"),
+        ({"response_field": "title"}, "response_field", "must be one of code, or none"),
+        ({"response_field": "text"}, "response_field", "must be one of code, or none"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_field(browser: Browser, change: dict, field: str, problem: str) -> None:
+    response = browser.post("/new-knowledge-base", {**NEW, **change})
+    assert response.status_code == 422
+    said = re.search(rf'id="{field}-problem">(.+?)</p>', response.text)
+    assert said is not None, response.text
+    assert problem in said[1]
+    assert "Nothing was created: 1 entry below needs a look." in response.text
+    given = {**NEW, **change}[field].strip()
+    assert f'id="{field}" name="{field}" type="text" value="{given}"' in response.text
+    assert [known.name for known in browser.services.records.store.list()] == ["toys"]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b'{"unit_id": "new", "text": "a green toy", "label": "green"}\n', "new.jsonl"),
+        (b"unit_id,text,label\nnew,a green toy,green\n", "NEW.CSV"),
+    ],
+)
+def test_exemplars_are_uploaded(browser: Browser, content: bytes, name: str) -> None:
+    response = upload(browser, content, name)
+    assert response.status_code == 303
+    page = browser.get("/knowledge-bases/toys").text
+    assert "Done: every row of the file is stored, encrypted." in page
+    assert "green" not in page
+    assert re.search(r"Exemplars were uploaded chief", text(page))
+    assert browser.services.records.store.forget("toys", "new") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "problem"),
+    [
+        (
+            b'{"unit_id": "new", "text": "secret-7", "label": "green"}\n{"text": 3}\n',
+            "a.jsonl",
+            "Nothing was stored: row 2",
+        ),
+        (b"unit_id,text\nnew,secret-7\n", "a.csv", "label"),
+        (b"secret-7", "a.xlsx", "must end in .csv, .jsonl or .ndjson"),
+        (b"", "", "Choose a file first."),
+        (
+            b"".join(b'{"unit_id": "new", "text": "secret-7 %d", "label": "green"}\n' % i for i in range(1001)),
+            "a.ndjson",
+            "a unit would have more than 1,000 exemplars",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_whole_and_not_repeated(
+    browser: Browser, content: bytes, name: str, problem: str
+) -> None:
+    response = upload(browser, content, name)
+    assert response.status_code == 422
+    assert problem in response.text
+    assert "secret-7" not in response.text
+    with pytest.raises(LookupError):
+        browser.services.records.store.forget("toys", "new")
+
+
+def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_disk(*_args: object, **_options: object) -> None:
+        raise AssertionError("an upload was written to disk")
+
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", to_disk)
+    row = {"text": "t" * 15_000, "label": "green"}
+    rows = b"".join(json.dumps({**row, "unit_id": f"new {i}"}).encode() + b"\n" for i in range(150))
+    assert len(rows) > 2 * 1024 * 1024
+    assert upload(browser, rows).status_code == 303
+
+
+def test_an_upload_has_a_limit(services: Services) -> None:
+    records = services.records
+    small = records.settings.model_copy(update={"max_upload_bytes": 1024})
+    object.__setattr__(records, "settings", small)
+    browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
+    browser.sign_in()
+    response = upload(browser, b"x" * (2 * 1024 * 1024))
+    assert response.status_code == 413
+    assert "larger than" in response.text
+
+
+def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
+    for allowed, sentence in (("yes", "exemplars may be shown"), ("no", "no exemplar goes")):
+        response = browser.post("/knowledge-bases/toys/remote-engine", {"allowed": allowed})
+        assert response.headers["location"] == "/admin/knowledge-bases/toys"
+        page = browser.get("/knowledge-bases/toys").text
+        assert sentence in page
+        assert browser.services.records.store.get("toys").remote_engine is (allowed == "yes")
+    assert "Engines outside the deployment were allowed" in page
+    assert "Engines outside the deployment were forbidden" in page
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_an_unknown_knowledge_base_is_a_page_for_people(browser: Browser, method: str) -> None:
+    for path in {"get": [""], "post": ["/remote-engine"]}[method]:
+        response = getattr(browser, method)(f"/knowledge-bases/nowhere{path}")
+        assert response.status_code == 404
+        assert "There is no knowledge base named" in response.text
+    assert browser.get("/knowledge-bases/toys?after=gone").status_code == 404
+
+
+def test_no_page_shows_what_is_private(browser: Browser) -> None:
+    """Exemplars and unit ids with canaries, before and after an upload, a question and a forgotten unit."""
+    records = browser.services.records
+    rows = [{"unit_id": f"{CANARY}-{i}", "text": f"{CANARY} text", "label": "red"} for i in range(7)]
+    assert upload(browser, b"\n".join(json.dumps(row).encode() for row in rows)).status_code == 303
+    _, token = records.keys.create("ana", "analyst")
+    ask(browser, f"a question with {CANARY}", token)
+    pages = [
+        browser.get(path) for path in ("/", "/knowledge-bases/toys", "/new-knowledge-base", "/plans", "/keys", "/audit")
+    ]
+    for page in pages:
+        assert CANARY not in page.text
+
+
+def test_the_page_does_not_change_with_what_is_private(browser: Browser) -> None:
+    """The same public history over other exemplars is the same page, byte for byte."""
+
+    def pages() -> list[str]:
+        found = [browser.get(path).text for path in ("/", "/knowledge-bases/toys")]
+        return [re.sub(r"As of <time.*?</time>", "", page) for page in found]
+
+    before = pages()
+    with browser.services.records.database.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM exemplars")
+        connection.exec_driver_sql("DELETE FROM units")
+    after = pages()
+    assert [strip_now(page) for page in after] == [strip_now(page) for page in before]
+
+
+def strip_now(page: str) -> str:
+    """Without the chart's paths, which move with the clock."""
+    return re.sub(r' d="[^"]+"', "", page)

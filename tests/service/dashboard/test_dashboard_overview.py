@@ -1,0 +1,125 @@
+"""The overview: what is promised, used and free, and how long the answers last."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from accounting.ledger.history import Day
+from service.dashboard import burn_down
+from service.services import Services
+from tests.service.dashboard.dashboard_browser import Browser
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+TODAY = NOW.date()
+LAST_WEEK = TODAY - timedelta(days=9)
+TASK = "toys.colour@1"
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
+    """So many answers a day, up to the last day."""
+    first = last - timedelta(days=len(answers) - 1)
+    return [Day(first + timedelta(days=i), task, count) for i, count in enumerate(answers) if count]
+
+
+def test_the_rate_is_the_mean_of_a_week() -> None:
+    # Half of today has gone, so the window is 6.5 days.
+    spent = days(1000, *[10] * 6, 5)
+    one = burn_down.outlook(TASK, 5000, 500, spent, NOW)
+    assert one.per_day == pytest.approx(10)
+    assert one.runs_out == NOW + timedelta(days=50)
+    assert one.sentence == "500 answers left, at this rate until 29 April 2026."
+    assert one.exactly == "500 of 5,000 answers left, 10 a day"
+    assert burn_down.outlook(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
+
+
+def test_a_young_task_is_judged_by_the_days_it_was_asked() -> None:
+    one = burn_down.outlook(TASK, 100, 70, days(20, 10), NOW)
+    assert one.per_day == pytest.approx(20)
+    assert one.sentence == "70 answers left, at this rate until 14 March 2026."
+
+
+@pytest.mark.parametrize(
+    ("left", "spent", "sentence"),
+    [
+        (20, [], "20 answers left; not enough history for a forecast."),
+        (19, days(1), "19 answers left; not enough history for a forecast."),
+        (0, days(20), "All answers are spent. Repeated questions are still answered."),
+        (
+            5,
+            days(15, last=LAST_WEEK),
+            "5 answers left; none were asked for in the last seven days.",
+        ),
+        (987654, days(1, 1), "About 987,000 answers left, at this rate for more than five years."),
+        (1, days(1, 1), "1 answer left, at this rate until 11 March 2026."),
+    ],
+)
+def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> None:
+    assert burn_down.outlook(TASK, 1_000_000, left, spent, NOW).sentence == sentence
+
+
+def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
+    signed = NOW - timedelta(days=3)
+    spent = days(10, 0, 20, 10)
+    one = burn_down.outlook(TASK, 100, 60, spent, NOW)
+    chart = burn_down.chart("toys", [(one, signed)], spent, NOW)
+    assert chart is not None
+    known, foretold = chart.lines
+    heights = [float(point.split()[1]) for point in re.split("[ML]", known.path)[1:]]
+    assert heights[0] == 0  # at the top: all of them
+    assert heights == sorted(heights)
+    assert heights[-1] == pytest.approx(400 * (1 - 0.6))
+    assert foretold.foretold
+    assert foretold.path.endswith(" 400.0")
+    assert chart.summary == "toys.colour@1: 60 of 100 answers left"
+    assert burn_down.chart("toys", [], [], NOW) is None
+
+
+def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
+    one = burn_down.outlook(TASK, 100, 90, days(10), NOW)
+    chart = burn_down.chart("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    assert chart is not None
+    assert chart.x_ticks == ["10:00", "12:00", "14:00"]
+    (known,) = chart.lines
+    assert known.path.startswith("M0.0 0.0L")
+    assert known.path.endswith("L500.0 40.0")
+
+
+def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
+    records = browser.services.records
+    _, token = records.keys.create("ana", "analyst")
+    asked = browser.client.post(
+        "/v1/tasks/toys.colour/answers", json={"query": "a toy"}, headers={"Authorization": f"Bearer {token}"}
+    )
+    assert asked.status_code == 200
+    page = browser.get("/").text
+    assert "19 answers left" in page
+    assert "Of a lifetime ε of 8, 4 is promised to plans" in page
+    assert "not enough history" in page
+    assert re.search(r"<title>Overview · dp-icl</title>", page)
+    assert "The rate is the mean of today and the six days before" in " ".join(page.split())
+
+
+def test_htmx_gets_the_changing_part_alone(browser: Browser) -> None:
+    part = browser.get("/", headers={"HX-Request": "true"})
+    assert part.status_code == 200
+    assert "<html" not in part.text
+    assert "toys" in part.text
+    assert part.headers["cache-control"] == "no-store"
+
+
+def test_the_first_hour_is_led_step_by_step(browser: Browser) -> None:
+    page = browser.get("/").text
+    assert "The first hour" in page
+    done = [step for step in page.split("<li")[1:] if step.startswith(' class="done"')]
+    assert any("Sign a plan" in step for step in done)
+    assert not any("Hand out" in step for step in done)

@@ -1,0 +1,409 @@
+"""The plan studio: what a plan would give, tried for free, and signed once by somebody who means it."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from threading import Event
+
+import pytest
+
+from accounting.ledger.budgets import BudgetStatus
+from accounting.plan import Plan, calibrate_plan, load_plan
+from exemplar_store import KnowledgeBase, Layout, read_json_lines
+from service.dashboard.computing import Computations
+from service.dashboard.plan_studio import desk
+from service.dashboard.plan_studio.charts import over_answers, over_epsilon, variants
+from service.dashboard.plan_studio.drafts import Choices, again, draft
+from service.dashboard.plan_studio.problems import located
+from service.plans.preview import preview
+from service.plans.signing import check_fits
+from service.services import Services
+from tests.service.conftest import PLAN, TEXT_PLAN, embed
+from tests.service.dashboard.dashboard_browser import Browser
+
+STUDIO = "/knowledge-bases/toys/plan"
+HTMX = {"HX-Request": "true"}
+CANARY = "canary-marmalade"
+SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+def words(page: str) -> str:
+    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
+
+
+def hidden(page: str, name: str) -> str:
+    return html.unescape(re.search(rf'name="{name}" value="([^"]*)"', page)[1])
+
+
+def confirm(browser: Browser, text: str = SMALL) -> dict[str, str]:
+    """The last form, filled in but for the name."""
+    page = browser.post(f"{STUDIO}/confirm", {"text": text})
+    assert page.status_code == 200
+    return {"text": text, "digest": hidden(page.text, "digest"), "after": hidden(page.text, "after")}
+
+
+def signed(browser: Browser) -> int:
+    return len(browser.services.records.ledger.plans("toys"))
+
+
+def test_strangers_see_and_sign_nothing(services: Services) -> None:
+    stranger = Browser(services)
+    for path in ("/plans", STUDIO):
+        assert stranger.get(path).headers["location"].startswith("/admin/sign-in")
+    for path in ("", "/curves", "/try", "/confirm", "/sign"):
+        assert stranger.post(STUDIO + path, {"text": SMALL}).headers["location"].startswith("/admin/sign-in")
+    assert stranger.sign_in().status_code == 303
+    form = confirm(stranger) | {"name": "toys"}
+    for path in ("", "/curves", "/try", "/confirm", "/sign"):
+        assert stranger.post(STUDIO + path, form | {"csrf": "guessed"}).status_code == 403
+        assert stranger.post(STUDIO + path, form, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert signed(stranger) == 1
+
+
+def test_the_studio_is_found(browser: Browser) -> None:
+    page = browser.get("/plans")
+    assert f'href="/admin{STUDIO}"' in page.text
+    assert "ε 4 of 8 is free" in words(page.text)
+    assert browser.get("/plans?knowledge_base=toys").headers["location"] == f"/admin{STUDIO}"
+    assert browser.get("/knowledge-bases/nothing/plan").status_code == 404
+    assert browser.get("/plans?knowledge_base=../x").headers["location"] == "/admin/knowledge-bases/..%2Fx/plan"
+
+
+def written(page: str) -> str:
+    return html.unescape(re.search(r'<textarea id="text".*?>\n(.*?)</textarea>', page, re.DOTALL)[1])
+
+
+def test_a_plan_to_start_from_is_made_for_the_knowledge_base(browser: Browser) -> None:
+    plan = load_plan(written(browser.get(STUDIO).text))
+    check_fits(plan, browser.services.records.store.get("toys"))
+    assert (plan.budget.epsilon, plan.budget.delta) == (2, 5e-5)
+    asked = "?kind=labels&task=colour&answer_field=label&labels=red,+blue&instruction=Which+colour?&epsilon=1&answers=7"
+    page = browser.get(STUDIO + asked).text
+    plan = load_plan(written(page))
+    task = plan.tasks["colour"]
+    assert (task.labels, task.answers, plan.budget.epsilon) == (("red", "blue"), 7, 1)
+    assert task.prompt.instruction == "Which colour?"
+    assert task.prompt.exemplar == "Text: {text}\nLabel: {label}"
+    text = load_plan(written(browser.get(f"{STUDIO}?kind=text").text)).tasks["reply"]
+    assert (text.kind, text.response_field) == ("generate", "label")
+
+
+@pytest.mark.parametrize(("public_size", "ensemble", "shots"), [(5, 5, 1), (60, 10, 4), (2000, 50, 4), (10**6, 100, 4)])
+@pytest.mark.parametrize("kind", ["labels", "text"])
+@pytest.mark.parametrize("fields", [("text", "label"), ("ticket_body", "subject", "reply_text"), ("text",)])
+def test_plans_to_start_from_fit_any_knowledge_base(
+    kind: str, fields: tuple[str, ...], public_size: int, ensemble: int, shots: int, services: Services
+) -> None:
+    toys = services.records.store.get("toys")
+    described = KnowledgeBase(
+        **{name: getattr(toys, name) for name in KnowledgeBase.__slots__}
+        | {"fields": fields, "embedded_field": fields[0], "public_size": public_size}
+    )
+    free = Decimal("0.70001"), Decimal("1.23e-7")
+    status = BudgetStatus("toys", *free, Decimal(0), Decimal(0), *free, ())
+    plan = load_plan(draft(described, status, Choices(kind=kind)))
+    if len(fields) > 1:
+        check_fits(plan, described)
+    (task,) = plan.tasks.values()
+    assert (task.ensemble, task.shots) == (ensemble, shots)
+    assert (plan.budget.epsilon, plan.budget.delta) == (0.35, 6.1e-8)
+    assert task.query_fields == (fields[:-1] or fields)
+
+
+def test_a_signed_plan_can_be_begun_from(browser: Browser, plan: Plan) -> None:
+    page = browser.get(f"{STUDIO}?from=1").text
+    assert load_plan(written(page)) == plan
+    assert browser.get(f"{STUDIO}?from=9").status_code == 404
+    assert browser.get(f"{STUDIO}?from=x").status_code == 200
+
+
+def test_texts_of_several_lines_stay_such(calibrated) -> None:
+    text = TEXT_PLAN.format(epsilon=2, answers=5, mechanism="type: embedding_mean").replace(
+        'query: "{text}:"', 'query: "Toy: {text}\\nStory:", instruction: "Write.\\nBriefly."'
+    )
+    plan = load_plan(text)
+    document = calibrated.model_copy(update={"plan": plan}).model_dump_json()
+    assert "query: |-" in again(document)
+    assert load_plan(again(document)) == plan
+
+
+def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:
+    page = browser.post(STUDIO, {"text": SMALL.replace("\n", "\r\n")})
+    assert page.status_code == 200
+    described = preview(calibrate_plan(load_plan(SMALL), 60))
+    task = described.tasks["colour"]
+    said = words(page.text)
+    assert task.summary in said
+    assert task.noise_words in said
+    assert f"{task.llm_calls} an answer" in said
+    for accountant, (_, upper) in described.epsilon_by_accountant.items():
+        assert accountant.upper() in said
+        assert f'title="{upper!r}"' in page.text
+    assert "Free afterwards ε 2" in said
+    assert "Earlier plans ε 4" in said
+    assert 'role="img"' in page.text
+    assert "<style" not in page.text
+    assert " style=" not in page.text
+    assert written(page.text) == SMALL
+    assert signed(browser) == 1
+
+
+def test_htmx_gets_the_preview_alone(browser: Browser) -> None:
+    part = browser.post(STUDIO, {"text": SMALL}, headers=HTMX)
+    while "Computing the noise" in part.text:
+        part = browser.post(STUDIO, {"text": SMALL}, headers=HTMX)
+    assert "<html" not in part.text
+    assert "ε by every accountant" in part.text
+    curves = browser.post(f"{STUDIO}/curves", {"text": SMALL}, headers=HTMX)
+    while "being computed" in curves.text:
+        curves = browser.post(f"{STUDIO}/curves", {"text": SMALL}, headers=HTMX)
+    assert "by the plan’s ε" in curves.text
+    assert "by the number of answers" in curves.text
+    assert "twice" in curves.text
+    assert "<html" not in curves.text
+
+
+def test_the_curves_come_without_script_too(browser: Browser) -> None:
+    page = browser.post(f"{STUDIO}/curves", {"text": SMALL}).text
+    assert "by the number of answers" in page
+    assert "<html" in page
+    assert "ε by every accountant" in page
+    assert browser.post(f"{STUDIO}/curves", {"text": "x: 1"}, headers=HTMX).text.strip() == ""
+
+
+def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
+    plan = load_plan(SMALL.replace("epsilon: 2", "epsilon: 60"))
+    by_epsilon, by_answers = variants(plan)
+    assert [one.budget.epsilon for one in by_epsilon.values()] == [30, 60]  # no plan has more than 100
+    assert [one.tasks["colour"].answers for one in by_answers.values()] == [10, 20, 40]
+    known = {factor: calibrate_plan(one, 60) for factor, one in by_answers.items()}
+    chart = over_answers(known)
+    heights = [float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", chart.lines[0].path)]
+    assert heights == sorted(heights, reverse=True)  # upwards on the page
+    assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
+    assert over_epsilon({1.0: known[1.0], 2.0: None}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "a plan is a mapping"),
+        ("a: [", "not valid YAML"),
+        (SMALL.replace("toys", "cars"), "the plan is for cars, this page for toys"),
+        (SMALL.replace("shots: 2", "shots: 20"), "line 5 tasks.colour shots × ensemble = 200 exceeds"),
+    ],
+)
+def test_a_plan_that_cannot_be_says_why(browser: Browser, text: str, says: str) -> None:
+    page = browser.post(STUDIO, {"text": text})
+    assert says in words(page.text)
+    assert written(page.text) == text
+    assert "Sign this plan" not in page.text
+    for path in ("confirm", "sign"):
+        refused = browser.post(f"{STUDIO}/{path}", {"text": text, "name": "toys", "digest": "", "after": "1"})
+        assert refused.status_code == 422
+        assert says in words(refused.text)
+    assert signed(browser) == 1
+
+
+def test_every_problem_is_at_its_key_and_line(browser: Browser) -> None:
+    text = SMALL.replace("answers: 20", "answers: none").replace("    shots: 2\n", "").replace("rnm_gaussian", "best")
+    said = words(browser.post(STUDIO, {"text": text}, headers=HTMX).text)
+    lines = text.splitlines()
+    for key, line in [("answers", "    answers: none"), ("mechanism.type", lines[-1]), ("shots", "  colour:")]:
+        where = lines.index(line) + 1
+        assert f"line {where} tasks.colour.{key}" in said
+    assert "3 problems" in said
+
+
+@pytest.mark.parametrize(
+    ("problem", "line"),
+    [
+        ("tasks.a.labels.1: too short", 5),
+        ("tasks.a.labels.9: unheard of", 3),
+        ("tasks.b: missing", 2),
+        ("budget: missing", None),
+        ("not valid YAML: line 3, column 4", 3),
+        ("nothing with a key", None),
+    ],
+)
+def test_problems_are_located(problem: str, line: int | None) -> None:
+    text = "knowledge_base: x\ntasks:\n  a: {labels:\n    [one,\n    two]}\n"
+    assert located([problem], text)[0].line == line
+    assert located([problem], "a: [")[0].line == (3 if line == 3 and "YAML" in problem else None)
+
+
+def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = Event()
+    busy = Computations("test")
+    monkeypatch.setattr(desk, "_computations", busy)
+    monkeypatch.setattr(desk, "_WAIT_S", 0.0)
+    monkeypatch.setattr(desk, "_POLL_S", 0.0)
+    busy.ask("somebody else", {"first": go_on.wait})
+    part = browser.post(STUDIO, {"text": SMALL}, headers=HTMX)
+    assert "Computing the noise" in part.text
+    assert f'hx-post="/admin{STUDIO}"' in part.text
+    for path in ("", "/confirm", "/sign"):
+        page = browser.post(STUDIO + path, {"text": SMALL, "name": "toys", "digest": "x", "after": "1"})
+        assert page.status_code == 200
+        assert "Computing the noise" in page.text
+    tried = browser.post(f"{STUDIO}/try", {"text": SMALL}, headers=HTMX)
+    assert "must be computed" in tried.text
+    assert signed(browser) == 1
+    go_on.set()
+
+
+def test_one_thing_is_computed_at_a_time_and_what_is_not_wanted_any_more_is_not_begun() -> None:
+    go_on = Event()
+    done: list[str] = []
+    computations = Computations("test", kept=2)
+    first, typed = computations.ask("ana", {"a": go_on.wait, "ab": lambda: done.append("ab")})
+    (shared,) = computations.ask("bo", {"abc": lambda: done.append("abc")})
+    (last,) = computations.ask("ana", {"abcd": lambda: done.append("abcd")})
+    assert typed.cancelled()
+    assert not first.done()
+    assert computations.ask("ana", {"abc": lambda: done.append("never")}) == [shared]
+    assert last.cancelled()
+    computations.ask("bo", {})
+    assert not shared.cancelled()
+    go_on.set()
+    shared.result(5)
+    assert done == ["abc"]
+    (failed,) = computations.ask("bo", {"wrong": lambda: 1 // 0})
+    assert isinstance(failed.exception(5), ZeroDivisionError)
+    for i in range(5):
+        computations.ask("bo", {i: lambda: None})[0].result(5)
+    (anew,) = computations.ask("bo", {"wrong": lambda: 1})
+    assert anew.result(5) == 1  # forgotten since
+
+
+def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
+    text = SMALL.replace("epsilon: 2", "epsilon: 5")
+    page = browser.post(STUDIO, {"text": text})
+    assert "it asks for ε 5 and δ 2e-5, and ε 4 and δ 1e-4 are free" in words(page.text)
+    assert "/confirm" not in page.text
+    assert browser.post(f"{STUDIO}/confirm", {"text": text}).status_code == 422
+    digest = calibrate_plan(load_plan(text), 60).digest
+    refused = browser.post(f"{STUDIO}/sign", {"text": text, "name": "toys", "digest": digest, "after": "1"})
+    assert refused.status_code == 409
+    assert "is free; sign a smaller plan" in words(refused.text)
+    assert signed(browser) == 1
+
+
+def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
+    page = words(browser.post(f"{STUDIO}/confirm", {"text": SMALL}).text)
+    assert "Sign plan 2 of toys?" in page
+    assert "ε 2 and δ 2e-5 (1 in 50,000) are taken from the lifetime budget of toys, for ever." in page
+    assert "Free afterwards: ε 2 and δ 8e-5" in page
+    assert "toys.colour@2 gives 20 answers and not one more" in page
+    assert "“chief” signed it" in page
+    form = confirm(browser)
+    for name in ("", "toy", "Toys"):
+        refused = browser.post(f"{STUDIO}/sign", form | {"name": name})
+        assert refused.status_code == 422
+        assert "Nothing was signed. To sign, write the knowledge base’s name" in words(refused.text)
+    assert signed(browser) == 1
+    done = browser.post(f"{STUDIO}/sign", form | {"name": "toys"})
+    assert done.headers["location"] == "/admin/knowledge-bases/toys#plans"
+    assert "Plan 2 is signed. From now on it answers at toys.colour" in browser.get("/").text
+    plan = browser.services.records.ledger.plan("toys", 2)
+    assert plan.signed_by == "chief"
+    assert plan.digest == form["digest"]
+    assert browser.services.records.audit.events(newest_first=True, limit=1)[0].kind == "plan.signed"
+
+
+def test_a_form_sent_twice_signs_once(browser: Browser) -> None:
+    form = confirm(browser) | {"name": "toys", "csrf": browser.csrf()}
+    with ThreadPoolExecutor(3) as pool:
+        sent = [pool.submit(browser.client.post, f"/admin{STUDIO}/sign", data=form) for _ in range(3)]
+        assert [one.result().status_code for one in sent] == [303, 303, 303]
+    assert browser.post(f"{STUDIO}/sign", form).status_code == 303
+    assert signed(browser) == 2
+
+
+def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) -> None:
+    form = confirm(browser) | {"name": "toys"}
+    other = SMALL.replace("epsilon: 2", "epsilon: 1")
+    assert browser.post(f"{STUDIO}/sign", confirm(browser, other) | {"name": "toys"}).status_code == 303
+    refused = browser.post(f"{STUDIO}/sign", form)
+    assert refused.status_code == 409
+    assert "plan 2 of 'toys' was signed in the meantime" in words(refused.text)
+    assert hidden(refused.text, "after") == "2"
+    assert "Free afterwards: ε 1" in words(refused.text)
+    for wrong in ({"after": "soon"}, {"after": ""}, {"digest": "0" * 64}, {"text": other}):
+        refused = browser.post(f"{STUDIO}/sign", form | {"after": "2"} | wrong)
+        assert refused.status_code == 409
+        assert "is not the one that was shown" in words(refused.text)
+    assert signed(browser) == 2
+
+
+ROWS = "text,label\nred ball,red\nblue ball,blue\n"
+LINES = '{"text": "red ball", "label": "red"}\n\n{"text": "blue ball", "label": "blue"}'
+
+
+@pytest.mark.parametrize("rows", [ROWS, LINES])
+def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> None:
+    before = browser.services.records.ledger.budgets()
+    form = {"text": SMALL, "trial_rows": rows, "trial_query": "a ball"}
+    part = browser.post(f"{STUDIO}/try", form, headers=HTMX)
+    said = words(part.text)
+    assert re.search("Answer, with the plan’s noise (red|blue) Without noise (red|blue)", said)
+    assert re.search(r"Noise left that standing \d+ of 20 times", said)
+    assert "2 exemplars stand in for 60" in said
+    page = browser.post(f"{STUDIO}/try", form | {"trial_task": "colour"}).text
+    assert "Noise left that standing" in page
+    assert rows.strip() in html.unescape(page)  # kept, to be tried again
+    assert browser.services.records.ledger.budgets() == before
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"trial_rows": ""}, "paste one public example at least"),
+        ({"trial_rows": "{text}"}, "line 1 of the examples is no JSON object"),
+        ({"trial_rows": '{"text": "x", "label": "red"}\n[1]'}, "line 2 of the examples is no JSON object"),
+        ({"trial_rows": "text\nx"}, "label"),
+        ({"trial_rows": ROWS, "trial_query": ""}, "The question does not fit: text is empty."),
+        ({"trial_rows": ROWS, "trial_task": "shape"}, "no task 'shape'"),
+        ({"trial_rows": ROWS, "trial_query": '{"other": "x"}'}, "the query lacks text"),
+        ({"trial_rows": "text,label\n" + "x,red\n" * 201}, "1 to 200 public exemplars"),
+    ],
+)
+def test_a_trial_that_cannot_be_says_why(browser: Browser, form: dict[str, str], says: str) -> None:
+    part = browser.post(f"{STUDIO}/try", {"text": SMALL, "trial_query": "a ball"} | form, headers=HTMX)
+    assert part.status_code == 200
+    assert 'role="alert"' in part.text
+    assert says in words(part.text)
+
+
+def test_a_trial_with_the_engine_down_says_so(browser: Browser, toy_engine) -> None:
+    toy_engine.down = True
+    part = browser.post(f"{STUDIO}/try", {"text": SMALL, "trial_rows": ROWS, "trial_query": "a"}, headers=HTMX)
+    assert "the engine does not answer" in part.text
+
+
+def test_pages_are_the_same_whatever_exemplars_there_are(browser: Browser) -> None:
+    def pages() -> list[str]:
+        read = [browser.get(path) for path in ("/plans", STUDIO, f"{STUDIO}?kind=text")]
+        read += [browser.post(STUDIO + path, {"text": SMALL}) for path in ("", "/curves", "/confirm")]
+        assert {page.status_code for page in read} == {200}
+        return [page.text for page in read]
+
+    before = pages()
+    exemplars = [{"unit_id": f"{CANARY} {i}", "text": f"{CANARY} {i}", "label": CANARY} for i in range(30)]
+    rows = read_json_lines(io.BytesIO("\n".join(map(json.dumps, exemplars)).encode()), Layout(("text", "label")))
+    browser.services.records.ingest("toys", rows, embed, by="root")
+    assert pages() == before
+    form = {"text": SMALL, "trial_rows": ROWS, "trial_query": "a"}
+    assert CANARY not in browser.post(f"{STUDIO}/try", form).text

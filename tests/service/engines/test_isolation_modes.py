@@ -1,0 +1,63 @@
+"""Which isolation vLLM gets on which hardware. No GPU is at hand here, so torch is told that there is one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from service.engines.configs import VllmConfig
+from service.engines.protocol import EngineUnavailableError
+from service.engines.vllm.isolation import isolate
+
+STRICT = VllmConfig(name="vllm", model="m")
+BEST_EFFORT = VllmConfig(name="vllm", model="m", isolation="best_effort")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {name: os.environ[name] for name in os.environ if "VLLM" not in name})
+
+
+def gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+
+
+@pytest.mark.parametrize(
+    ("capability", "arguments"),
+    [
+        ((8, 0), {}),
+        ((8, 9), {}),
+        ((9, 0), {"attention_config": {"flash_attn_version": 2}}),
+        ((10, 0), {}),
+    ],
+)
+def test_strict_on_a_gpu_is_batch_invariant(monkeypatch, capability, arguments) -> None:
+    gpu(monkeypatch, capability)
+    isolation = isolate(STRICT)
+    assert isolation.arguments == arguments
+    assert isolation.sentence.startswith("strict")
+    assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
+    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+
+
+def test_strict_is_refused_where_it_cannot_be_had(monkeypatch) -> None:
+    gpu(monkeypatch, (7, 5))
+    with pytest.raises(EngineUnavailableError, match=r"7\.5.*isolation: best_effort"):
+        isolate(STRICT)
+
+
+def test_best_effort_must_be_written_and_says_so(monkeypatch) -> None:
+    gpu(monkeypatch, (7, 5))
+    isolation = isolate(BEST_EFFORT)
+    assert isolation.sentence.startswith("best effort")
+    assert isolation.arguments == {}
+    assert "VLLM_BATCH_INVARIANT" not in os.environ
+
+
+def test_on_a_cpu_prompts_are_computed_whole() -> None:
+    assert isolate(STRICT).arguments["enable_chunked_prefill"] is False
+    assert "VLLM_BATCH_INVARIANT" not in os.environ
+    assert os.environ["VLLM_NO_USAGE_STATS"] == "1"

@@ -1,0 +1,184 @@
+"""The nearest-exemplar engine on its real model: what it predicts, when it abstains, and that slots are isolated."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import numpy as np
+import pytest
+
+from exemplar_store import Exemplar
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import STEP, TEMPERATURE, NearestExemplarEngine, label_sentences
+from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec
+
+LABELS = ("Sports", "Business", "Gardening")
+TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"))
+QUERY = {"text": "The striker scored twice in the final."}
+TEXTS = [
+    ("The goalkeeper saved a late penalty.", "Sports"),
+    ("Shares of the bank fell by a tenth.", "Business"),
+    ("Water the tomatoes in the evening.", "Gardening"),
+    ("She won the marathon in record time.", "Sports"),
+    ("The merger was blocked by the regulator.", "Business"),
+    ("Prune the roses before spring.", "Gardening"),
+]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@pytest.fixture(scope="module")
+def engine(embedder) -> Engine:
+    return NearestExemplarEngine(embedder)
+
+
+@pytest.fixture(scope="module")
+def exemplars(embedder) -> list[Exemplar]:
+    vectors = embedder.embed([text for text, _ in TEXTS])
+    return [Exemplar({"text": text, "label": label}, v) for (text, label), v in zip(TEXTS, vectors, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def zero_shot(engine):
+    return asyncio.run(engine.zero_shot(TASK, QUERY))
+
+
+def contributions(engine, slots, zero_shot, task=TASK):
+    return asyncio.run(engine.contributions(task, QUERY, slots, zero_shot))
+
+
+def as_bytes(outputs):
+    return [None if output is None else output.tobytes() for output in outputs]
+
+
+def random_slots(exemplars, rng, count):
+    """Slots of 0 to 9 exemplars in any combination, with copies, and now and then pure noise as an embedding."""
+    noise = [Exemplar({"text": "?", "label": label}, rng.normal(0, 0.05, 384).astype(np.float32)) for label in LABELS]
+    pool = [*exemplars, *noise]
+    return [tuple(pool[i] for i in rng.integers(len(pool), size=rng.integers(0, 10))) for _ in range(count)]
+
+
+def test_zero_shot_reads_the_label_sentences(engine, zero_shot):
+    assert zero_shot.probabilities.shape == (3,)
+    assert zero_shot.probabilities.dtype == np.float64
+    assert zero_shot.probabilities.sum() == pytest.approx(1)
+    assert LABELS[zero_shot.probabilities.argmax()] == "Sports"
+
+
+def test_zero_shot_is_a_function_of_the_query_alone(engine, embedder, zero_shot):
+    asyncio.run(engine.zero_shot(TASK, {"text": "something else entirely " * 30}))
+    fresh = asyncio.run(NearestExemplarEngine(embedder).zero_shot(TASK, QUERY))
+    again = asyncio.run(engine.zero_shot(TASK, QUERY))
+    assert fresh.probabilities.tobytes() == again.probabilities.tobytes() == zero_shot.probabilities.tobytes()
+    assert fresh.context.directions.tobytes() == zero_shot.context.directions.tobytes()
+
+
+def test_contributions_follow_the_formula_of_the_module(engine, embedder, exemplars, zero_shot):
+    def softmax(s):
+        return np.exp(s / TEMPERATURE) / np.exp(s / TEMPERATURE).sum()
+
+    q = embedder.embed([QUERY["text"]])[0]
+    labels = []
+    for label in LABELS:
+        mean = embedder.embed(label_sentences(TASK, label)).sum(axis=0)
+        labels.append(mean / np.linalg.norm(mean))
+    scores = np.stack(labels) @ q
+    assert zero_shot.probabilities == pytest.approx(softmax(scores), rel=1e-4)
+    for exemplar in exemplars[:4]:
+        surprise = np.eye(3)[LABELS.index(exemplar.fields["label"])] - softmax(np.stack(labels) @ exemplar.embedding)
+        scores = scores + STEP * max(q @ exemplar.embedding, 0) ** 3 * surprise
+    (output,) = contributions(engine, [tuple(exemplars[:4])], zero_shot)
+    assert output == pytest.approx(softmax(scores), rel=1e-3)
+    assert output.sum() == pytest.approx(1)
+
+
+def test_an_exemplar_can_overrule_the_label_sentence(engine, exemplars, zero_shot):
+    renamed = Exemplar({"text": "x", "label": "Gardening"}, exemplars[0].embedding)
+    output, untouched = contributions(engine, [(renamed,) * 4, (exemplars[1],)], zero_shot)
+    assert LABELS[output.argmax()] == "Gardening"
+    assert LABELS[untouched.argmax()] == "Sports"
+
+
+def test_descriptions_replace_the_context_sentence(engine):
+    odd = TaskSpec("kb.odd", ("Red", "Blue"), TASK.prompt, label_descriptions={"Red": "Football and other sports."})
+    assert label_sentences(odd, "Red") == ("Red", "Football and other sports.")
+    described = asyncio.run(engine.zero_shot(odd, QUERY))
+    plain = asyncio.run(engine.zero_shot(TaskSpec("kb.odd", ("Red", "Blue"), TASK.prompt), QUERY))
+    assert described.probabilities[0] > plain.probabilities[0] + 0.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slot_is_bit_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
+    rng = np.random.default_rng(seed)
+    slots = random_slots(exemplars, rng, 60)
+    outputs = as_bytes(contributions(engine, slots, zero_shot))
+    for victim in rng.integers(60, size=8):
+        for replacement in ((), (exemplars[0],), random_slots(exemplars, rng, 1)[0], slots[victim][1:]):
+            changed = [*slots[:victim], replacement, *slots[victim + 1 :]]
+            others = as_bytes(contributions(engine, changed, zero_shot))
+            assert others[:victim] + others[victim + 1 :] == outputs[:victim] + outputs[victim + 1 :]
+    order = rng.permutation(60)
+    assert as_bytes(contributions(engine, [slots[i] for i in order], zero_shot)) == [outputs[i] for i in order]
+    assert [as_bytes(contributions(engine, [slot], zero_shot))[0] for slot in slots] == outputs
+
+
+def test_unusable_exemplars_are_passed_over_and_never_raise(engine, exemplars, zero_shot):
+    good = exemplars[0]
+    vector = good.embedding
+    useless = [
+        Exemplar({"text": "x", "label": "Weather"}, vector),
+        Exemplar({"text": "x"}, vector),
+        Exemplar({"text": "x", "label": "Sports"}, None),
+        Exemplar({"text": "x", "label": "Sports"}, vector[:100]),
+        Exemplar({"text": "x", "label": "Sports"}, vector[None, :]),
+    ]
+    with_company = contributions(engine, [(good,), (good, *useless)], zero_shot)
+    assert with_company[0].tobytes() == with_company[1].tobytes()
+    assert contributions(engine, [(), tuple(useless)], zero_shot) == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_an_embedding_that_is_no_number_makes_its_own_slot_abstain(engine, exemplars, zero_shot):
+    broken = Exemplar({"text": "x", "label": "Sports"}, np.full(384, np.nan, np.float32))
+    outputs = contributions(engine, [(exemplars[0],), (broken, exemplars[1]), (exemplars[2],)], zero_shot)
+    assert outputs[1] is None
+    alone = contributions(engine, [(exemplars[0],), (exemplars[2],)], zero_shot)
+    assert as_bytes([outputs[0], outputs[2]]) == as_bytes(alone)
+
+
+def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
+    task = TaskSpec("kb.t", LABELS, TASK.prompt, answer_field="queue", input_field="body")
+    probe = asyncio.run(engine.zero_shot(task, {"body": QUERY["text"]}))
+    assert contributions(engine, [tuple(exemplars)], probe, task) == [None]
+    renamed = Exemplar({"queue": "Business"}, exemplars[1].embedding)
+    assert contributions(engine, [(renamed,)], probe, task)[0] is not None
+    with pytest.raises(ValueError, match=r"'kb\.t' needs the field 'body'"):
+        asyncio.run(engine.zero_shot(task, QUERY))
+
+
+def test_the_context_survives_pickling(engine, exemplars, zero_shot):
+    """Ray carries it between replicas."""
+    carried = pickle.loads(pickle.dumps(zero_shot))  # noqa: S301
+    slots = [tuple(exemplars[:3])]
+    assert as_bytes(contributions(engine, slots, carried)) == as_bytes(contributions(engine, slots, zero_shot))
+
+
+def test_a_broken_model_is_an_unavailable_engine():
+    embedder = Embedder()
+    embedder._model._words = embedder._model._words.to("meta")  # without weights every forward pass fails
+    engine = NearestExemplarEngine(embedder)
+    with pytest.raises(EngineUnavailableError):
+        asyncio.run(engine.zero_shot(TASK, QUERY))
+
+
+def test_it_says_that_it_is_no_language_model(engine):
+    info = asyncio.run(engine.describe())
+    assert info.name == "nearest_exemplar"
+    assert not info.is_llm
+    assert "No language model" in info.notice
+    assert "texts are passages" in info.notice
+    asyncio.run(engine.health())

@@ -1,0 +1,157 @@
+"""Free text of the nearest-exemplar engine where the answer is in no document: responses and public answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from exemplar_store import Exemplar
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import Embedded, Engine, Prompt, TaskSpec
+
+HELP = (
+    "Our office opens at nine on weekdays.",
+    "Reset your password on the sign-in page.",
+    "Refunds arrive within a week.",
+)
+TASK = TaskSpec(
+    "kb.help",
+    (),
+    Prompt("", "{text}\n{reply}", "{text}\n"),
+    answer_field="reply",
+    kind="generate",
+    candidates=5,
+    public_answers=HELP,
+)
+QUERY = {"text": "I forgot my password and cannot log in."}
+TICKETS = [
+    ("My password does not work any more.", "Use the reset link we have sent you."),
+    ("When do I get my money back?", "We paid it back on Monday."),
+    ("Are you open on Sundays?", "Only in December."),
+    ("The parcel never came.", "We send another one today."),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return NearestExemplarEngine(Embedder())
+
+
+@pytest.fixture(scope="module")
+def exemplars(engine) -> list[Exemplar]:
+    vectors = engine._embedder.embed([text for text, _ in TICKETS])
+    return [Exemplar({"text": text, "reply": reply}, v) for (text, reply), v in zip(TICKETS, vectors, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def zero_shot(engine):
+    return asyncio.run(engine.zero_shot(TASK, QUERY))
+
+
+def contributions(engine, slots, zero_shot, task=TASK):
+    return asyncio.run(engine.contributions(task, QUERY, slots, zero_shot))
+
+
+EMBEDDED = replace(TASK, responses_embedded=True)
+
+
+@pytest.fixture(scope="module")
+def with_responses(engine, exemplars) -> list[Exemplar]:
+    vectors = engine._embedder.embed([reply for _, reply in TICKETS])
+    return [replace(one, response_embedding=vector) for one, vector in zip(exemplars, vectors, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def embedded(engine):
+    return asyncio.run(engine.zero_shot(EMBEDDED, QUERY))
+
+
+def test_candidates_are_the_public_answers_the_nearest_first(engine, zero_shot):
+    assert zero_shot.probabilities is None
+    assert zero_shot.texts[0] == "Reset your password on the sign-in page."
+    assert sorted(zero_shot.texts) == sorted(HELP)
+    assert asyncio.run(engine.zero_shot(replace(TASK, candidates=2), QUERY)).texts == zero_shot.texts[:2]
+    money = asyncio.run(engine.zero_shot(TASK, {"text": "Where is my refund?"}))
+    assert money.texts[0] == "Refunds arrive within a week."
+
+
+def test_without_public_answers_there_is_no_candidate(engine):
+    assert asyncio.run(engine.zero_shot(replace(TASK, public_answers=()), QUERY)).texts == ()
+
+
+def test_two_tasks_do_not_share_their_public_answers(engine, zero_shot):
+    other = asyncio.run(engine.zero_shot(replace(TASK, public_answers=("The password is on the box.",)), QUERY))
+    assert other.texts == ("The password is on the box.",)
+    assert asyncio.run(engine.zero_shot(TASK, QUERY)).texts == zero_shot.texts
+
+
+def test_a_slot_says_what_its_nearest_exemplar_was_answered(engine, exemplars, zero_shot):
+    outputs = contributions(engine, [tuple(exemplars), tuple(reversed(exemplars)), tuple(exemplars[1:2])], zero_shot)
+    assert outputs == ["Use the reset link we have sent you."] * 2 + ["We paid it back on Monday."]
+
+
+def test_equally_near_exemplars_are_taken_in_the_slots_order(engine, exemplars, zero_shot):
+    twin = Exemplar({"text": "x", "reply": "Ask Ada."}, exemplars[0].embedding)
+    assert contributions(engine, [(exemplars[0], twin), (twin, exemplars[0])], zero_shot) == [
+        "Use the reset link we have sent you.",
+        "Ask Ada.",
+    ]
+
+
+def test_unusable_exemplars_are_passed_over_and_never_raise(engine, exemplars, zero_shot):
+    vector = exemplars[0].embedding
+    useless = (
+        Exemplar({"text": "x"}, vector),
+        Exemplar({"text": "x", "reply": ""}, vector),
+        Exemplar({"text": "x", "reply": " \n"}, vector),
+        Exemplar({"text": "x", "reply": "no"}, None),
+        Exemplar({"text": "x", "reply": "no"}, vector[:100]),
+        Exemplar({"text": "x", "reply": "no"}, vector[None, :]),
+        Exemplar({"text": "x", "reply": "no"}, np.full(384, np.nan, np.float32)),
+    )
+    outputs = contributions(engine, [(*useless, exemplars[3]), useless, (), (exemplars[0],)], zero_shot)
+    assert outputs == ["We send another one today.", None, None, "Use the reset link we have sent you."]
+
+
+def test_responses_come_with_their_stored_embeddings(engine, with_responses, zero_shot, embedded):
+    """Bit by bit, and the same responses as without."""
+    assert (zero_shot.embedded, embedded.embedded) == (False, True)
+    slots = [tuple(with_responses), tuple(with_responses[1:2]), ()]
+    first, second, nothing = contributions(engine, slots, embedded, EMBEDDED)
+    for said, stored in ((first, with_responses[0]), (second, with_responses[1])):
+        assert isinstance(said, Embedded)
+        assert said.text == stored.fields["reply"]
+        assert said.embedding.tobytes() == stored.response_embedding.tobytes()
+    assert nothing is None
+    assert contributions(engine, slots, zero_shot) == [first.text, second.text, None]
+
+
+def test_a_response_without_a_usable_embedding_is_passed_over(engine, with_responses, embedded):
+    nearest, other = with_responses[:2]
+    vector = nearest.response_embedding
+    useless = [replace(nearest, response_embedding=one) for one in (None, vector[:100], vector[None, :])]
+    outputs = contributions(engine, [(*useless, other), tuple(useless), (nearest, other)], embedded, EMBEDDED)
+    assert [output and output.text for output in outputs] == [TICKETS[1][1], None, TICKETS[0][1]]
+
+
+def test_lines_of_documents_need_no_responses_embedded(engine):
+    task = replace(EMBEDDED, document_field="document", public_answers=())
+    query = {**QUERY, "document": "One line.\nAnother line.\nA third one."}
+    assert asyncio.run(engine.zero_shot(task, query)).embedded
+    assert asyncio.run(engine.zero_shot(replace(task, responses_embedded=False), query)).embedded
+
+
+def test_what_is_no_text_makes_its_own_slot_abstain(engine, exemplars, zero_shot):
+    broken = Exemplar({"text": "x", "reply": 7}, exemplars[0].embedding)  # type: ignore[dict-item]
+    outputs = contributions(engine, [(broken, exemplars[1]), (exemplars[1],)], zero_shot)
+    assert outputs == [None, "We paid it back on Monday."]
+
+
+def test_a_sentence_of_released_words_is_a_public_answer(engine, zero_shot):
+    sentence = asyncio.run(engine.reconstruct(TASK, QUERY, ["refunds", "week"], True, zero_shot))
+    assert sentence.text == "Refunds arrive within a week."
+    assert "no language model" in sentence.method

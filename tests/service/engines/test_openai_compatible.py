@@ -1,0 +1,711 @@
+"""The remote engine against a real server on the loopback interface that misbehaves in every way we could think of."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.replay.books import violations
+from exemplar_store import Exemplar
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.opening import open_engine
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineUnavailableError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.engines.remote import chat_endpoint
+from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.pipeline.answering import Answering, BusyError, RemoteEngineForbiddenError
+from service.pipeline.queries import InvalidQueryError
+from service.plans.signing import sign
+from service.records.records import Records
+from service.services import open_services
+from service.telemetry.logs import configure_logs
+from tests.service.conftest import EMBEDDER, TEXT_PLAN
+from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
+
+KEY = "canary-key-5b1f"
+QUERY = {"text": "canary-query-91c2"}
+COLOURS = TaskSpec(
+    "toys.colour@1",
+    ("red", "blue", "dark blue"),
+    Prompt("Which colour?", "{text}: {label}", "{text}:"),
+    knowledge_base="toys",
+)
+STORIES = TaskSpec(
+    "toys.story@1",
+    (),
+    Prompt("Tell a story.", "{text}: {label}", "{text}:"),
+    kind="generate",
+    candidates=5,
+    public_answers=("a red kite",),
+    knowledge_base="toys",
+)
+CANARY = re.compile("canary")
+
+
+def slot(number: int) -> tuple[Exemplar, ...]:
+    return tuple(
+        Exemplar(fields={"text": f"canary-exemplar-{number}-{i}", "label": "blue"}, embedding=None) for i in range(2)
+    )
+
+
+SLOTS = [slot(number) for number in range(6)]
+ODD = "canary-exemplar-3-"
+"""In the prompt of the slot that goes wrong."""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", KEY)
+    monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.01)  # nobody waits for a test
+    configure_logs(logging.DEBUG)
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]):
+    """Whatever a test does, no prompt, key or body of a server is printed or logged, nor a line for each request."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    records = [record for phase in ("setup", "call") for record in caplog.get_records(phase)]
+    logged = [f"{record.getMessage()} {record.args} {record.exc_text}" for record in records]
+    assert not CANARY.search(str(logged)), logged
+    assert not [record.name for record in records if record.name.startswith(("httpx", "httpcore"))]
+    printed = "".join(capfd.readouterr())
+    assert not CANARY.search(printed), printed
+
+
+def with_server(
+    behaviour: Behaviour,
+    test: Callable[[OpenAiCompatibleEngine, ChatServer], Awaitable[Any]],
+    *,
+    models: bytes | None = None,
+    **settings: Any,
+) -> Any:
+    """Run a test with a server and an engine that asks it."""
+
+    async def run() -> Any:
+        async with ChatServer(behaviour, models) as server:
+            engine = engine_for(server.url, **settings)
+            try:
+                return await asyncio.wait_for(test(engine, server), 30)
+            finally:
+                engine.close()
+                await asyncio.sleep(0)
+
+    return asyncio.run(run())
+
+
+def engine_for(url: str, **settings: Any) -> OpenAiCompatibleEngine:
+    config = OpenAiCompatibleConfig(
+        name="openai_compatible", base_url=url, model="tiny", isolation="best_effort", **settings
+    )
+    engine = open_engine(config, None)  # type: ignore[arg-type]
+    assert isinstance(engine, OpenAiCompatibleEngine)
+    return engine
+
+
+def contributions(behaviour: Behaviour, task: TaskSpec = COLOURS, slots=SLOTS, **settings: Any):
+    """The outputs, and the server that was asked."""
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        zero_shot = ZeroShot()
+        return list(await engine.contributions(task, QUERY, slots, zero_shot)), server
+
+    return with_server(behaviour, test, **settings)
+
+
+def zero_shot(behaviour: Behaviour, task: TaskSpec = COLOURS, **settings: Any) -> ZeroShot:
+    return with_server(behaviour, lambda engine, _: engine.zero_shot(task, QUERY), **settings)
+
+
+def no_canary(error: BaseException) -> None:
+    """Neither in the error nor in any it came from, nor in what those carry."""
+    seen: BaseException | None = error
+    while seen is not None:
+        assert type(seen).__module__.split(".")[0] not in ("httpx", "httpcore", "json"), repr(seen)
+        assert not CANARY.search(f"{seen} {seen!r} {seen.args} {vars(seen)}")
+        seen = seen.__cause__ or seen.__context__
+
+
+# What is asked, and what becomes of the replies.
+
+
+def test_a_slot_votes_for_the_label_that_the_model_writes() -> None:
+    async def behave(asked: Asked) -> bytes:
+        return completion("**Dark blue**." if ODD in asked.prompt else "Red")
+
+    outputs, server = contributions(behave, slots=[*SLOTS, ()])
+    assert outputs[-1] is None
+    for number, output in enumerate(outputs[:-1]):
+        assert output.dtype == np.float64
+        assert output.tolist() == ([0, 0, 1] if number == 3 else [1, 0, 0])
+    assert len(server.asked) == len(SLOTS)  # none for the empty slot
+    first = server.asked[0]
+    assert first.path == "/v1/chat/completions"
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    assert set(first.body) == {"model", "messages", "temperature", "max_tokens"}
+    assert (first.body["model"], first.body["temperature"]) == ("tiny", 0)
+    assert [message["role"] for message in first.body["messages"]] == ["user"]
+    assert {asked.prompt for asked in server.asked} == {
+        "Which colour?\nAnswer with one of: red, blue, dark blue.\n\n"
+        f"canary-exemplar-{n}-0: blue\n\ncanary-exemplar-{n}-1: blue\n\n{QUERY['text']}:"
+        for n in range(6)
+    }
+
+
+def test_a_reply_that_means_no_label_abstains_in_a_slot_and_is_uniform_without_exemplars() -> None:
+    outputs, server = contributions(saying("I cannot tell"))
+    assert outputs == [None] * 6
+    assert len(server.asked) == 6  # an answer, if a poor one: it is not asked again
+    probabilities = zero_shot(saying("I cannot tell")).probabilities
+    assert probabilities is not None
+    assert probabilities.tolist() == [1 / 3] * 3
+    certain = zero_shot(saying("blue")).probabilities
+    assert certain is not None
+    assert certain.tolist() == [0, 1, 0]
+
+
+def test_labels_constrained_by_a_schema() -> None:
+    outputs, server = contributions(saying('{"label": "dark blue"}'), constrain_labels=True)
+    assert [output.tolist() for output in outputs] == [[0, 0, 1]] * 6
+    asked = server.asked[0].body["response_format"]["json_schema"]["schema"]
+    assert asked["properties"]["label"]["enum"] == list(COLOURS.labels)
+
+
+def test_an_exemplar_that_does_not_fit_the_template_costs_its_own_slot_alone() -> None:
+    odd = (Exemplar(fields={"text": "canary"}, embedding=None),)
+    outputs, server = contributions(saying("red"), slots=[SLOTS[0], odd, SLOTS[1]])
+    assert [output is None for output in outputs] == [False, True, False]
+    assert len(server.asked) == 2
+
+
+def test_texts_are_stripped_and_empty_ones_abstain() -> None:
+    async def behave(asked: Asked) -> bytes:
+        return completion(" \n" if ODD in asked.prompt else "  once upon a time\n")
+
+    outputs, server = contributions(behave, STORIES, max_answer_tokens=7)
+    assert outputs == ["once upon a time"] * 3 + [None] + ["once upon a time"] * 2
+    assert {asked.body["max_tokens"] for asked in server.asked} == {7}
+    assert not any("seed" in asked.body for asked in server.asked)  # greedy: there is nothing to draw
+
+
+def test_a_seed_depends_on_its_own_prompt_alone() -> None:
+    def seeds(slots) -> dict[str, int]:
+        _, server = contributions(saying("x"), STORIES, slots=slots, temperature=0.7)
+        assert all(asked.body["temperature"] == 0.7 for asked in server.asked)
+        return {asked.prompt: asked.body["seed"] for asked in server.asked}
+
+    all_of_them = seeds(SLOTS)
+    assert len(set(all_of_them.values())) == 6
+    assert all(0 <= seed < 2**31 for seed in all_of_them.values())
+    assert seeds(SLOTS[::-1]) == all_of_them
+    alone = seeds([(), SLOTS[4]])
+    assert len(alone) == 1
+    assert alone.items() <= all_of_them.items()
+    changed = seeds([slot(77), *SLOTS[1:]])
+    assert len(changed.items() & all_of_them.items()) == 5
+
+
+def test_zero_shot_texts_are_the_likeliest_the_public_ones_and_samples() -> None:
+    async def behave(asked: Asked) -> bytes:
+        if asked.body["temperature"] == 0:
+            return completion(" the likeliest ")
+        assert asked.body["temperature"] == 1
+        return completion("a red kite" if asked.body["seed"] % 2 else f"sample {asked.body['seed']}")
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        return [(await engine.zero_shot(STORIES, QUERY)).texts for _ in range(2)], server.asked
+
+    (texts, again), asked = with_server(behave, test)
+    assert texts == again
+    assert texts[:2] == ("the likeliest", "a red kite")
+    assert len(set(texts)) == len(texts) <= 5
+    drawn = [one.body["seed"] for one in asked if one.body["temperature"] == 1][:3]
+    assert len(set(drawn)) == 3
+    prompt = f"Tell a story.\n\n{QUERY['text']}:"
+    assert sorted(drawn) == sorted(
+        int.from_bytes(hashlib.sha256(f"{n}\n{prompt}".encode()).digest()[:4]) >> 1 for n in (1, 2, 3)
+    )
+
+
+def test_zero_shot_texts_without_a_greedy_answer_begin_with_a_public_one() -> None:
+    async def behave(asked: Asked) -> bytes:
+        return completion("" if asked.body["temperature"] == 0 else "sampled")
+
+    assert zero_shot(behave, STORIES).texts == ("a red kite", "sampled")
+
+
+def test_a_sentence_is_made_of_released_words() -> None:
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        sentence = await engine.reconstruct(STORIES, QUERY, ["kite", "wind"], True, ZeroShot())
+        return sentence, server.asked
+
+    sentence, (asked,) = with_server(saying(" A kite in the wind. "), test)
+    assert sentence.text == "A kite in the wind."
+    assert "remote" in sentence.method
+    assert "kite, wind" in asked.prompt
+    assert asked.body["temperature"] == 0
+
+
+@pytest.mark.parametrize("behaviour", [saying("  "), saying("x" * 5_000_000)])
+def test_no_sentence_is_the_engines_failure(behaviour: Behaviour) -> None:
+    with pytest.raises(EngineUnavailableError) as caught:
+        with_server(
+            behaviour, lambda engine, _: engine.reconstruct(STORIES, QUERY, ["kite"], True, ZeroShot()), max_attempts=1
+        )
+    no_canary(caught.value)
+
+
+def test_extra_members_are_sent_replace_the_engines_and_leave_out() -> None:
+    extra = {"max_tokens": None, "max_completion_tokens": 9, "temperature": 1, "chat_template_kwargs": {"think": False}}
+    _, server = contributions(saying("red"), extra_body=extra)
+    assert "max_tokens" not in server.asked[0].body
+    assert server.asked[0].body["max_completion_tokens"] == 9
+    assert server.asked[0].body["temperature"] == 1
+    assert server.asked[0].body["chat_template_kwargs"] == {"think": False}
+
+
+# What goes wrong.
+
+
+async def hangs(_asked: Asked) -> bytes:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+def always(reply: bytes) -> Behaviour:
+    async def behave(_asked: Asked) -> bytes:
+        return reply
+
+    return behave
+
+
+def body(document: Any) -> bytes:
+    return response(200, json.dumps(document))
+
+
+CUT_CHUNKS = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    b'40\r\n{"choices": [{"message": {"content": "red", "role": "canary-body'
+)
+GARBAGE = {
+    "hang": hangs,
+    "not json": always(response(200, "<html>canary-body</html>")),
+    "empty": always(response(200, "")),
+    "null": always(response(200, "null")),
+    "a list": always(body(["canary-body"])),
+    "no choices": always(body({"error": "canary-body"})),
+    "empty choices": always(body({"choices": []})),
+    "choices of another kind": always(body({"choices": {"0": "canary-body"}})),
+    "no message": always(body({"choices": [{"text": "canary-body"}]})),
+    "no content": always(completion(None)),
+    "content of another kind": always(completion([{"type": "text", "text": "red"}])),
+    "half a character": always(completion("red \ud800")),
+    "not utf-8": always(response(200, b'{"choices": [{"message": {"content": "red \xff"}}]}')),
+    "deep": always(response(200, "[" * 200_000)),
+    "huge": always(completion("red " * 2_000_000)),
+    # A little of that is very much when it is unpacked.
+    "compressed unasked": always(
+        response(200, gzip.compress(completion("red").partition(b"\r\n\r\n")[2]), Content_Encoding="gzip")
+    ),
+    "shorter than announced": always(
+        completion("red").replace(b"Content-Length: ", b"Connection: close\r\nContent-Length: 9")
+    ),
+    "a cut chunked stream": always(CUT_CHUNKS),
+    "no http": always(b"canary-body\r\n\r\n"),
+    "endless headers": always(b"HTTP/1.1 200 OK\r\n" + b"X: canary-body\r\n" * 20_000),
+    "cut at once": always(b"Connection: close"),
+    "server error": always(response(500, "canary-body")),
+    "overloaded": always(response(529, "canary-body")),
+    "rate limit": always(response(429, "canary-body")),
+    "conflict": always(response(409, "canary-body")),
+    "too slow, it says": always(response(408, "canary-body")),
+}
+REFUSALS = {status: always(response(status, f"canary-body {KEY}")) for status in (302, 400, 401, 403, 404, 413, 422)}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_a_slot_that_fails_for_good_abstains_alone_after_its_tries(name: str) -> None:
+    async def behave(asked: Asked) -> bytes:
+        return await GARBAGE[name](asked) if ODD in asked.prompt else completion("blue")
+
+    outputs, server = contributions(behave, max_attempts=3, request_timeout_s=0.5)
+    assert [None if output is None else output.tolist() for output in outputs] == [
+        None if n == 3 else [0, 1, 0] for n in range(6)
+    ]
+    assert Counter(ODD in asked.prompt for asked in server.asked) == {True: 3, False: 5}
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+def test_a_refused_slot_abstains_alone_and_is_not_asked_again(status: int) -> None:
+    async def behave(asked: Asked) -> bytes:
+        return await REFUSALS[status](asked) if ODD in asked.prompt else completion("once")
+
+    outputs, server = contributions(behave, STORIES)
+    assert outputs == [None if n == 3 else "once" for n in range(6)]
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_what_goes_wrong_once_is_made_up_for(name: str) -> None:
+    async def behave(asked: Asked) -> bytes:
+        return await GARBAGE[name](asked) if asked.attempt == 1 else completion("blue")
+
+    outputs, server = contributions(behave, request_timeout_s=0.5)
+    assert [output.tolist() for output in outputs] == [[0, 1, 0]] * 6
+    assert len(server.asked) == 12
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_a_probe_that_fails_for_good_says_no_more_than_that(name: str) -> None:
+    with pytest.raises(EngineBusyError if name == "rate limit" else EngineUnavailableError) as caught:
+        zero_shot(GARBAGE[name], max_attempts=2, request_timeout_s=0.3)
+    no_canary(caught.value)
+    assert isinstance(caught.value, EngineBusyError) is (name == "rate limit")
+
+
+@pytest.mark.parametrize("status", REFUSALS)
+def test_a_refused_probe_tells_the_operator_the_status(status: int, capfd: pytest.CaptureFixture[str]) -> None:
+    kind = UnanswerableQueryError if status in (400, 413, 422) else EngineUnavailableError
+    with pytest.raises(kind) as caught:
+        zero_shot(REFUSALS[status])
+    no_canary(caught.value)
+    printed = "".join(capfd.readouterr())
+    assert f'"status": {status}' in printed
+    assert not CANARY.search(printed)
+    assert ("DPICL_REMOTE_API_KEY" in printed) is (status in (401, 403))
+
+
+def test_a_probe_that_fails_in_one_of_its_prompts_fails() -> None:
+    async def behave(asked: Asked) -> bytes:
+        return response(401, "") if asked.body["temperature"] else completion("fine")
+
+    with pytest.raises(EngineUnavailableError):
+        zero_shot(behave, STORIES)
+
+
+def test_a_probe_takes_no_longer_than_it_may() -> None:
+    started = time.monotonic()
+    with pytest.raises(EngineUnavailableError) as caught:
+        zero_shot(hangs, timeout_s=0.3)
+    assert time.monotonic() - started < 10
+    no_canary(caught.value)
+
+
+def test_nobody_listens() -> None:
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        await server.stop()
+        for ask in (engine.zero_shot(COLOURS, QUERY), engine.health()):
+            with pytest.raises(EngineUnavailableError) as caught:
+                await ask
+            no_canary(caught.value)
+        return await engine.contributions(COLOURS, QUERY, SLOTS, ZeroShot())
+
+    assert list(with_server(saying("blue"), test, max_attempts=2)) == [None] * 6
+
+
+@pytest.mark.parametrize("form", ["seconds", "fraction", "date"])
+def test_the_server_is_left_alone_as_long_as_it_asks(form: str) -> None:
+    async def behave(asked: Asked) -> bytes:
+        later = {
+            "seconds": "1",
+            "fraction": "1.0",
+            # A date has whole seconds, so this is between one and two away.
+            "date": format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True),
+        }[form]
+        return response(429, "canary-body", Retry_After=later) if asked.attempt == 1 else completion("blue")
+
+    outputs, server = contributions(behave, slots=SLOTS[:1])
+    assert outputs[0].tolist() == [0, 1, 0]
+    assert server.asked[1].at - server.asked[0].at >= 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("", 0),
+        ("soon", 0),
+        ("-5", 0),
+        ("nan", 0),
+        ("0", 0),
+        ("3", 3),
+        ("86400", 20),
+        ("9" * 400, 0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Fri, 31 Dec 2100 23:59:59 GMT", 20),
+    ],
+)
+def test_no_server_makes_the_engine_wait_for_ever(header: str, seconds: float) -> None:
+    assert chat_endpoint._retry_after_s(header) == seconds
+
+
+def test_waits_grow_differ_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.5)
+    for attempt, longest in [(1, 0.5), (2, 1), (4, 4), (9, 8)]:
+        waits = [chat_endpoint._wait_s(attempt, 0) for _ in range(50)]
+        assert longest / 2 <= min(waits) < max(waits) <= longest
+    assert chat_endpoint._wait_s(1, 3) > 3
+
+
+# Slots do not hold each other up, and load has bounds.
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_requests_at_once_than_allowed(most: int) -> None:
+    async def behave(_asked: Asked) -> bytes:
+        await asyncio.sleep(0.03)
+        return completion("blue")
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        two = [engine.contributions(COLOURS, QUERY, SLOTS, ZeroShot()) for _ in range(2)]
+        return await asyncio.gather(*two), server.most_at_once
+
+    outputs, at_once = with_server(behave, test, max_concurrency=most)
+    assert all(output is not None for one in outputs for output in one)
+    assert at_once == most
+
+
+def test_a_slot_that_waits_for_its_next_try_keeps_no_other_from_being_asked() -> None:
+    async def behave(asked: Asked) -> bytes:
+        if "exemplar-0-" in asked.prompt and asked.attempt == 1:
+            return response(503, "", Retry_After="1")
+        return completion("blue")
+
+    outputs, server = contributions(behave, max_concurrency=1)
+    assert all(output is not None for output in outputs)
+    assert ["exemplar-0-" in asked.prompt for asked in server.asked] == [True] + [False] * 5 + [True]
+
+
+def test_answers_are_kept_when_time_is_up_and_the_rest_abstain() -> None:
+    async def behave(asked: Asked) -> bytes:
+        return await hangs(asked) if ODD in asked.prompt else completion("blue")
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        outputs = await engine.contributions(COLOURS, QUERY, SLOTS, ZeroShot())
+        while not server.hung_up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return outputs
+
+    outputs = with_server(behave, test, timeout_s=1)
+    assert [output is None for output in outputs] == [n == 3 for n in range(6)]
+
+
+def test_queries_are_refused_while_too_many_prompts_are_in_flight() -> None:
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        # The plan's ten slots count, whatever the sample came to: how many are empty is private.
+        busy = asyncio.create_task(
+            engine.contributions(replace(COLOURS, ensemble=10), QUERY, [SLOTS[0], ()], ZeroShot())
+        )
+        while not server.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        with pytest.raises(EngineBusyError):
+            await engine.zero_shot(COLOURS, QUERY)
+        busy.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await busy
+        server.behaviour = saying("blue")
+        await engine.zero_shot(COLOURS, QUERY)
+        while not server.hung_up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert len(server.asked) == 2  # who gives up has nothing asked on his behalf
+
+    with_server(hangs, test, max_queued_prompts=10)
+
+
+def test_what_a_server_sets_for_one_slot_comes_back_with_no_other() -> None:
+    async def behave(_asked: Asked) -> bytes:
+        return completion("blue").replace(b"\r\n\r\n", b"\r\nSet-Cookie: slot=canary; Path=/\r\n\r\n", 1)
+
+    outputs, server = contributions(behave, max_concurrency=1)
+    assert all(output is not None for output in outputs)
+    assert not any("cookie" in asked.headers for asked in server.asked)
+
+
+# The engine itself.
+
+
+@pytest.mark.parametrize("models", [response(200, "{}"), response(404, ""), response(429, "")])
+def test_a_healthy_endpoint(models: bytes) -> None:
+    with_server(saying(""), lambda engine, _: engine.health(), models=models)
+
+
+@pytest.mark.parametrize("models", [response(401, "canary"), response(403, ""), response(503, "canary"), b"canary\r\n"])
+def test_an_endpoint_that_is_not_healthy(models: bytes) -> None:
+    with pytest.raises(EngineUnavailableError) as caught:
+        with_server(saying(""), lambda engine, _: engine.health(), models=models)
+    no_canary(caught.value)
+
+
+def test_it_describes_itself_as_remote() -> None:
+    info = asyncio.run(engine_for("https://models.example:8443/v1").describe())
+    assert (info.remote, info.is_llm) == (True, True)
+    assert "best effort" in info.isolation
+    assert "clear text" in info.notice
+    assert "models.example" in info.notice
+
+
+def test_closing_ends_the_connections() -> None:
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        await engine.zero_shot(COLOURS, QUERY)
+        assert len(server._serving) == 1
+        engine.close()
+        while server._serving:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    with_server(saying("blue"), test)
+    engine = engine_for("http://127.0.0.1:9/v1")
+    with pytest.raises(EngineUnavailableError):
+        asyncio.run(engine.health())
+    engine.close()  # its loop is gone
+    engine_for("http://127.0.0.1:9/v1").close()  # it never had one
+
+
+@pytest.mark.parametrize("key", ["canary\nkey", "canary kéy", "canary\x00"])
+def test_a_key_that_cannot_be_is_refused_without_being_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "\0" in key:
+        key = "canary\x7f"  # no environment holds a NUL
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", key)
+    with pytest.raises(EngineUnavailableError, match="DPICL_REMOTE_API_KEY") as caught:
+        engine_for("http://127.0.0.1:9/v1")
+    no_canary(caught.value)
+
+
+def test_no_key_sends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", "\n")
+    _, server = contributions(saying("blue"))
+    assert "authorization" not in server.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"base_url": "ftp://host/v1"},
+        {"base_url": "https://name:password@host/v1"},
+        {"base_url": "https://host/v1?key=1"},
+        {"isolation": "strict"},
+        {"isolation": None},
+        {"api_key": "secret"},
+        {"chat": False},
+        {"extra_body": {"messages": []}},
+        {"extra_body": {"n": 2}},
+        {"extra_body": {"stream": True}},
+    ],
+)
+def test_configs_that_cannot_be(change: dict[str, Any]) -> None:
+    good = {"name": "openai_compatible", "base_url": "https://host/v1", "model": "m", "isolation": "best_effort"}
+    OpenAiCompatibleConfig.model_validate(good)
+    with pytest.raises(ValidationError):
+        OpenAiCompatibleConfig.model_validate({**good, **change})
+
+
+# In the pipeline.
+
+
+async def majority(asked: Asked) -> bytes:
+    """What most exemplars of a prompt say; red where there are none."""
+    said = Counter(re.findall(r": (red|blue)$", asked.prompt, re.MULTILINE))
+    return completion(said.most_common(1)[0][0] if said else "red")
+
+
+def ask(records: Records, behaviour: Behaviour, address: str = "toys.colour", **settings: Any) -> Any:
+    """The answer, and how many prompts the server saw with an exemplar in them."""
+
+    async def test(engine: OpenAiCompatibleEngine, server: ChatServer):
+        answering: Answering = open_services(records, engine, EMBEDDER).answering
+        try:
+            return await answering.answer(address, "a new toy", key_id="k")
+        finally:
+            test.shown = sum("\n\ntoy" in asked.prompt for asked in server.asked)
+
+    answer = with_server(behaviour, test, **settings)
+    return answer, test.shown
+
+
+def states(records: Records) -> dict[str, int]:
+    (budget,) = records.ledger.budgets()
+    with records.database.connect() as connection:
+        assert violations(connection) == []
+    return {state: n for state, n in budget.tasks[0].states.items() if n}
+
+
+def test_a_knowledge_base_that_does_not_allow_it_is_not_shown_and_nothing_is_charged(records: Records) -> None:
+    with pytest.raises(RemoteEngineForbiddenError, match="toys does not allow"):
+        ask(records, majority)
+    assert states(records) == {}
+    records.store.allow_remote_engine("toys", True)
+    answer, shown = ask(records, majority)
+    assert answer.release.answer["label"] in ("red", "blue")
+    assert shown > 0
+    assert states(records) == {"released": 1}
+    records.store.allow_remote_engine("toys", False)
+    with pytest.raises(RemoteEngineForbiddenError):
+        ask(records, majority)
+    assert states(records) == {"released": 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, EngineUnavailableError), (429, BusyError), (400, InvalidQueryError)]
+)
+def test_a_failing_probe_is_free_and_shows_no_exemplar(records: Records, status: int, kind: type[Exception]) -> None:
+    records.store.allow_remote_engine("toys", True)
+    shown: list[str] = []
+
+    async def behave(asked: Asked) -> bytes:
+        shown.append(asked.prompt)
+        return response(status, "canary-body")
+
+    with pytest.raises(kind) as caught:
+        ask(records, behave, max_attempts=2)
+    no_canary(caught.value)
+    assert states(records) == {"voided": 1}
+    assert not any("toy 1" in prompt for prompt in shown)
+
+
+@pytest.mark.parametrize("failure", ["down", 400, 401, 429, 500])
+def test_a_charge_is_never_given_back_once_the_sample_was_drawn(records: Records, failure: str | int) -> None:
+    records.store.allow_remote_engine("toys", True)
+
+    async def behave(asked: Asked) -> bytes:
+        if "\n\ntoy" not in asked.prompt:
+            return completion("blue")
+        return response(failure, "canary-body") if isinstance(failure, int) else b"Connection: close"
+
+    answer, shown = ask(records, behave, max_attempts=1)
+    assert shown > 0
+    assert answer.charged
+    assert states(records) == {"released": 1}
+
+
+@pytest.fixture(scope="session")
+def stories() -> CalibratedPlan:
+    mechanism = "type: keyword_ptr, k_min: 1, k_max: 2"
+    return calibrate_plan(load_plan(TEXT_PLAN.format(epsilon=4, answers=5, mechanism=mechanism)), public_size=60)
+
+
+def test_free_text_in_the_pipeline(records: Records, stories: CalibratedPlan) -> None:
+    sign(records, stories, "test")
+    records.store.allow_remote_engine("toys", True)
+    answer, shown = ask(records, majority, "toys.story")
+    assert answer.release.answer["text"]
+    assert shown > 0

@@ -1,0 +1,300 @@
+"""The real engine on the CPU, with a tiny model of random weights; `transformers` says what is right."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from examples.tiny_model import make_tiny_model
+from exemplar_store import Exemplar
+from service.engines.configs import VllmConfig
+from service.engines.opening import open_engine
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineUnavailableError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+
+LABELS = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")
+PROMPT = Prompt("Which team answers?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")
+CLASSIFY = TaskSpec("support.queue@1", LABELS, PROMPT, "team", knowledge_base="support")
+GENERATE = TaskSpec(
+    "support.reply@1",
+    (),
+    Prompt("Answer.", "Ticket: {text}\nReply: {team}", "Ticket: {text}\nReply:"),
+    "team",
+    kind="generate",
+    candidates=4,
+    public_answers=("A public answer.",),
+    knowledge_base="support",
+)
+QUERY = {"text": "My parcel never came."}
+
+
+def exemplar(number: int) -> Exemplar:
+    words = random.Random(number).choices(
+        ["lamp", "parcel", "invoice", "password", "basil", "courier", "contract"], k=12
+    )
+    return Exemplar(fields={"text": " ".join(words), "team": LABELS[number % 5]}, embedding=None)
+
+
+def slot(number: int, size: int = 3) -> tuple[Exemplar, ...]:
+    return tuple(exemplar(100 * number + i) for i in range(size))
+
+
+SLOTS = [slot(number) for number in range(8)]
+
+
+class Running:
+    """An engine with an event loop that lives as long."""
+
+    def __init__(self, folder: Path, **settings: Any):
+        self.folder = folder
+        self.loop = asyncio.new_event_loop()
+        config = VllmConfig(
+            name="vllm", model=str(folder), dtype="float32", enforce_eager=True, kv_cache_gib=1, **settings
+        )
+        self.engine = open_engine(config, None)  # type: ignore[arg-type]
+
+    def ask(self, task: TaskSpec, slots: list, query: dict[str, str] = QUERY) -> list:
+        async def both():
+            zero_shot = await self.engine.zero_shot(task, query)
+            return await self.engine.contributions(task, query, slots, zero_shot)
+
+        return list(self.run(both()))
+
+    def run(self, work):
+        return self.loop.run_until_complete(asyncio.wait_for(work, 120))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = make_tiny_model(tmp_path_factory.mktemp("model"))
+    running = Running(folder, max_model_len=512, max_answer_tokens=12, max_queued_prompts=50)
+    yield running
+    cores = [c for c in psutil.Process().children(recursive=True) if c.name().startswith(("VLLM::", "EngineCore"))]
+    running.engine.close()
+    running.loop.close()
+    _, alive = psutil.wait_procs(cores, timeout=20)
+    assert cores
+    assert not alive
+
+
+def reference(folder: Path, text: str, labels: tuple[str, ...]) -> np.ndarray:
+    """The first token's probabilities over labels that differ in it."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    first = [tokenizer.encode(label, add_special_tokens=False)[0] for label in labels]
+    with torch.no_grad():
+        logits = model(torch.tensor([tokenizer.encode(text)])).logits[0, -1].double()
+    return torch.softmax(logits[first], 0).numpy()
+
+
+def test_labels_are_scored_as_transformers_scores_them(running):
+    texts = [
+        "Which team answers?\n\n"
+        + "".join(f"Ticket: {e.fields['text']}\nTeam: {e.fields['team']}\n\n" for e in some)
+        + f"Ticket: {QUERY['text']}\nTeam:"
+        for some in ([], *SLOTS[:3])
+    ]
+    spaced = tuple(f" {label}" for label in LABELS)
+    expected = [reference(running.folder, text, spaced) for text in texts]
+    zero_shot = running.run(running.engine.zero_shot(CLASSIFY, QUERY))
+    assert zero_shot.probabilities == pytest.approx(expected[0], abs=1e-4)
+    for output, right in zip(running.ask(CLASSIFY, SLOTS[:3]), expected[1:], strict=True):
+        assert output == pytest.approx(right, abs=1e-4)
+    assert max(np.abs(one - expected[0]).max() for one in expected[1:]) > 0.01  # the model does read exemplars
+
+
+def test_labels_of_many_tokens_that_begin_alike(running):
+    labels = ("Ledger", "Ledger team", "Ledger team two", "Quartz")
+    task = TaskSpec("support.queue@1", labels, PROMPT, "team", knowledge_base="support")
+    tokenizer = AutoTokenizer.from_pretrained(running.folder)
+    model = AutoModelForCausalLM.from_pretrained(running.folder)
+    ids = tokenizer.encode(f"Which team answers?\n\nTicket: {QUERY['text']}\nTeam:")
+    tokens = [tokenizer.encode(f" {label}", add_special_tokens=False) for label in labels]
+    ends = [tokenizer.eos_token_id, tokenizer.encode("\n")[0]]
+
+    def next_probabilities(prefix):
+        with torch.no_grad():
+            return torch.softmax(model(torch.tensor([ids + prefix])).logits[0, -1].double(), 0).numpy()
+
+    def probability(label):
+        result = 1.0
+        for depth in range(len(label) + 1):
+            p = next_probabilities(label[:depth])
+            options = {
+                other[depth] if len(other) > depth else None for other in tokens if other[:depth] == label[:depth]
+            }
+            weight = {option: p[ends].sum() if option is None else p[option] for option in options}
+            result *= weight[label[depth] if depth < len(label) else None] / sum(weight.values())
+        return result
+
+    assert max(map(len, tokens)) > 2
+    scored = running.run(running.engine.zero_shot(task, QUERY)).probabilities
+    assert scored == pytest.approx([probability(label) for label in tokens], abs=1e-4)
+
+
+def test_texts_are_continued_as_transformers_continues_them(running):
+    tokenizer = AutoTokenizer.from_pretrained(running.folder)
+    model = AutoModelForCausalLM.from_pretrained(running.folder)
+    text = "Answer.\n\n" + "".join(f"Ticket: {e.fields['text']}\nReply: {e.fields['team']}\n\n" for e in SLOTS[0])
+    ids = torch.tensor([tokenizer.encode(f"{text}Ticket: {QUERY['text']}\nReply:")])
+    written = model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0)[0, ids.shape[1] :]
+    expected = tokenizer.decode(written, skip_special_tokens=True).split("\n\n")[0].strip()
+    assert running.ask(GENERATE, SLOTS[:1]) == [expected]
+
+
+def test_zero_shot_texts_are_candidates(running):
+    texts = running.run(running.engine.zero_shot(GENERATE, QUERY)).texts
+    assert len(texts) == len(set(texts)) == 4
+    assert texts[1] == "A public answer."
+    assert running.run(running.engine.zero_shot(GENERATE, QUERY)).texts == texts  # seeds are the prompt's
+
+
+def test_a_sentence_is_made_of_released_words(running):
+    zero_shot = running.run(running.engine.zero_shot(GENERATE, QUERY))
+    sentence = running.run(running.engine.reconstruct(GENERATE, QUERY, ["refund", "courier"], True, zero_shot))
+    assert sentence.text
+    assert "language model" in sentence.method
+
+
+def test_no_slot_changes_another(running):
+    for task in (CLASSIFY, GENERATE):
+        before = running.ask(task, SLOTS)
+        changed = running.ask(task, [*SLOTS[:3], slot(50, 7), *SLOTS[4:]])
+        removed = running.ask(task, [*SLOTS[:3], *SLOTS[4:]])
+        alone = [running.ask(task, [one])[0] for one in SLOTS]
+        for others in (changed[:3] + changed[4:], removed, alone[:3] + alone[4:]):
+            assert all(np.array_equal(a, b) for a, b in zip(before[:3] + before[4:], others, strict=True))
+        assert not np.array_equal(changed[3], before[3])
+
+
+def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, monkeypatch):
+    """Its prompt is the beginning of that slot's, so under the same salt it would be answered sooner."""
+    guess, task = exemplar(4711), replace(CLASSIFY, knowledge_base="guessed at")
+    cached: dict[str, int] = {}
+    generate = running.engine._llm.generate
+
+    async def watch(prompt, *args, **options):
+        async for result in generate(prompt, *args, **options):
+            cached[prompt["cache_salt"]] = result.num_cached_tokens
+            yield result
+
+    monkeypatch.setattr(running.engine._llm, "generate", watch)
+    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    (private,) = cached
+    cached.clear()
+    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    assert cached[private] > 0  # so the cache is on
+    cached.clear()
+    running.run(running.engine.zero_shot(task, dict(guess.fields)))
+    assert cached
+    assert private not in cached
+    assert set(cached.values()) == {0}
+
+
+def test_a_slot_is_cut_at_the_length_that_its_plan_announces(running):
+    long = tuple(exemplar(i) for i in range(6))
+    shown = [len(CLASSIFY.prompt.exemplar.format_map(one.fields)) for one in long]
+    for kept in (0, 1, 3, 6):
+        task = replace(CLASSIFY, slot_characters=sum(shown[:kept]) + 1)
+        (prompt,) = running.engine._shortened(task, QUERY, [long])
+        (expected,) = running.engine._shortened(replace(CLASSIFY, slot_characters=0), QUERY, [long[:kept]])
+        assert prompt == expected
+
+
+def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
+    long = slot(7, 40)
+    for kept in range(40, 0, -1):  # the longest beginning that fits says what is to be expected
+        shorter = running.ask(CLASSIFY, [long[:kept]])[0]
+        if not np.array_equal(shorter, running.ask(CLASSIFY, [long])[0]):
+            break
+    assert 5 < kept < 35
+    endless = (Exemplar(fields={"text": "lamp " * 2000, "team": "Keys"}, embedding=None),)
+    outputs = running.ask(CLASSIFY, [(), long, endless, SLOTS[0]])
+    assert outputs[0] is None
+    assert outputs[2] is None
+    assert outputs[1] is not None
+    assert np.array_equal(outputs[3], running.ask(CLASSIFY, SLOTS[:1])[0])
+
+
+def test_a_query_that_does_not_fit_is_refused(running):
+    with pytest.raises(UnanswerableQueryError, match="shorter"):
+        running.run(running.engine.zero_shot(CLASSIFY, {"text": "lamp " * 2000}))
+    roomy = replace(CLASSIFY, slot_tokens=480)  # with room for exemplars too
+    with pytest.raises(UnanswerableQueryError, match="shorter"):
+        running.run(running.engine.zero_shot(roomy, {"text": "lamp " * 40}))
+    running.run(running.engine.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40}))
+    twins = TaskSpec("support.queue@1", ("Keys", "Keys"), PROMPT, "team", knowledge_base="support")
+    with pytest.raises(UnanswerableQueryError, match="rename"):
+        running.run(running.engine.zero_shot(twins, QUERY))
+
+
+def test_a_full_queue_refuses_the_probe_and_cancellation_empties_it(running):
+    unfinished = running.engine._llm.get_num_unfinished_requests
+
+    async def flood():
+        many = replace(GENERATE, ensemble=200)
+        zero_shot = await running.engine.zero_shot(many, QUERY)
+        slots = [slot(n) for n in range(200)]
+        work = asyncio.create_task(running.engine.contributions(many, QUERY, slots, zero_shot))
+        while not unfinished():  # noqa: ASYNC110  (vLLM has no event for it)
+            await asyncio.sleep(0)
+        with pytest.raises(EngineBusyError):
+            await running.engine.zero_shot(GENERATE, QUERY)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        while unfinished():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return await running.engine.zero_shot(GENERATE, QUERY)
+
+    assert running.run(flood()).texts
+
+
+def test_being_busy_tells_nothing_of_the_sample(running):
+    """Prompts count as the plan announces them: slots that are empty, or more than expected, change nothing."""
+
+    async def counted(slots):
+        task = replace(CLASSIFY, ensemble=50)
+        zero_shot = await running.engine.zero_shot(task, QUERY)
+        work = asyncio.create_task(running.engine.contributions(task, QUERY, slots, zero_shot))
+        while not (in_flight := running.engine._admission.in_flight):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await work
+        assert running.engine._admission.in_flight == 0
+        return in_flight
+
+    assert [running.run(counted(slots)) for slots in ([()] * 8, SLOTS, SLOTS * 9)] == [50] * 3
+
+
+def test_it_says_how_it_runs(running):
+    info = running.run(running.engine.describe())
+    assert (info.name, info.is_llm, info.remote) == ("vllm", True, False)
+    assert "same bits" in info.isolation
+    assert str(running.folder.parent) not in info.notice
+    running.run(running.engine.health())
+
+
+def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    with pytest.raises(EngineUnavailableError, match="unset VLLM_BATCH_INVARIANT"):
+        open_engine(VllmConfig(name="vllm", model=str(running.folder)), None)  # type: ignore[arg-type]
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(EngineUnavailableError, match="nowhere"):
+        open_engine(VllmConfig(name="vllm", model=str(tmp_path / "nowhere")), None)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""``dpicl eval`` on a small data set with the real embedder and engine."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accounting.plan import load_plan
+from service.evaluation.dataset import ask
+from service.evaluation.labels import Votes, evaluate
+from service.evaluation.tables import Grid
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import PLAN, embed
+
+FOOD = ["soup", "bread", "cheese", "apples", "noodles", "rice", "honey", "olives", "beans", "cake"]
+TOOLS = ["hammer", "saw", "drill", "pliers", "chisel", "wrench", "screws", "ladder", "file", "clamp"]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    rows = [
+        {"id": f"{label}{i}{j}", "text": f"I bought {word} for {use}.", "label": label}
+        for label, words in (("kitchen", FOOD), ("workshop", TOOLS))
+        for i, word in enumerate(words)
+        for j, use in enumerate(("my sister", "the weekend", "tomorrow"))
+    ]
+    (tmp_path / "train.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows if not row["id"].endswith("2"))
+    )
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["id"].endswith("2")))
+    return tmp_path
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.yaml"
+    file.write_text(PLAN.replace("[red, blue]", "[kitchen, workshop]"))
+    return file
+
+
+def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+    table, picture = dataset / "table.csv", dataset / "picture.png"
+    options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--csv", table, "--png", picture, "--json"]
+    results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options))
+    assert [(r["method"], r["vote"], r["prior"]) for r in results] == [
+        ("zero-shot", "", False),
+        ("one slot of 2", "hard", False),
+        ("aggregate, no noise", "hard", False),
+        ("aggregate, no noise", "soft", False),
+        ("private", "hard", False),
+        ("private", "hard", True),
+        ("private", "soft", False),
+        ("private", "soft", True),
+    ]
+    assert results[0]["accuracy"] >= 70  # no draw in it: the words themselves say kitchen or workshop
+    assert all(r["epsilon"] == 8 and r["answers"] == 5 and r["sigma"] > 0 for r in results[4:])
+    with table.open() as stream:
+        assert [float(row["accuracy"]) for row in csv.DictReader(stream)] == [
+            pytest.approx(r["accuracy"], abs=0.01) for r in results
+        ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
+
+
+@pytest.mark.parametrize("sampling", ["units", "blocks"])
+def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engine) -> None:
+    """Exemplars that once shared a slot share it whenever they are drawn if, and only if, the plan draws blocks."""
+    drawn = []
+
+    class Seeing:
+        zero_shot = toy_engine.zero_shot
+
+        async def contributions(self, task, query, slots, zero_shot):
+            drawn.extend(frozenset(exemplar.fields["text"] for exemplar in slot) for slot in slots if slot)
+            return await toy_engine.contributions(task, query, slots, zero_shot)
+
+    plan = load_plan(
+        PLAN.replace("[red, blue]", "[kitchen, workshop]").replace("shots: 2", f"shots: 2\n    sampling: {sampling}")
+    )
+    assert plan.tasks["colour"].sampling == sampling
+    asyncio.run(ask(dataset, plan, "colour", Seeing(), embed, field="text"))
+    together = {frozenset(pair) for slot in drawn for pair in itertools.combinations(slot, 2)}
+    apart = {pair for pair in together for slot in drawn if len(pair & slot) == 1}
+    assert len(drawn) > 20
+    assert together
+    assert bool(apart) == (sampling == "units")
+
+
+def test_accuracies_and_their_errors_are_what_they_say() -> None:
+    """Votes that leave no doubt, votes that are always wrong, and a prior that is always right."""
+    sure = np.tile([1000.0, 0.0], (4, 1))
+    votes = Votes(
+        truth=np.array([0, 0, 0, 1]),
+        zero_shot=np.array([[1, 0], [1, 0], [0, 1], [0, 1]], float),
+        single=np.array([1.0, 0.5, 0.5, 0.0]),
+        hard=sure,
+        soft=sure[:, ::-1],
+    )
+    plan = load_plan(PLAN)
+    grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
+    rows = evaluate(votes, plan, "colour", plan.tasks["colour"], 60, grid)
+    found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in rows}
+    error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
+    assert found["zero-shot", ""] == (75, pytest.approx(error))
+    assert found["one slot of 2", "hard"] == (50, pytest.approx(100 * np.std([1, 0.5, 0.5, 0], ddof=1) / 2))
+    assert found["private", "hard"] == (75, pytest.approx(error))
+    assert found["private", "soft"] == (25, pytest.approx(error))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: (d / "test.jsonl").unlink(), "test.jsonl is missing"),
+        (lambda d: (d / "test.jsonl").write_text("{"), "test.jsonl, line 1: not JSON"),
+        (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
+    ],
+)
+def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, change, message: str) -> None:  # noqa: F811
+    change(dataset)
+    assert message in dpicl.fails("eval", dataset, "--plan", plan_file)
+
+
+def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+    assert "has no task 'shape'; it has colour" in dpicl.fails("eval", dataset, "--plan", plan_file, "--task", "shape")

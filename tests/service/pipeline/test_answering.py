@@ -1,0 +1,670 @@
+"""The pipeline with a real ledger and store, and an engine that counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger.charges import (
+    AnswersExhaustedError,
+    IdempotencyConflictError,
+    QuotaExhaustedError,
+    UnknownTaskError,
+)
+from accounting.ledger.quotas import set_quota
+from accounting.ledger.tables import charges, tasks
+from accounting.plan import calibrate_plan, load_plan
+from accounting.replay.books import violations
+from aggregation.rnm_gaussian import RnmGaussian
+from exemplar_store import ExemplarStore, WrongKeyError
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
+from service.pipeline.answering import Answering, BusyError, StillAnsweringError
+from service.pipeline.queries import InvalidQueryError, check_query
+from service.plans.signing import sign
+from service.services import Services, open_services
+from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def ask(services: Services, query="toy", **options):
+    return run(services.answering.answer("toys.colour", query, key_id="k", **options))
+
+
+async def started(answering: Answering) -> None:
+    while not answering._running:  # noqa: ASYNC110  (there is no event to wait for, and none is needed elsewhere)
+        await asyncio.sleep(0.001)
+
+
+def states(services: Services) -> dict[str, int]:
+    (budget,) = services.records.ledger.budgets()
+    with services.records.database.connect() as connection:
+        assert violations(connection) == []
+    return {state: n for state, n in budget.tasks[0].states.items() if n}
+
+
+def test_an_answer_is_a_label_charged_once_and_repeated_for_free(services: Services) -> None:
+    first = ask(services, "a new toy")
+    assert first.release.answer["label"] in ("red", "blue")
+    assert (first.charged, first.answers_left, first.task) == (True, 19, "toys.colour@1")
+    again = ask(services, "  a   new\ttoy ")
+    assert (again.charged, again.answers_left, again.release) == (False, 19, first.release)
+    assert states(services) == {"released": 1}
+
+
+def test_every_slot_reaches_the_engine_in_one_call(services: Services, toy_engine: MajorityEngine) -> None:
+    ask(services)
+    assert toy_engine.slots_seen == [10]
+
+
+def test_the_answer_follows_the_votes(services: Services) -> None:
+    """Four fifths of the toys are red: with this plan's noise most answers are."""
+    labels = [ask(services, f"toy {i}").release.answer["label"] for i in range(20)]
+    assert labels.count("red") >= 10  # each with a chance of 0.93, so fewer with one of 2e-8
+
+
+def test_an_exhausted_task_refuses_new_queries_and_still_repeats_old_ones(services: Services) -> None:
+    for i in range(20):
+        ask(services, f"toy {i}")
+    with pytest.raises(AnswersExhaustedError, match="colour"):
+        ask(services, "one more")
+    assert [(one.reason, one.times) for one in services.records.ledger.refusals()] == [("answers-exhausted", 1)]
+    assert ask(services, "toy 7").charged is False
+    assert states(services) == {"released": 20}
+
+
+def test_a_refusal_that_cannot_be_counted_is_still_that_refusal(services: Services, monkeypatch, capsys) -> None:
+    def busy(*_args):
+        raise sa.exc.OperationalError("insert", {}, Exception("database is locked"))
+
+    monkeypatch.setattr(services.records.ledger, "refuse", busy)
+    with services.records.database.begin() as connection:
+        set_quota(connection, "k", 0)
+    with pytest.raises(QuotaExhaustedError):
+        ask(services, "canary-77aa")
+    out, err = capsys.readouterr()
+    assert "refusal_not_counted" in out + err
+    assert "canary-77aa" not in out + err
+    assert states(services) == {}
+
+
+def test_a_failing_probe_voids_the_charge(services: Services, toy_engine: MajorityEngine) -> None:
+    toy_engine.down = True
+    with pytest.raises(EngineUnavailableError, match="nothing was charged"):
+        ask(services)
+    assert states(services) == {"voided": 1}
+    assert toy_engine.slots_seen == []  # no exemplar was shown
+    toy_engine.down = False
+    assert ask(services).answers_left == 19
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (EngineBusyError("800 prompts"), BusyError),
+        (UnanswerableQueryError("ask with a shorter text"), InvalidQueryError),
+    ],
+)
+def test_a_refusing_engine_voids_the_charge_and_says_why(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, refusal, told
+) -> None:
+    async def refuses(*_args):
+        raise refusal
+
+    monkeypatch.setattr(toy_engine, "zero_shot", refuses)
+    with pytest.raises(told) as error:
+        ask(services)
+    assert type(error.value) is told
+    assert "800" not in str(error.value)
+    assert states(services) == {"voided": 1}
+    assert toy_engine.slots_seen == []
+
+
+@pytest.mark.parametrize("stage", ["engine", "engine_hangs", "store"])
+def test_after_the_probe_every_failure_is_an_abstention(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    async def fails(*_args):
+        raise RuntimeError("private detail")
+
+    async def hangs(*_args):
+        await asyncio.sleep(60)
+
+    def cannot_sample(*_args, **_options):
+        raise OSError("disk")
+
+    match stage:
+        case "engine":
+            monkeypatch.setattr(toy_engine, "contributions", fails)
+        case "engine_hangs":
+            monkeypatch.setattr(toy_engine, "contributions", hangs)
+            monkeypatch.setattr(services.answering, "stages", replace(services.answering.stages, timeout_s=0.2))
+        case "store":
+            monkeypatch.setattr(services.records.store, "sample_slots", cannot_sample)
+    assert ask(services).release.answer["label"] in ("red", "blue")
+    assert states(services) == {"released": 1}
+
+
+def test_the_charge_is_durable_before_the_sample_is_drawn(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    ledger, store = services.records.ledger, services.records.store
+
+    def noting(name, call):
+        def wrapped(*args, **options):
+            order.append(name)
+            return call(*args, **options)
+
+        return wrapped
+
+    probe = toy_engine.zero_shot
+
+    async def noted_probe(*args):
+        order.append("probe")
+        return await probe(*args)
+
+    monkeypatch.setattr(toy_engine, "zero_shot", noted_probe)
+    for owner, name in [(ledger, "charge"), (store, "sample_slots"), (ledger, "release")]:
+        monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
+    ask(services)
+    assert order == ["charge", "probe", "sample_slots", "release"]
+
+
+def test_concurrent_twins_share_one_charge(services: Services) -> None:
+    async def twins():
+        answers = [services.answering.answer("toys.colour", "the same", key_id=f"k{i}") for i in range(8)]
+        return await asyncio.gather(*answers)
+
+    answers = run(twins())
+    assert len({answer.release.id for answer in answers}) == 1
+    assert sum(answer.charged for answer in answers) == 1
+    assert states(services) == {"released": 1}
+
+
+def test_a_caller_who_hangs_up_does_not_lose_the_answer(services: Services) -> None:
+    async def hang_up():
+        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+        await started(services.answering)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await services.answering.drain()
+        return await services.answering.answer("toys.colour", "q", key_id="k")
+
+    assert run(hang_up()).charged is False
+    assert states(services) == {"released": 1}
+
+
+def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(services: Services, monkeypatch) -> None:
+    ledger = services.records.ledger
+    charge, writing = ledger.charge, threading.Event()
+
+    def slow(*args, **options):
+        writing.set()
+        time.sleep(0.2)
+        return charge(*args, **options)
+
+    async def hang_up():
+        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+        await asyncio.to_thread(writing.wait, 10)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await services.answering.drain()
+
+    monkeypatch.setattr(ledger, "charge", slow)
+    run(hang_up())
+    assert states(services) == {"released": 1}
+
+
+def test_idempotency_key_names_one_query(services: Services) -> None:
+    first = ask(services, "one", idempotency_key="abc")
+    assert ask(services, "one", idempotency_key="abc").release == first.release
+    with pytest.raises(IdempotencyConflictError):
+        ask(services, "two", idempotency_key="abc")
+    assert states(services) == {"released": 1}
+
+
+def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
+    small = answering(services, max_in_flight=1)
+
+    async def crowd():
+        calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
+        first = asyncio.create_task(calls[0])
+        await started(small)
+        with pytest.raises(BusyError, match="come back"):
+            await calls[1]
+        await first
+
+    run(crowd())
+    assert states(services) == {"released": 1}
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, padding, hangs_up: bool) -> None:
+    """Whether another is taken on tells when an answer left, which everybody sees, and not when its work was done."""
+    begun, over = padding
+    small = answering(services, max_in_flight=1)
+
+    async def crowd():
+        first = asyncio.create_task(small.answer("toys.colour", "q", key_id="k"))
+        await begun.wait()
+        if hangs_up:
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        with pytest.raises(BusyError, match="come back"):
+            await small.answer("toys.colour", "another", key_id="k")
+        over.set()
+        await asyncio.gather(first, return_exceptions=True)
+        await small.drain()
+        return await small.answer("toys.colour", "another", key_id="k")
+
+    assert run(crowd()).charged
+    assert states(services) == {"released": 2}
+
+
+@pytest.mark.parametrize(("stage", "state"), [("probe", "voided"), ("sample", "charged"), ("slots", "charged")])
+def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
+    services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str, state: str
+) -> None:
+    reached, over = threading.Event(), threading.Event()
+    sample = services.records.store.sample_slots
+
+    async def hangs(*_args):
+        reached.set()
+        await asyncio.Event().wait()
+
+    def draws(*args, **options):
+        drawn = sample(*args, **options)
+        reached.set()
+        over.wait(10)
+        return drawn
+
+    match stage:
+        case "probe":
+            monkeypatch.setattr(toy_engine, "zero_shot", hangs)
+        case "sample":
+            monkeypatch.setattr(services.records.store, "sample_slots", draws)
+        case "slots":
+            monkeypatch.setattr(toy_engine, "contributions", hangs)
+
+    async def end():
+        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+        await asyncio.to_thread(reached.wait, 10)
+        for work in services.answering._running:
+            work.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        over.set()
+
+    run(end())
+    assert states(services) == {state: 1}
+
+
+def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services) -> None:
+    records = services.records
+    impatient = answering(services, timeout_s=0.1)
+    digest = impatient._digest({"text": "q"})
+    records.ledger.charge(records.ledger.task("toys.colour"), digest, key_id="somebody who died")
+    with pytest.raises(StillAnsweringError):
+        run(impatient.answer("toys.colour", "q", key_id="k"))
+
+
+class PoisonedEngine(MajorityEngine):
+    """Fails as a whole whenever one of its slots holds a certain exemplar."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.how = how
+        self.outputs: list[np.ndarray | None] = []
+
+    async def contributions(self, task, query, slots, zero_shot):
+        if any(exemplar.fields["text"] == "toy 7" for slot in slots for exemplar in slot):
+            match self.how:
+                case "raises":
+                    raise RuntimeError("cannot read toy 7")
+                case "is cancelled":
+                    raise asyncio.CancelledError
+                case "hangs":
+                    await asyncio.sleep(30)
+                case "answers too often":
+                    return [np.array([1.0, 0.0])] * (len(slots) + 500)
+        return await super().contributions(task, query, slots, zero_shot)
+
+
+@pytest.mark.parametrize("how", ["raises", "is cancelled", "hangs", "answers too often"])
+def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services, monkeypatch, how: str) -> None:
+    records = services.records
+    fragile = answering(services, PoisonedEngine(how), timeout_s=0.5)
+    slots = records.store.sample_slots("toys", probability=1.0, ensemble=10, max_exemplars=100)
+    poisoned = [any(exemplar.fields["text"] == "toy 7" for exemplar in slot) for slot in slots]
+    assert sum(poisoned) == 1
+    monkeypatch.setattr(records.store, "sample_slots", lambda *_args, **_options: slots)
+    seen: list[np.ndarray | None] = []
+
+    def spy(self, contributions, prior=None):
+        seen.extend(contributions)
+        return 0
+
+    monkeypatch.setattr(RnmGaussian, "release", spy)
+    run(fragile.answer("toys.colour", "q", key_id="k"))
+    assert [output is None for output in seen] == [
+        poison or not slot for poison, slot in zip(poisoned, slots, strict=True)
+    ]
+
+
+def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number the accounting rests on, from the signed plan to the sampler and the mechanism."""
+    records = make_records(tmp_path)
+    plan = load_plan(
+        PLAN.replace("shots: 2", "shots: 3\n    max_exemplars: 5")
+        .replace("ensemble: 10", "ensemble: 7")
+        .replace("vote: hard", "vote: soft, prior_weight: 2.5")
+    )
+    calibrated = calibrate_plan(plan, public_size=60)
+    sign(records, calibrated, "test")
+    records.store.forget("toys", "u1")  # the live size is another than the public one
+    services = open_services(records, MajorityEngine(), EMBEDDER)
+    sampled, mechanisms, priors = [], [], []
+    sample, release = records.store.sample_slots, RnmGaussian.release
+
+    def spy_sample(*args, **options):
+        sampled.append((args, options))
+        return sample(*args, **options)
+
+    def spy_release(self, contributions, prior=None):
+        mechanisms.append(self)
+        priors.append(prior)
+        return release(self, contributions, prior)
+
+    monkeypatch.setattr(records.store, "sample_slots", spy_sample)
+    monkeypatch.setattr(RnmGaussian, "release", spy_release)
+    run(services.answering.answer("toys.colour", "q", key_id="k"))
+    assert sampled == [(("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "embeddings": False})]
+    noise = calibrated.noise["colour"]
+    assert noise.sampling_probability == 21 / 60
+    assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
+    assert priors[0].tolist() == [0.5, 0.5]
+    with records.database.connect() as connection:
+        assert connection.execute(sa.select(tasks.c.answers)).scalar_one() == plan.tasks["colour"].answers
+
+
+def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: Services) -> None:
+    padded = answering(services, grains=FixedGrain(0.4))
+
+    async def both():
+        before = datetime.now(UTC)
+        started = time.monotonic()
+        answers = await asyncio.gather(*(padded.answer("toys.colour", "q", key_id=k) for k in "ab"))
+        return before, time.monotonic() - started, answers
+
+    before, elapsed, answers = run(both())
+    assert elapsed >= 0.4
+    assert {answer.charged for answer in answers} == {True, False}
+    assert answers[0].release.created_at - before >= timedelta(seconds=0.4)
+
+
+def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine, monkeypatch) -> None:
+    """Ray Serve cancels what runs in an abandoned request's context; the paid work must run in its own."""
+    marker: contextvars.ContextVar[str] = contextvars.ContextVar("marker", default="none")
+    seen = []
+    probe = toy_engine.zero_shot
+
+    async def look(*args):
+        seen.append(marker.get())
+        return await probe(*args)
+
+    monkeypatch.setattr(toy_engine, "zero_shot", look)
+
+    async def request():
+        marker.set("of the request")
+        await services.answering.answer("toys.colour", "q", key_id="k")
+
+    run(request())
+    assert seen == ["none"]
+
+
+def test_a_busy_database_does_not_lose_a_paid_answer(services: Services, monkeypatch) -> None:
+    ledger = services.records.ledger
+    release, failures = ledger.release, [1, 1]
+
+    def busy(charge_id, answer):
+        if failures:
+            failures.pop()
+            raise sa.exc.OperationalError("insert", {}, Exception("database is locked"))
+        return release(charge_id, answer)
+
+    def unconfirmed(charge_id, answer):
+        release(charge_id, answer)
+        monkeypatch.setattr(ledger, "release", release)
+        raise sa.exc.OperationalError("commit", {}, Exception("connection lost"))
+
+    monkeypatch.setattr(ledger, "release", busy)
+    assert ask(services, "one").charged
+    monkeypatch.setattr(ledger, "release", unconfirmed)
+    assert ask(services, "two").charged
+    assert states(services) == {"released": 2}
+
+
+def test_another_encryption_key_is_found_out_before_the_charge(services: Services) -> None:
+    """By a service whose key was retired while it ran, asked about exemplars that were renewed since."""
+    records = services.records
+    records.store.data_keys.add(b"n" * 32)
+    newer = ExemplarStore(records.database, b"n" * 32)
+    assert newer.data_keys.retire() == [records.store.data_keys.fingerprint]
+    newer.renew("toys")
+    with pytest.raises(WrongKeyError, match="start with the newer key"):
+        ask(services)
+    assert states(services) == {}
+
+
+def test_an_unusable_prior_is_found_out_before_the_sample(services: Services, toy_engine, monkeypatch) -> None:
+    async def nonsense(*_args):
+        return ZeroShot(np.array([np.nan, 1.0]))
+
+    monkeypatch.setattr(toy_engine, "zero_shot", nonsense)
+    with pytest.raises(EngineUnavailableError):
+        ask(services)
+    assert states(services) == {"voided": 1}
+
+
+def test_queries_are_hashed_under_the_secret(services: Services) -> None:
+    digests = {answering(services, digest_key=key)._digest({"text": "q"}) for key in (b"a" * 32, b"b" * 32)}
+    assert len(digests) == 2
+
+
+def test_a_failed_probe_is_logged_without_the_query(services: Services, toy_engine, capsys) -> None:
+    toy_engine.down = True
+    with pytest.raises(EngineUnavailableError):
+        ask(services, "canary-91ab")
+    out, err = capsys.readouterr()
+    assert "probe_failed" in out + err
+    assert "canary-91ab" not in out + err
+
+
+def test_charged_answers_take_whole_grains(services: Services) -> None:
+    padded = answering(services, grains=FixedGrain(0.3))
+    started = time.monotonic()
+    run(padded.answer("toys.colour", "q", key_id="k"))
+    assert time.monotonic() - started >= 0.3
+
+
+def test_a_probe_whose_call_is_cancelled_is_a_failure_like_any_other(
+    services: Services, toy_engine, monkeypatch
+) -> None:
+    async def cancelled(*_args):
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(toy_engine, "zero_shot", cancelled)
+    started = time.monotonic()
+    with pytest.raises(EngineUnavailableError):
+        run(answering(services, grains=FixedGrain(0.3)).answer("toys.colour", "q", key_id="k"))
+    assert time.monotonic() - started >= 0.3
+    assert states(services) == {"voided": 1}
+
+
+def test_what_follows_a_charge_leaves_on_the_grain_though_it_fails(services: Services, toy_engine) -> None:
+    """A void too, and it is not noted any sooner: a twin would see it."""
+    padded = answering(services, grains=FixedGrain(0.3))
+    toy_engine.down = True
+    before, started = datetime.now(UTC), time.monotonic()
+    with pytest.raises(EngineUnavailableError):
+        run(padded.answer("toys.colour", "q", key_id="k"))
+    assert time.monotonic() - started >= 0.3
+    with services.records.database.connect() as connection:
+        ((state, settled),) = connection.execute(sa.select(charges.c.state, charges.c.settled_at)).all()
+    assert state == "voided"
+    assert settled - before >= timedelta(seconds=0.3)
+
+
+def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Services, capsys) -> None:
+    padded = answering(services, grains=FixedGrain(1e-4))
+    run(padded.answer("toys.colour", "canary-a11e", key_id="k"))
+    out, err = capsys.readouterr()
+    assert "answer_overran" in out + err
+    assert "canary-a11e" not in out + err
+
+
+@pytest.mark.parametrize("address", ["toys.size", "nowhere.colour", "toys.colour@7", "colour", ""])
+def test_unknown_tasks_are_refused(services: Services, address: str) -> None:
+    with pytest.raises(UnknownTaskError):
+        run(services.answering.answer(address, "q", key_id="k"))
+    assert states(services) == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("", "text is empty"),
+        ("   ", "text is empty"),
+        ({}, "lacks text"),
+        ({"text": "x", "title": "y"}, "unknown fields 'title'; this task takes text"),
+        ("x" * 20_001, "at most 20000 characters"),
+        ("a\0b", "without NUL characters"),
+        ("a\ud800b", "unpaired surrogates"),
+        ({"text": "x", "\ud800": "y"}, "unknown fields"),
+    ],
+)
+def test_queries_that_do_not_fit_are_refused_before_the_charge(services: Services, query, problem: str) -> None:
+    with pytest.raises(InvalidQueryError, match=problem):
+        ask(services, query)
+    assert states(services) == {}
+
+
+def test_a_text_alone_will_not_do_for_two_fields(plan) -> None:
+    task = plan.tasks["colour"].model_copy(
+        update={"prompt": plan.tasks["colour"].prompt.model_copy(update={"query": "{title} {text}"})}
+    )
+    with pytest.raises(InvalidQueryError, match="needs the fields title, text"):
+        check_query(task, "x")
+
+
+def test_the_ledger_holds_no_query_in_the_clear(services: Services) -> None:
+    ask(services, "canary-5e1f")
+    path = services.records.database.url.database
+    for suffix in ("", "-wal"):
+        with open(path + suffix, "rb") as file:
+            assert b"canary-5e1f" not in file.read()
+
+
+def test_unusable_outputs_abstain(services: Services, toy_engine: MajorityEngine, monkeypatch) -> None:
+    async def garbage(_task, _query, slots, _zero_shot):
+        return [np.array([np.nan, 7.0]) if i % 2 else "?" for i in range(len(slots))]
+
+    monkeypatch.setattr(toy_engine, "contributions", garbage)
+    assert ask(services).release.answer["label"] in ("red", "blue")
+
+
+BLOCKS_PLAN = PLAN.replace("shots: 2", "shots: 7\n    max_exemplars: 9\n    sampling: blocks").replace(
+    "ensemble: 10", "ensemble: 4"
+)
+
+
+class RememberingEngine(MajorityEngine):
+    """Keeps the texts of every slot that it was shown, query by query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[list[tuple[str, ...]]] = []
+
+    async def contributions(self, task, query, slots, zero_shot):
+        self.queries.append([tuple(exemplar.fields["text"] for exemplar in slot) for slot in slots])
+        return await super().contributions(task, query, slots, zero_shot)
+
+
+def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
+    records = make_records(tmp_path)
+    sign(records, calibrate_plan(load_plan(BLOCKS_PLAN), public_size=60), "test")
+    return open_services(records, engine, EMBEDDER)
+
+
+def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = blocks_services(tmp_path, MajorityEngine())
+    store, sampled = services.records.store, []
+    store.forget("toys", "u1")  # the live size is another than the public one
+    sample = store.sample_blocks
+
+    def spy(*args, **options):
+        sampled.append((args, options))
+        return sample(*args, **options)
+
+    monkeypatch.setattr(store, "sample_blocks", spy)
+    monkeypatch.delattr(ExemplarStore, "sample_slots")
+    assert ask(services).release.answer["label"] in ("red", "blue")
+    assert sampled == [(("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "embeddings": False})]
+
+
+def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
+    engine = RememberingEngine()
+    services = blocks_services(tmp_path, engine)
+    for i in range(20):
+        ask(services, f"toy {i}")
+    slots = [slot for query in engine.queries for slot in query]
+    assert len({len(query) for query in engine.queries}) > 1  # drawn independently, so not always as many
+    assert len(slots) > 30  # of 20 queries with a mean of 28/60 of 8 blocks each: 75, deviation 6
+    assert len(set(slots)) <= 8
+    seen = [text for slot in set(slots) for text in slot]
+    assert len(seen) == len(set(seen))
+    assert max(map(len, slots)) <= 9
+
+
+def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = RememberingEngine()
+    services = blocks_services(tmp_path, engine)
+
+    def cannot_sample(*_args, **_options):
+        raise OSError("disk")
+
+    monkeypatch.setattr(services.records.store, "sample_blocks", cannot_sample)
+    assert ask(services).release.answer["label"] in ("red", "blue")
+    assert engine.queries == [[()] * 4]
+    assert states(services) == {"released": 1}
+
+
+@pytest.mark.parametrize("plan", [PLAN, BLOCKS_PLAN])
+def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
+    engine, records = MajorityEngine(), make_records(tmp_path)
+    sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
+    services, seen, contributions = open_services(records, engine, EMBEDDER), [], engine.contributions
+
+    async def spy(task, query, slots, zero_shot):
+        seen.append({exemplar.embedding is not None for slot in slots for exemplar in slot})
+        return await contributions(task, query, slots, zero_shot)
+
+    monkeypatch.setattr(engine, "contributions", spy)
+    ask(services)
+    info = replace(run(engine.describe()), reads_embeddings=True)
+    monkeypatch.setattr(engine, "describe", lambda: asyncio.sleep(0, info))
+    ask(services, "another")
+    assert seen == [{False}, {True}]

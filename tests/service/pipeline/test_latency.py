@@ -1,0 +1,163 @@
+"""Time: answers take whole grains, a language model needs one, and what is in flight tells of no sample."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from service.engines.admission import Admission
+from service.engines.protocol import EngineBusyError, Prompt, TaskSpec
+from service.pipeline.latency import Departure, UnknownLatencyError, fixed_grain_s, smallest_grain_s
+from service.services import open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+TASK = TaskSpec("t", ("a", "b"), Prompt("", "", ""), ensemble=10, latency_grain_s=5.0)
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A real event loop whose clock goes on to the next timer at once, where there is nothing else to do."""
+
+    now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(work)
+
+
+def departs(grain_s: float, public_s: float, private_s: float) -> tuple[int, float]:
+    """By how many grains an answer comes late, and when it leaves."""
+
+    async def answer() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        charged, departure = loop.time(), Departure(grain_s)
+        await asyncio.sleep(public_s)
+        departure.fix()
+        await asyncio.sleep(private_s)
+        return await departure.wait(), loop.time() - charged
+
+    return run(answer())
+
+
+@pytest.mark.parametrize(
+    ("public", "grains"), [(0.0, 1), (2.49, 1), (2.51, 2), (4.99, 2), (5.01, 2), (7.49, 2), (7.51, 3), (12.0, 3)]
+)
+def test_when_an_answer_leaves_is_fixed_before_its_sample(public: float, grains: int) -> None:
+    """By the public probe alone; what follows has half a grain, wherever in a grain the probe ended."""
+    for private in (0.0, 1.0, 2.48):
+        assert departs(5.0, public, private) == (0, pytest.approx(5.0 * grains, abs=1e-9))
+
+
+@pytest.mark.parametrize(("private", "late"), [(4.9, 0), (5.1, 1), (9.9, 1), (10.1, 2)])
+def test_an_answer_that_takes_longer_leaves_after_whole_grains_and_says_so(private: float, late: int) -> None:
+    assert departs(5.0, 0.0, private) == (late, pytest.approx(5.0 * (1 + late), abs=1e-9))
+
+
+def test_without_a_grain_nothing_waits() -> None:
+    assert departs(0.0, 1.0, 2.0) == (0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("work_s", "grain_s"), [(0.0, 0.1), (0.05, 0.1), (0.051, 0.2), (0.1, 0.2), (0.11, 0.5), (0.3, 1.0), (26.0, 100.0)]
+)
+def test_the_grain_that_is_chosen_is_the_smallest_round_one(work_s: float, grain_s: float) -> None:
+    assert smallest_grain_s(work_s) == pytest.approx(grain_s)
+
+
+def in_flight(slots_take: float, *, task: TaskSpec = TASK) -> list[tuple[float, int]]:
+    """What an engine counts at every half second of a query whose probe takes one."""
+
+    async def query(admission: Admission) -> None:
+        with admission.probe(task):
+            await asyncio.sleep(1.0)
+        with admission.slots(task):
+            await asyncio.sleep(slots_take)
+
+    async def watch() -> list[tuple[float, int]]:
+        admission = Admission(limit=10)
+        work = asyncio.create_task(query(admission))
+        seen = []
+        for half in range(30):
+            await asyncio.sleep(0.25)
+            seen.append((half / 2, admission.in_flight))
+            await asyncio.sleep(0.25)
+        await work
+        assert admission.in_flight == 0
+        return seen
+
+    return run(watch())
+
+
+def test_how_long_slots_take_does_not_move_what_is_in_flight() -> None:
+    seen = in_flight(0.1)
+    assert seen == [(half / 2, 1 if half < 2 else 10 if half < 10 else 0) for half in range(30)]
+    assert in_flight(3.9) == seen
+
+
+def test_what_overruns_its_grain_still_counts_while_it_lasts() -> None:
+    counts = dict(in_flight(7.0))
+    assert [counts[at] for at in (4.5, 6.5, 7.5, 8.0, 9.0)] == [10, 10, 10, 0, 0]
+
+
+def test_a_busy_engine_takes_a_query_again_when_the_answer_before_it_has_left() -> None:
+    async def test() -> None:
+        admission = Admission(limit=10)
+        with admission.probe(TASK), admission.slots(TASK):
+            pass
+        await asyncio.sleep(4.9)  # its slots were done long ago
+        with pytest.raises(EngineBusyError), admission.probe(TASK):
+            pass
+        await asyncio.sleep(0.2)
+        with admission.probe(TASK):
+            assert admission.in_flight == 1
+
+    run(test())
+
+
+def test_a_failed_probe_leaves_nothing_in_flight() -> None:
+    async def test() -> int:
+        admission = Admission(limit=10)
+        with pytest.raises(RuntimeError), admission.probe(TASK):
+            raise RuntimeError("down")
+        return admission.in_flight
+
+    assert run(test()) == 0
+
+
+def test_a_language_model_needs_a_grain(tmp_path: Path) -> None:
+    assert fixed_grain_s(Settings(), language_model=False) is None
+    with pytest.raises(UnknownLatencyError, match="set DPICL_LATENCY_GRAIN_MS well above what `dpicl plan try"):
+        fixed_grain_s(Settings(), language_model=True)
+    assert fixed_grain_s(Settings(latency_grain_ms=5000), language_model=True) == 5.0
+    assert fixed_grain_s(Settings(latency_unpadded=True), language_model=True) is None
+    records = make_records(tmp_path, settings=Settings(database_url=f"sqlite:///{tmp_path}/x.sqlite", development=True))
+    with pytest.raises(UnknownLatencyError):
+        open_services(records, MajorityEngine(), EMBEDDER, language_model=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"latency_grain_ms": 0}, "DPICL_LATENCY_UNPADDED=true instead"),
+        ({"latency_grain_ms": 100, "latency_unpadded": True}, "unset one of them"),
+        ({"latency_grain_ms": 100_000}, "DPICL_LEASE_S must be at least"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Settings(**settings)
+    assert Settings(latency_grain_ms=100_000, lease_s=400).latency_grain_ms == 100_000

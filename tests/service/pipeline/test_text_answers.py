@@ -1,0 +1,217 @@
+"""Free text through the whole pipeline: a real ledger, store, mechanisms and embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from accounting.ledger.tables import charges
+from accounting.plan import calibrate_plan, load_plan
+from accounting.replay.books import violations
+from service.api.app import create_app
+from service.embedding.embedder import Embed
+from service.engines.protocol import EngineUnavailableError, ZeroShot
+from service.pipeline.queries import InvalidQueryError
+from service.plans.signing import sign
+from service.services import Services, open_services
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records
+
+MECHANISMS = {
+    "embedding_mean": "type: embedding_mean",
+    "embedding_mean, centred": "type: embedding_mean, radius: 0.7, centred: true",
+    "keyword_joint_em": "type: keyword_joint_em, k: 1",
+    "keyword_ptr": "type: keyword_ptr, k_min: 1, k_max: 2",
+}
+
+
+def bag_of_letters(texts) -> np.ndarray:
+    """Unit vectors that tell red from blue."""
+    vectors = np.array([[text.count("r") + 0.1, text.count("u") + 0.1] for text in texts], np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def make_services(
+    folder: Path,
+    mechanism: str,
+    *,
+    epsilon: float = 40,
+    embed: Embed = bag_of_letters,
+    answers: int = 3,
+    delta="1.0e-4",
+) -> Services:
+    """All but 2 of the 60 exemplars say red; at an ε of 40 the slots' consensus is 10σ and more away from the noise."""
+    records = make_records(folder, epsilon=epsilon, blue=2)
+    text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
+    plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
+    sign(records, calibrate_plan(plan, 60), "test")
+    return open_services(records, RepeatingEngine(), Embedding(embed))
+
+
+def ask(services: Services, query: str = "which toy?"):
+    return asyncio.run(services.answering.answer("toys.story", query, key_id="k"))
+
+
+def states(services: Services) -> dict[str, int]:
+    with services.records.database.connect() as connection:
+        assert violations(connection) == []
+        return dict(Counter(connection.execute(sa.select(charges.c.state)).scalars()))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None:
+    services = make_services(tmp_path, mechanism)
+    answer = ask(services)
+    assert states(services) == {"released": 1}
+    released = answer.release.answer
+    if mechanism.startswith("embedding_mean"):
+        assert released == {"text": "a red kite", "method": released["method"]}
+    else:
+        assert released["keywords"] == ["red"]
+        assert released["text"] == "about red"
+        assert services.engine.engine.asked == [(("red",), mechanism == "keyword_joint_em")]
+        assert released.get("fallback") == (False if mechanism == "keyword_ptr" else None)
+    again = ask(services)
+    assert (again.release.answer, again.charged) == (released, False)
+
+
+def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_path: Path) -> None:
+    services = make_services(tmp_path, "keyword_ptr", epsilon=0.1, delta="1.0e-9")
+    answers = [ask(services, f"toy {i}") for i in range(3)]
+    for answer in answers:  # each passes with a probability below 1e-9
+        assert answer.charged
+        assert answer.release.answer["fallback"] is True
+        assert answer.release.answer["text"] == "a red kite"
+        assert answer.release.answer["keywords"] == []
+    assert services.engine.engine.asked == []
+
+
+def test_no_candidates_is_a_refusal_that_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = make_services(tmp_path, "embedding_mean")
+
+    async def speechless(_task, _query):
+        return ZeroShot(texts=(" ", ""))
+
+    monkeypatch.setattr(services.engine, "zero_shot", speechless)
+    with pytest.raises(InvalidQueryError, match="public_answers"):
+        ask(services)
+    assert states(services) == {"voided": 1}
+    monkeypatch.undo()
+    assert ask(services).answers_left == 2
+
+
+def test_more_words_than_the_domain_has_is_a_refusal_that_costs_nothing(tmp_path: Path) -> None:
+    services = make_services(tmp_path, "type: keyword_joint_em, k: 7")
+    with pytest.raises(InvalidQueryError, match=r"have 6 different keywords.* releases 7: ask with more words"):
+        ask(services, "small toy")
+    assert states(services) == {"voided": 1}
+    answer = ask(services, "small wooden toy")
+    assert len(set(answer.release.answer["keywords"])) == 7
+    assert answer.answers_left == 2
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_failing_probe_voids_the_charge(tmp_path: Path, mechanism: str) -> None:
+    services = make_services(tmp_path, mechanism)
+    services.engine.engine.down = True
+    with pytest.raises(EngineUnavailableError):
+        ask(services)
+    assert states(services) == {"voided": 1}
+
+
+def test_candidates_that_cannot_be_embedded_void_the_charge(tmp_path: Path) -> None:
+    def broken(texts):
+        raise RuntimeError("no embedder")
+
+    services = make_services(tmp_path, "embedding_mean", embed=bag_of_letters)
+    services.answering.stages = replace(services.answering.stages, embedder=Embedding(broken))
+    with pytest.raises(EngineUnavailableError):
+        ask(services)
+    assert states(services) == {"voided": 1}
+
+
+def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path: Path) -> None:
+    embedded: list[list[str]] = []
+
+    def choosy(texts):
+        embedded.append(list(texts))
+        if "blue" in texts:
+            raise RuntimeError("cannot embed blue")
+        return bag_of_letters(texts)
+
+    services = make_services(tmp_path, "embedding_mean")
+    services.answering.stages = replace(services.answering.stages, embedder=Embedding(choosy))
+    assert ask(services).release.answer["text"] == "a red kite"
+    assert embedded[0] == ["a red kite", "a blue boat"]  # the candidates
+    assert len(embedded[1]) == 20  # one for every slot of the plan, whatever and whether it says something
+    if "blue" in embedded[1]:
+        assert embedded[2:] == [[text] for text in embedded[1]]
+
+
+def test_the_same_is_embedded_whatever_the_slots_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counting(Embedding):
+        def embed_bounded(self, texts):
+            asked.append(len(texts))
+            return super().embed_bounded(texts)
+
+    services = make_services(tmp_path, "embedding_mean", answers=4)
+    services.answering.stages = replace(services.answering.stages, embedder=Counting(bag_of_letters))
+    for outputs in ([None] * 20, ["red"] * 20, [f"text {i} " * 99 for i in range(20)], ["red", None] * 10):
+
+        async def contributions(_task, _query, _slots, _zero_shot, outputs=outputs):
+            return outputs
+
+        monkeypatch.setattr(services.engine.engine, "contributions", contributions)
+        ask(services, f"query {len(asked)}")
+    assert asked == [20] * 4
+
+
+def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -> None:
+    services = make_services(tmp_path, "keyword_joint_em")
+    services.engine.engine.mute = 2
+    assert ask(services, "toy 1").release.answer["text"] == "about red"
+    services.engine.engine.mute = 3
+    released = ask(services, "toy 2").release.answer
+    assert released == {"text": "red", "keywords": ["red"], "method": "the released words as they are"}
+    assert states(services) == {"released": 2}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("garbage", [np.ones(3), 7, "", "   ", b"red", ["red"], {"red"}])
+def test_unusable_outputs_abstain(tmp_path: Path, mechanism: str, garbage, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = make_services(tmp_path, mechanism)
+
+    async def contributions(_task, _query, slots, _zero_shot):
+        return [garbage] * len(slots)
+
+    monkeypatch.setattr(services.engine, "contributions", contributions)
+    released = ask(services).release.answer
+    assert released["text"]
+    if mechanism == "keyword_ptr":
+        assert released["fallback"] is True
+
+
+def test_the_api_shows_what_each_task_gives(tmp_path: Path) -> None:
+    services = make_services(tmp_path, "keyword_ptr")
+    client = TestClient(create_app(services))
+    client.headers["Authorization"] = f"Bearer {services.records.keys.create('ana', 'analyst')[1]}"
+    task = client.get("/v1/tasks/toys.story").json()
+    assert (task["kind"], task["mechanism"], task["labels"]) == ("generate", "keyword_ptr", [])
+    answer = client.post("/v1/tasks/toys.story/answers", json={"query": "which toy?"}).json()
+    assert answer["text"] == "about red"
+    assert answer["keywords"] == ["red"]
+    assert answer["fallback"] is False
+    assert "label" not in answer
+    stored = client.get(f"/v1/releases/{answer['id']}").json()
+    assert stored == {name: value for name, value in answer.items() if name not in ("cost", "engine")}
+    refused = client.post("/v1/tasks/toys.story/answers", json={"query": "x" * 20_001})
+    assert refused.status_code == 422
+    assert "at most 20000 characters" in refused.json()["detail"]

@@ -1,0 +1,143 @@
+"""Opening the database: durability, isolation, transactions that wait for each other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from service.records.database import open_database
+
+
+def setting(engine: sa.Engine, name: str) -> object:
+    with engine.connect() as connection:
+        ask = "PRAGMA" if engine.dialect.name == "sqlite" else "SHOW"
+        return connection.exec_driver_sql(f"{ask} {name}").scalar_one()
+
+
+def test_a_committed_charge_survives_a_power_cut(engine: sa.Engine):
+    if engine.dialect.name == "sqlite":
+        assert setting(engine, "journal_mode") == "wal"
+        assert setting(engine, "synchronous") == 2  # FULL
+        assert setting(engine, "foreign_keys") == 1
+        assert setting(engine, "busy_timeout") == 60_000
+    else:
+        assert setting(engine, "synchronous_commit") == "on"
+        assert setting(engine, "transaction_isolation") == "read committed"
+
+
+def test_a_servers_weaker_defaults_are_not_taken_over(engine: sa.Engine, database_url: str):
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:  # WAL stays in the file, synchronous has to be set on each connection
+            connection.exec_driver_sql("COMMIT")
+            connection.exec_driver_sql("PRAGMA synchronous=OFF")
+    else:
+        with engine.begin() as connection:
+            name = connection.engine.url.database
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    again = open_database(database_url)
+    test_a_committed_charge_survives_a_power_cut(again)
+    again.dispose()
+
+
+def test_two_writers_wait_for_each_other(engine: sa.Engine):
+    """Read, think, write: without a lock at the start the second writer would overwrite the first."""
+    table = sa.Table("counter", sa.MetaData(), sa.Column("n", sa.Integer))
+    table.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(n=0))
+
+    def add() -> None:
+        for _ in range(20):
+            with engine.begin() as connection:
+                n = connection.execute(sa.select(table.c.n).with_for_update()).scalar_one()
+                connection.execute(sa.update(table).values(n=n + 1))
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(table.c.n)).scalar_one() == 80
+
+
+def test_a_reader_does_not_wait_for_a_writer(engine: sa.Engine):
+    table = sa.Table("counter", sa.MetaData(), sa.Column("n", sa.Integer))
+    table.metadata.create_all(engine)
+    with engine.begin() as writer:
+        writer.execute(sa.insert(table).values(n=1))
+        with engine.execution_options(read_only=True).begin() as reader:
+            assert reader.execute(sa.select(table.c.n)).all() == []
+
+
+def test_schema_changes_are_rolled_back_with_their_transaction(engine: sa.Engine):
+    with engine.connect() as connection, connection.begin() as transaction:
+        connection.exec_driver_sql("CREATE TABLE half (n INTEGER)")
+        transaction.rollback()
+    assert sa.inspect(engine).get_table_names() == []
+
+
+def test_plain_postgresql_urls_use_the_installed_driver():
+    assert open_database("postgresql://u@localhost/x").url.drivername == "postgresql+psycopg"
+
+
+def test_other_databases_are_refused():
+    with pytest.raises(ValueError, match="'mysql' is not supported"):
+        open_database("mysql://localhost/x")
+
+
+def test_a_missing_folder_is_made(tmp_path):
+    engine = open_database(f"sqlite:///{tmp_path / 'new' / 'folder' / 'x.sqlite'}")
+    assert setting(engine, "journal_mode") == "wal"
+    engine.dispose()
+
+
+def test_memory_is_one_database_for_all_threads():
+    engine = open_database("sqlite://")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE shared (n INTEGER)")
+    seen: list[list[str]] = []
+    thread = threading.Thread(target=lambda: seen.append(sa.inspect(engine).get_table_names()))
+    thread.start()
+    thread.join()
+    assert seen == [["shared"]]
+    engine.dispose()
+
+
+def _open_each(urls: list[str], together: threading.Barrier, failures: multiprocessing.Queue) -> None:
+    for url in urls:
+        together.wait()
+        try:
+            engine = open_database(url)
+            with engine.begin() as connection:
+                connection.execute(sa.text("CREATE TABLE IF NOT EXISTS t (x)"))
+            engine.dispose()
+        except Exception as error:
+            failures.put(repr(error))
+    failures.put(None)
+
+
+def test_processes_may_open_a_new_file_at_the_same_moment(tmp_path: Path):
+    """SQLite does not wait while another process switches the file to the write-ahead log; without our waiting about
+    one file in thirty fails so, hence so many."""
+    context = multiprocessing.get_context("spawn")
+    together, failures = context.Barrier(8), context.Queue()
+    urls = [f"sqlite:///{tmp_path}/{number}.sqlite" for number in range(150)]
+    processes = [context.Process(target=_open_each, args=(urls, together, failures)) for _ in range(8)]
+    for process in processes:
+        process.start()
+    found = []
+    finished = 0
+    while finished < len(processes):
+        if (failure := failures.get(timeout=120)) is None:
+            finished += 1
+        else:
+            found.append(failure)
+    for process in processes:
+        process.join(60)
+    assert found == []

@@ -1,0 +1,61 @@
+"""Admins see how the engine keeps slots apart where they decide: in plans and budgets."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import sqlalchemy as sa
+import yaml
+from fastapi.testclient import TestClient
+
+from service.api.app import create_app
+from service.cli.output import print_engine
+from service.engines.protocol import EngineInfo, EngineUnavailableError
+from service.pipeline.latency import UNPADDED
+from service.records.engine_record import engines, last_engine, note_engine
+from service.records.records import Records
+from service.services import Services
+from tests.service.conftest import PLAN
+
+STRICT = EngineInfo("vllm", "strict", True, "a model")
+
+
+def test_a_row_for_each_change(records: Records) -> None:
+    assert last_engine(records.database) is None
+    loose = replace(STRICT, isolation="best effort")
+    for info in (STRICT, STRICT, loose, STRICT):
+        note_engine(records.database, info)
+    assert last_engine(records.database).isolation == "strict"
+    with records.database.connect() as connection:
+        seen = connection.execute(sa.select(engines.c.isolation).order_by(engines.c.id)).scalars().all()
+    assert seen == ["strict", "best effort", "strict"]
+
+
+def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
+    describe, late = services.engine.describe, iter([True, False])
+
+    async def still_loading():
+        if next(late, False):
+            raise EngineUnavailableError("loading")
+        return await describe()
+
+    monkeypatch.setattr(services.engine, "describe", still_loading)
+    monkeypatch.setattr("service.api.app._ASK_ENGINE_EVERY_S", 0.01)
+    token = services.records.keys.create("root", "admin")[1]
+    with TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}) as client:
+        while last_engine(services.records.database) is None:
+            time.sleep(0.01)
+        expected = {"name": "majority", "isolation": "each slot by itself", "is_llm": False}
+        expected |= {"notice": f"{UNPADDED} for tests", "remote": False}
+        assert client.get("/v1/budgets").json()["engine"] == expected
+        plan = client.post("/v1/knowledge-bases/toys/plans?dry_run=true", content=yaml.safe_dump(yaml.safe_load(PLAN)))
+        assert plan.json()["engine"] == expected
+
+
+def test_the_command_line_says_it(records: Records, capsys) -> None:
+    print_engine(last_engine(records.database))
+    assert "none has answered" in capsys.readouterr().out
+    note_engine(records.database, STRICT)
+    print_engine(last_engine(records.database))
+    assert capsys.readouterr().out == "Engine: vllm. a model\nIsolation of slots: strict\n"

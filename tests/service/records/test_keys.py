@@ -1,0 +1,112 @@
+"""API keys: shown once, hashed at rest, revocable."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger import tables
+from accounting.ledger.trail import AuditTrail
+from service.records.api_keys import PREFIX, ApiKeys, UnknownKeyError, api_keys, metadata
+from tests.conftest import Clock
+
+
+@pytest.fixture
+def keys(engine: sa.Engine, clock: Clock) -> ApiKeys:
+    metadata.create_all(engine)
+    tables.metadata.create_all(engine)
+    return ApiKeys(engine, clock=clock)
+
+
+def test_a_token_is_its_keys_and_nobody_elses(keys: ApiKeys, clock: Clock):
+    ana, ana_token = keys.create("ana", "analyst")
+    _, root_token = keys.create("root", "admin")
+    assert ana_token.startswith(PREFIX)
+    assert len(ana_token) - len(PREFIX) == 43  # 256 bits in base64url
+    assert (ana.name, ana.role, ana.created_at, ana.revoked_at) == ("ana", "analyst", clock.now, None)
+    assert keys.authenticate(ana_token).id == ana.id
+    assert keys.authenticate(root_token).role == "admin"
+    for wrong in ("", PREFIX, ana_token[:-1], ana_token + "x", ana_token.upper(), ana.id, "é" * 50):
+        assert keys.authenticate(wrong) is None
+
+
+def test_the_database_holds_no_token(keys: ApiKeys, engine: sa.Engine):
+    _, token = keys.create("ana", "analyst")
+    with engine.connect() as connection:
+        row = connection.execute(sa.select(api_keys)).one()
+    assert row.token_sha256 == hashlib.sha256(token.encode()).digest()
+    assert token not in str(row)
+    assert token[len(PREFIX) :] not in str(row)
+
+
+def test_a_revoked_key_is_refused_for_ever_and_stays_listed(keys: ApiKeys, clock: Clock):
+    key, token = keys.create("ana", "analyst")
+    other, other_token = keys.create("bo", "analyst")
+    keys.revoke(key.id)
+    revoked_at = clock.now
+    clock.now += timedelta(days=1)
+    keys.revoke(key.id)
+    assert keys.authenticate(token) is None
+    assert keys.authenticate(other_token).id == other.id
+    assert {listed.id: listed.revoked_at for listed in keys.list()} == {key.id: revoked_at, other.id: None}
+    with pytest.raises(UnknownKeyError, match="no such key"):
+        keys.revoke("no such key")
+
+
+def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine: sa.Engine):
+    _, token = keys.create("ana", "analyst")
+    writes = []
+    sa.event.listen(
+        engine, "before_cursor_execute", lambda *a: writes.append(a[2]) if a[2].startswith("UPDATE") else None
+    )
+    first = clock.now
+    for seconds in (0, 1, 58.9, 0.1):
+        clock.now += timedelta(seconds=seconds)
+        keys.authenticate(token)
+    assert len(writes) == 2
+    assert keys.list()[0].last_used_at == clock.now == first + timedelta(seconds=60)
+
+
+def test_keys_are_listed_oldest_first(keys: ApiKeys, clock: Clock):
+    for name in ("c", "a", "b"):
+        keys.create(name, "analyst")
+        clock.now += timedelta(seconds=1)
+    assert [key.name for key in keys.list()] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(("name", "role"), [("", "admin"), ("  ", "admin"), ("x" * 201, "admin"), ("x", "root")])
+def test_what_makes_no_key_is_refused(keys: ApiKeys, name, role):
+    with pytest.raises(ValueError, match=r"name|role"):
+        keys.create(name, role)
+    assert keys.list() == []
+
+
+def test_limits_are_set_changed_and_told_to_the_trail(keys: ApiKeys, engine: sa.Engine):
+    key, token = keys.create("ana", "analyst", quota=5, rate_per_minute=60, by="root")
+    assert (key.quota, key.charged, key.rate_per_minute) == (5, 0, 60)
+    assert keys.authenticate(token) == key
+    assert keys.get(key.id).quota == 5
+    changed = keys.limit(key.id, quota=None, rate_per_minute=None, by="root")
+    assert (changed.quota, changed.rate_per_minute) == (None, None)
+    keys.revoke(key.id, "root")
+    keys.revoke(key.id, "root")
+    events = AuditTrail(engine).events()
+    assert [event.kind for event in events] == ["key.created", "key.changed", "key.revoked"]
+    assert {event.particulars["by"] for event in events} == {"root"}
+    assert events[0].particulars["quota"] == 5
+    assert token not in "".join(event.line() for event in events)
+
+
+@pytest.mark.parametrize("limits", [{"quota": -1}, {"rate_per_minute": 0}])
+def test_limits_out_of_range_are_refused(keys: ApiKeys, limits: dict[str, int]):
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        keys.create("ana", "analyst", **limits)
+    assert keys.list() == []
+
+
+def test_limiting_an_unknown_key_is_refused(keys: ApiKeys):
+    with pytest.raises(UnknownKeyError):
+        keys.limit("nobody", quota=1, rate_per_minute=None)

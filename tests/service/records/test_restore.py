@@ -1,0 +1,260 @@
+"""Backing up and restoring, as an operator does it: with the databases' own tools and ``dpicl ledger``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from accounting.ledger.charges import AnswersExhaustedError
+from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
+from accounting.plan import CalibratedPlan
+from accounting.replay.books import violations
+from accounting.replay.trail import verify
+from service.api.app import create_app
+from service.plans.signing import sign
+from service.records.database import open_database
+from service.records.records import Records, open_records
+from service.records.witness import bring_back, witness_url
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.cli.test_cli import Shell, dpicl
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.dashboard.dashboard_browser import Browser
+
+__all__ = ["dpicl"]
+
+
+class Database:
+    """The service's database, backed up and restored with its own tools while nobody looks at it."""
+
+    def __init__(self, url: str, witness: str, folder: Path) -> None:
+        self.url, self.witness, self.backup = url, witness, folder / "backup"
+        self.kind = sa.make_url(url).get_backend_name()
+
+    def settings(self, **others: object) -> Settings:
+        settings = {
+            "database_url": self.url,
+            "witness_url": self.witness,
+            "latency_unpadded": True,
+            "development": True,
+        }
+        return Settings.model_validate(settings | others)
+
+    def save(self, dpicl: Shell) -> None:
+        if self.kind == "sqlite":
+            dpicl.ok("ledger", "backup", self.backup)
+        else:
+            self._tool("pg_dump", "--format=custom", f"--file={self.backup}", self._plain())
+
+    def restore(self) -> None:
+        if self.kind == "sqlite":
+            file = Path(sa.make_url(self.url).database or "")
+            for old in file.parent.glob(f"{file.name}*"):
+                old.unlink()
+            shutil.copy(self.backup, file)
+        else:
+            self._tool("pg_restore", "--clean", "--exit-on-error", f"--dbname={self._plain()}", str(self.backup))
+
+    def _plain(self) -> str:
+        return sa.make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def _tool(self, name: str, *args: str) -> None:
+        server = open_database(self.url)
+        with server.connect() as connection:
+            tools = connection.exec_driver_sql("SELECT setting FROM pg_config WHERE name = 'BINDIR'").scalar_one()
+        server.dispose()
+        done = subprocess.run([f"{tools}/{name}", *args], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def database(
+    database_url: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Database:
+    witness = f"sqlite:///{tmp_path}/witness.sqlite"
+    if database_url.startswith("postgresql"):
+        name = f"w{uuid.uuid4().hex[:12]}"
+        admin = open_database(database_url).execution_options(isolation_level="AUTOCOMMIT")
+        with admin.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        admin.dispose()
+        witness = sa.make_url(database_url).set(database=name).render_as_string(hide_password=False)
+    monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
+    monkeypatch.setenv("DPICL_WITNESS_URL", witness)
+    return Database(database_url, witness, tmp_path)
+
+
+@pytest.fixture
+def opened(dpicl: Shell, database: Database, tmp_path: Path, calibrated: CalibratedPlan) -> Services:
+    """A service with a signed plan of 20 answers; ``dpicl`` works on the same database, whatever order they come in."""
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", database.url)
+    records = make_records(tmp_path, settings=database.settings())
+    sign(records, calibrated, "test")
+    records.keys.create("ana", "analyst")
+    return open_services(records, MajorityEngine(), EMBEDDER)
+
+
+def ask(services: Services, *queries: str) -> None:
+    ana = next(key for key in services.records.keys.list() if key.name == "ana")
+
+    async def all_of_them() -> None:
+        for query in queries:
+            await services.answering.answer("toys.colour", query, key_id=ana.id)
+
+    asyncio.run(all_of_them())
+
+
+def close(records: Records) -> None:
+    records.database.dispose()
+    assert records.witness is not None
+    records.witness._database.dispose()
+
+
+def test_a_restored_backup_is_refused_until_its_loss_is_charged(
+    opened: Services, database: Database, dpicl: Shell, tmp_path: Path
+) -> None:
+    spared, _ = opened.records.keys.create("spared", "analyst")
+    stolen, _ = opened.records.keys.create("stolen", "analyst", quota=7)
+    ask(opened, "one", "two")
+    assert opened.records.witness is not None
+    opened.records.witness.catch_up()
+    database.save(dpicl)
+
+    ask(opened, "three", "four", "five")
+    opened.records.forget("toys", "u7", by="root")
+    opened.records.keys.revoke(stolen.id)
+    opened.records.keys.limit(spared.id, quota=3, rate_per_minute=None)
+    opened.records.allow_remote_engine("toys", True, by="root")
+    new_key = base64.b64encode(secrets.token_bytes(32)).decode()
+    (tmp_path / "next.key").write_text(new_key)
+    dpicl.ok("encryption", "add", "--new-key-file", tmp_path / "next.key")
+    opened.records.witness.catch_up()
+    close(opened.records)
+    database.restore()
+
+    with pytest.raises(LedgerRestoredError):
+        open_records(database.settings())
+    assert "dpicl ledger status" in dpicl.fails("kb", "list")
+    status, told, _ = dpicl("ledger", "status")
+    assert status == 1
+    assert "3 answers of toys.colour@1: will be charged as lost" in told
+    assert "a unit of toys was forgotten and is back: forget it again" in told
+    assert "was added: add it again" in told
+    status, told, _ = dpicl("ledger", "status", "--json")
+    lost = json.loads(told)
+    assert lost["restored"]
+    assert (lost["lost"]["charge"], lost["lost"]["release"], lost["lost"]["unit.forgotten"]) == (3, 3, 1)
+
+    assert "the ledger answers again" in dpicl.ok("ledger", "acknowledge", "--yes")
+    assert "Nothing to acknowledge" in dpicl.ok("ledger", "acknowledge", "--yes")
+    records = open_records(database.settings())
+    assert records.ledger.budgets()[0].tasks[0].charged == 5
+    keys = {key.name: key for key in records.keys.list()}
+    assert keys["stolen"].revoked_at is not None
+    assert (keys["spared"].revoked_at, keys["spared"].quota) == (None, 3)
+    assert records.store.get("toys").remote_engine
+    with records.database.connect() as connection:
+        assert violations(connection) == []
+    report = verify(records.audit.export(), recompute=False)
+    assert (report.problems, report.charged) == ([], {"toys.colour@1": 5})
+    again = open_services(records, MajorityEngine(), EMBEDDER)
+    ask(again, "one", *(f"query {i}" for i in range(15)))  # the first is free
+    with pytest.raises(AnswersExhaustedError):
+        ask(again, "one too many")
+    close(records)
+
+
+def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, database: Database, dpicl: Shell) -> None:
+    _, token = opened.records.keys.create("bo", "analyst")
+    database.save(dpicl)
+    ask(opened, "one")
+    close(opened.records)
+    database.restore()
+    with TestClient(create_app(opened)) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        for query in ("two", "three"):
+            reply = client.post("/v1/tasks/toys.colour/answers", json={"query": query}, headers=headers)
+            assert reply.status_code == 503
+            assert reply.json()["error"]["code"] == "ledger_restored"
+            assert reply.headers["x-should-retry"] == "false"
+        admin = Browser(opened)
+        admin.sign_in()
+        assert "No new question is answered: the ledger lacks events" in admin.get("/").text
+        assert dpicl.ok("ledger", "acknowledge", "--yes")
+        reply = client.post("/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=headers)
+        assert reply.status_code == 200  # the same process goes on
+        assert "No new question" not in admin.get("/").text
+    assert opened.records.ledger.budgets()[0].tasks[0].charged == 2
+    close(opened.records)
+
+
+def test_what_admins_do_is_witnessed_when_the_command_ends(dpicl: Shell, database: Database) -> None:
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", database.url)
+    dpicl.ok("keys", "create", "ana")
+    records = open_records(database.settings(), restored=True)
+    assert records.witness is not None
+    assert [event.kind for event in records.witness.events(0)] == ["key.created"]
+    close(records)
+
+
+def test_the_witness_lies_beside_a_sqlite_database_unless_told(tmp_path: Path) -> None:
+    def where(database: str, witness: str | None = None) -> str | None:
+        given = {"database_url": database} | ({} if witness is None else {"witness_url": witness})
+        return witness_url(Settings.model_validate(given))
+
+    assert where("sqlite:////data/dpicl.sqlite") == "sqlite:////data/dpicl.witness.sqlite"
+    assert where("sqlite:////data/dpicl.sqlite", "sqlite:////other/w.sqlite") == "sqlite:////other/w.sqlite"
+    assert where("sqlite:////data/dpicl.sqlite", "none") is None
+    assert where("sqlite://") is None
+    assert where("postgresql://db/dpicl") is None
+    same = Settings(database_url=f"sqlite:///{tmp_path}/a", witness_url=f"sqlite:///{tmp_path}/a", development=True)
+    with pytest.raises(ValueError, match="a database of its own"):
+        open_records(same)
+
+
+def test_a_postgresql_database_wants_to_know_where_its_witness_is(
+    postgres_server: str, tmp_path: Path, calibrated: CalibratedPlan
+) -> None:
+    admin = open_database(postgres_server).execution_options(isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(sa.text("CREATE DATABASE without_witness"))
+    admin.dispose()
+    url = sa.make_url(postgres_server).set(database="without_witness").render_as_string(hide_password=False)
+    records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
+    with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
+        open_services(records, MajorityEngine(), EMBEDDER)
+    records.database.dispose()
+    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
+    assert open_services(records, MajorityEngine(), EMBEDDER).records.witness is None
+    records.database.dispose()
+    nowhere = sa.make_url(postgres_server).set(database="nowhere").render_as_string(hide_password=False)
+    with pytest.raises(WitnessUnavailableError):
+        open_records(Settings(database_url=url, witness_url=nowhere, development=True))
+
+
+def test_backing_up_says_what_it_cannot_do(dpicl: Shell, tmp_path: Path) -> None:
+    assert "there is no database at" in dpicl.fails("ledger", "backup", tmp_path / "copy")
+    dpicl.ok("kb", "list")
+    dpicl.ok("ledger", "backup", tmp_path / "copy")
+    assert "name a new file" in dpicl.fails("ledger", "backup", tmp_path / "copy")
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", "postgresql://localhost/dpicl")
+    assert "pg_dump" in dpicl.fails("ledger", "backup", tmp_path / "other")
+    dpicl.monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite://")
+    assert "without a witness nothing can be compared" in dpicl.fails("ledger", "status")
+
+
+def test_events_that_changed_nothing_outside_the_ledger_bring_nothing_back(opened: Services) -> None:
+    events = opened.records.audit.events()
+    with opened.records.database.begin() as connection:
+        assert [bring_back(connection, event) for event in events] == [[] for _ in events]
+    close(opened.records)

@@ -1,0 +1,169 @@
+"""The synthetic mode: real in everything but its data, which cannot be taken for real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from exemplar_store import ExemplarStore, Layout, WrongKeyError, read_json_lines
+from exemplar_store.errors import EncryptionKeyError
+from service.api.app import create_app
+from service.cli.synthetic import say_how_to_ask
+from service.records.records import open_records
+from service.records.synthetic_store import KEY_BASE64, NOTICE, SyntheticUploadError
+from service.services import Services, open_services
+from service.settings import Settings
+from service.synthetic.setup import Synthetic, synthetic_database
+from service.synthetic.tickets import FIELDS, tickets
+from tests.service.api.test_api import problem
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
+from tests.service.dashboard.dashboard_browser import Browser
+
+TICKET = {"unit_id": "me", "text": "my own", "queue": "Keys", "desk": "Office", "reply": "mine"}
+
+
+class QueueEngine(MajorityEngine):
+    """Goes by the queue."""
+
+    def _vote(self, task, slot):
+        return np.eye(len(task.labels))[task.labels.index(slot[0].fields[task.answer_field])] if slot else None
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> Iterator[Synthetic]:
+    with synthetic_database(embed) as made:
+        yield made
+
+
+@pytest.fixture
+def services(synthetic: Synthetic) -> Services:
+    return open_services(open_records(Settings(latency_unpadded=True)), QueueEngine(), EMBEDDER)
+
+
+@pytest.fixture
+def client(services: Services) -> TestClient:
+    return TestClient(create_app(services))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthetic: Synthetic) -> None:
+    body = {"query": "Where is my parcel?"}
+    answer = client.post("/v1/tasks/support.queue/answers", json=body, headers=bearer(synthetic.analyst_token))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["engine"]["notice"].startswith(NOTICE)
+    message = {"role": "user", "content": "Where is my parcel?"}
+    chat = client.post(
+        "/v1/chat/completions",
+        json={"model": "support.queue", "messages": [message]},
+        headers=bearer(synthetic.analyst_token),
+    )
+    assert chat.json()["dp_icl"]["engine"]["notice"].startswith(NOTICE)
+    body["exemplars"] = [{"text": "Lost parcel", "queue": "Wheels"}]
+    shown = client.post("/v1/tasks/support.queue/preview", json=body, headers=bearer(synthetic.admin_token)).json()
+    assert shown["engine"]["notice"].startswith(NOTICE)
+
+
+def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: Shell, monkeypatch) -> None:  # noqa: F811
+    with client:  # the engine is noted once the service starts
+        deadline = time.monotonic() + 30
+        told = {"engine": None}
+        while told["engine"] is None and time.monotonic() < deadline:
+            told = client.get("/v1/budgets", headers=bearer(synthetic.analyst_token)).json()
+    assert told["engine"]["notice"].startswith(NOTICE)
+    assert [plan["version"] for plan in told["knowledge_bases"][0]["plans"]] == [1, 2]
+    assert told["knowledge_bases"][0]["free"]["epsilon"] == 8
+    monkeypatch.setenv("DPICL_DATABASE_URL", synthetic.database_url)
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
+    monkeypatch.delenv("DPICL_DEVELOPMENT")
+    assert NOTICE in " ".join(dpicl.ok("budget").split())
+
+
+def test_it_takes_nobodys_exemplars(client: TestClient, synthetic, dpicl: Shell, monkeypatch, tmp_path) -> None:  # noqa: F811
+    upload = {"content": json.dumps(TICKET), "headers": bearer(synthetic.admin_token)}
+    upload["headers"]["Content-Type"] = "application/x-ndjson"
+    refused = problem(client.post("/v1/knowledge-bases/support/exemplars", **upload), 403, "made-up-data")
+    assert "DPICL_ENCRYPTION_KEY" in refused["detail"]
+    monkeypatch.setenv("DPICL_DATABASE_URL", synthetic.database_url)
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps(TICKET))
+    assert "start one of your own" in dpicl.fails("kb", "ingest", "support", file)
+    with pytest.raises(SyntheticUploadError):
+        open_records(Settings()).store.ingest("support", iter(()), embed)
+
+
+def test_no_service_of_ones_own_opens_it_nor_it_a_real_one(synthetic: Synthetic, tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY")
+    with pytest.raises(WrongKeyError):
+        open_records(Settings(database_url=synthetic.database_url, encryption_key="Q" * 43 + "="))
+    with pytest.raises((WrongKeyError, EncryptionKeyError)):
+        open_records(Settings(database_url=synthetic.database_url, encryption_key=None, development=True))
+    own = make_records(tmp_path)
+    assert not own.synthetic
+    with pytest.raises(WrongKeyError):
+        open_records(Settings(database_url=str(own.database.url), encryption_key=KEY_BASE64))
+
+
+def test_a_service_of_ones_own_takes_exemplars_as_ever(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
+    own = make_records(tmp_path)
+    more = read_json_lines(rows([{"unit_id": "new", "text": "x", "label": "red"}]), Layout(("text", "label")))
+    assert own.store.ingest("toys", more, embed).exemplars == 1
+
+
+def test_it_holds_the_generated_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:///nowhere/real.sqlite")
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY_FILE", "/nowhere/key")
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
+    told: list[tuple[int, int]] = []
+    with synthetic_database(embed, lambda done, total: told.append((done, total))) as made:
+        file = Path(made.database_url.removeprefix("sqlite:///"))
+        assert file.is_file()
+        assert told[-1] == (900, 900)
+        opened = open_records(Settings())
+        (slot,) = opened.store.sample_slots("support", probability=1, ensemble=1, max_exemplars=10_000)
+        key = [tuple(one[field] for field in FIELDS) for one in tickets()]
+        assert sorted(tuple(exemplar.fields[field] for field in FIELDS) for exemplar in slot) == sorted(key)
+        assert isinstance(opened.store, ExemplarStore)
+        opened.database.dispose()
+    assert not file.parent.exists()
+    assert os.environ["DPICL_DATABASE_URL"] == "sqlite:///nowhere/real.sqlite"
+    assert os.environ["DPICL_ENCRYPTION_KEY_FILE"] == "/nowhere/key"
+    assert "DPICL_ENCRYPTION_KEY" not in os.environ
+
+
+def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: TestClient) -> None:
+    say_how_to_ask(synthetic, "http://127.0.0.1:8080")
+    printed = capsys.readouterr().out
+    assert NOTICE in printed
+    assert "http://127.0.0.1:8080/admin/" in printed
+    body = json.loads(re.search(r"--data '(.*)'", printed).group(1))
+    token = re.search(r"DPICL_API_KEY=(\S+)", printed).group(1)
+    assert client.post("/v1/tasks/support.queue/answers", json=body, headers=bearer(token)).status_code == 200
+    program = re.search(r"<<'END'\n(.*?)\n  END", printed, re.DOTALL).group(1)
+    compile(re.sub(r"^  ", "", program, flags=re.MULTILINE), "pasted", "exec")
+    assert client.get("/v1/keys", headers=bearer(printed.split("this key:")[1].split()[0])).status_code == 200
+
+
+def test_the_dashboard_says_so_on_every_page_and_that_exemplars_are_there(
+    services: Services, synthetic: Synthetic
+) -> None:
+    browser = Browser(services)
+    browser.sign_in(synthetic.admin_token)
+    for page in ("/", "/keys", "/audit", "/plans", "/knowledge-bases/support"):
+        assert "Made-up data" in browser.get(page).text
+    assert [event.particulars["by"] for event in services.records.audit.events(kinds=["exemplars.ingested"])] == [
+        "dpicl serve --synthetic"
+    ]

@@ -1,0 +1,67 @@
+"""Logs: lines of JSON, every event documented, and no event with a message that could quote."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+import structlog
+
+from service.telemetry.logs import configure_logs
+
+ROOT = Path(__file__).parents[3]
+LEVELS = ("debug", "info", "warning", "error", "critical", "exception")
+
+
+def calls() -> list[tuple[Path, ast.Call]]:
+    """Every call of a logger in the product."""
+    found = []
+    for package in ("accounting", "aggregation", "exemplar_store", "service"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in LEVELS
+                    and isinstance(node.func.value, ast.Name)
+                    and node.func.value.id in ("log", "logger", "logging")
+                ):
+                    found.append((path, node))
+    return found
+
+
+def test_every_event_is_documented_with_its_level_and_what_it_carries() -> None:
+    told = {}
+    for path, call in calls():
+        events = [node.value for node in ast.walk(call.args[0]) if isinstance(node, ast.Constant)]
+        assert events, f"{path}:{call.lineno}: an event is a fixed text"
+        for event in events:
+            told[event] = (call.func.attr, {keyword.arg for keyword in call.keywords})
+    text = (ROOT / "docs" / "observability.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([`\w, ]+) \| ", text, flags=re.M)
+    documented = {event: (level, set(re.findall(r"\w+", names))) for event, level, names in rows if level in LEVELS}
+    assert documented == told
+
+
+def test_no_event_carries_an_exception() -> None:
+    """Its message and its traceback may quote what it failed on."""
+    for path, call in calls():
+        assert call.func.attr != "exception", f"{path}:{call.lineno}"
+        assert not {"exc_info", "stack_info"} & {keyword.arg for keyword in call.keywords}, f"{path}:{call.lineno}"
+
+
+def test_a_line_is_json_with_the_request_it_belongs_to(capsys: pytest.CaptureFixture[str]) -> None:
+    before = structlog.get_config()
+    configure_logs()
+    try:
+        with structlog.contextvars.bound_contextvars(request="r1"):
+            structlog.get_logger().warning("probe_failed", task="support.queue@1")
+    finally:
+        structlog.configure(**before)
+    line = json.loads(capsys.readouterr().err)
+    at = line.pop("timestamp")
+    assert line == {"event": "probe_failed", "level": "warning", "request": "r1", "task": "support.queue@1"}
+    assert at.endswith("Z")

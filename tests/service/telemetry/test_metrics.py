@@ -1,0 +1,301 @@
+"""Metrics: the ledger's own numbers, the same from every replica, and nothing private."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from accounting.ledger.tables import audit_events, charges
+from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
+from accounting.plan import CalibratedPlan
+from service.api.app import create_app
+from service.engines.protocol import EngineInfo
+from service.plans.signing import sign
+from service.records.api_keys import ApiKey
+from service.records.engine_record import note_engine
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.deploy import promql
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "observability.md"
+COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
+VERSIONS = ("toys.colour@1", "toys.colour@2")
+
+
+class Scraper:
+    """An analyst who asks, and a monitor with an analyst key that may ask nothing."""
+
+    def __init__(self, services: Services):
+        self.services = services
+        self.client = TestClient(create_app(services))
+        self.analyst, self._token = services.records.keys.create("asks", "analyst", quota=7)
+        self.monitor, self.monitor_token = services.records.keys.create("monitor", "analyst", quota=0)
+
+    def ask(self, query: str) -> int:
+        path, headers = "/v1/tasks/toys.colour/answers", {"Authorization": f"Bearer {self._token}"}
+        return self.client.post(path, json={"query": query}, headers=headers).status_code
+
+    def text(self, **headers: str) -> str:
+        response = self.client.get("/metrics", headers={"Authorization": f"Bearer {self.monitor_token}", **headers})
+        assert response.status_code == 200, response.text
+        return response.text
+
+    def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        families = text_string_to_metric_families(self.text())
+        return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+    def value(self, name: str, /, **labels: str) -> float:
+        return self.samples()[name, frozenset(labels.items())]
+
+    def key_value(self, name: str, key: ApiKey) -> float:
+        return self.value(name, key=key.id)
+
+
+@pytest.fixture
+def scraper(services: Services) -> Scraper:
+    return Scraper(services)
+
+
+def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_engine: MajorityEngine) -> None:
+    assert [scraper.ask(f"toy {i}") for i in (1, 2, 3, 3)] == [200] * 4
+    toy_engine.down = True
+    assert scraper.ask("toy 4") == 503
+    toy_engine.down = False
+    assert [scraper.ask(f"more {i}") for i in range(4)] == [200] * 4
+    assert [scraper.ask("too many"), scraper.ask("far too many")] == [402, 402]  # the key's quota is 7
+    samples = scraper.samples()
+    told = {name: samples[name, frozenset(COLOUR.items())] for name, labels in samples if labels == COLOUR.items()}
+    assert told == {
+        "dpicl_task_answers": 20,
+        "dpicl_task_answers_left": 13,
+        "dpicl_task_current": 1,
+        "dpicl_charges_total": 8,
+        "dpicl_charges_released_total": 7,
+        "dpicl_charges_voided_total": 1,
+        "dpicl_charges_open": 0,
+        "dpicl_charges_lost": 0,
+    }
+    assert scraper.value("dpicl_refusals_total", task="toys.colour@1", reason="quota-exhausted") == 2
+    assert scraper.key_value("dpicl_key_answers", scraper.analyst) == 7
+    assert scraper.key_value("dpicl_key_quota_answers", scraper.analyst) == 7
+    assert scraper.key_value("dpicl_key_answers", scraper.monitor) == 0
+    trail = scraper.services.records.audit.head()
+    assert trail is not None
+    assert scraper.value("dpicl_audit_events_total") == trail.sequence
+
+
+def test_budgets_and_what_was_spent(scraper: Scraper) -> None:
+    for letter, shares in {"epsilon": (8, 4, 4), "delta": (2e-4, 1e-4, 1e-4)}.items():
+        for share, value in zip(("lifetime", "promised", "free"), shares, strict=True):
+            told = scraper.value(f"dpicl_budget_{letter}", knowledge_base="toys", share=share)
+            assert told == pytest.approx(value)
+    assert scraper.value("dpicl_plan_epsilon_spent", knowledge_base="toys", version="1") == 0
+    scraper.ask("a toy")
+    assert 0 < scraper.value("dpicl_plan_epsilon_spent", knowledge_base="toys", version="1") < 4
+
+
+def test_charges_whose_holder_died_are_overdue_and_then_lost(scraper: Scraper) -> None:
+    ledger, settings = scraper.services.records.ledger, scraper.services.records.settings
+    ledger.charge(ledger.task("toys.colour"), b"d" * 32, key_id=scraper.analyst.id)
+    assert scraper.value("dpicl_charges_open", **COLOUR) == 1
+    assert scraper.value("dpicl_charges_overdue") == 0
+    age_charge(scraper, settings.lease_s * 0.6)
+    assert scraper.value("dpicl_charges_overdue") == 1
+    age_charge(scraper, settings.lease_s * 1.1)
+    assert scraper.value("dpicl_charges_overdue") == 0
+    assert scraper.value("dpicl_charges_open", **COLOUR) == 0
+    assert scraper.value("dpicl_charges_lost", **COLOUR) == 1
+    assert scraper.value("dpicl_task_answers_left", **COLOUR) == 19
+
+
+def age_charge(scraper: Scraper, seconds: float) -> None:
+    """Put the only charge's lease where it would be so many seconds after the charge."""
+    records = scraper.services.records
+    until = datetime.now(UTC) + timedelta(seconds=records.settings.lease_s - seconds)
+    with records.database.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER IF EXISTS charges_only_settled")
+        connection.execute(sa.update(charges).values(lease_until=until))
+
+
+def test_the_current_version_of_a_task_is_the_newest(scraper: Scraper, calibrated: CalibratedPlan) -> None:
+    sign(scraper.services.records, calibrated, "test")
+    current = {version: scraper.value("dpicl_task_current", **COLOUR | {"task": version}) for version in VERSIONS}
+    assert current == dict(zip(VERSIONS, (0, 1), strict=True))
+
+
+def test_refusals_are_told_before_the_first(scraper: Scraper) -> None:
+    for reason in ("answers-exhausted", "quota-exhausted"):
+        assert scraper.value("dpicl_refusals_total", task="toys.colour@1", reason=reason) == 0
+
+
+def test_a_changed_audit_trail_is_told_and_logged(scraper: Scraper, capsys: pytest.CaptureFixture[str]) -> None:
+    scraper.ask("a toy")
+    events = scraper.value("dpicl_audit_events_total")
+    assert scraper.value("dpicl_audit_checked_events") == events
+    assert scraper.value("dpicl_audit_chain_broken") == 0
+    with scraper.services.records.database.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
+        connection.execute(sa.update(audit_events).where(audit_events.c.sequence == events).values(hash="0" * 64))
+    assert [scraper.value("dpicl_audit_chain_broken") for _ in range(2)] == [1, 1]
+    assert "".join(capsys.readouterr()).count("audit_chain_broken") == 1  # wherever this process logs to
+
+
+def test_a_restored_ledger_and_a_lost_witness_are_told(scraper: Scraper, tmp_path: Path) -> None:
+    witness = scraper.services.records.witness
+    assert witness is not None
+
+    def told() -> tuple[float, float]:
+        return scraper.value("dpicl_ledger_restored"), scraper.value("dpicl_witness_up")
+
+    assert told() == (0, 1)
+    with (
+        closing(sqlite3.connect(tmp_path / "service.sqlite")) as ledger,
+        closing(sqlite3.connect(":memory:")) as backup,
+    ):
+        ledger.backup(backup)
+        assert scraper.ask("a toy") == 200
+        backup.backup(ledger)
+    with pytest.raises(LedgerRestoredError):
+        witness.catch_up()
+    assert told() == (1, 1)
+    with closing(sqlite3.connect(tmp_path / "service.witness.sqlite")) as other:
+        other.execute("DROP TABLE witnessed_events")
+    with pytest.raises(WitnessUnavailableError):
+        witness.catch_up()
+    assert told() == (0, 0)
+
+
+def test_keys_by_role_and_status(scraper: Scraper) -> None:
+    keys = scraper.services.records.keys
+    keys.create("decides", "admin")
+    keys.revoke(scraper.analyst.id)
+    counts = {("analyst", "valid"): 1, ("analyst", "revoked"): 1, ("admin", "valid"): 1, ("admin", "revoked"): 0}
+    for (role, status), count in counts.items():
+        assert scraper.value("dpicl_keys", role=role, status=status) == count
+    assert scraper.analyst.id not in scraper.text()
+    assert "decides" not in scraper.text()  # names are told to admins only
+
+
+def test_the_engine_is_up_until_it_is_not(services: Services, toy_engine: MajorityEngine) -> None:
+    note_engine(services.records.database, EngineInfo("majority", 'each "slot"\nalone', False, "for tests"))
+    first = Scraper(services)
+    asyncio.run(services.heartbeat.beat())
+    assert first.value("dpicl_engine_up") == 1
+    told = {"name": "majority", "isolation": 'each "slot"\nalone', "is_llm": "false", "remote": "false"}
+    assert first.value("dpicl_engine_info", **told) == 1
+    toy_engine.down = True
+    assert first.value("dpicl_engine_up") == 1  # seen a moment ago
+    asyncio.run(services.heartbeat.beat())
+    assert first.value("dpicl_engine_up") == 0
+
+
+def test_every_replica_tells_the_same(scraper: Scraper) -> None:
+    other = TestClient(create_app(scraper.services))
+    for i in range(3):
+        scraper.ask(f"toy {i}")
+    headers = {"Authorization": f"Bearer {scraper.monitor_token}"}
+    told = scraper.text()
+    assert 'dpicl_http_responses_total{problem="",status="200",surface="api"} 3.0' in told
+    assert other.get("/metrics", headers=headers).text == told
+
+
+def test_they_need_a_key_of_either_role(scraper: Scraper) -> None:
+    for headers in ({}, {"Authorization": "Bearer dpicl_wrong"}):
+        response = scraper.client.get("/metrics", headers=headers)
+        assert response.status_code == 401
+        assert "dpicl_budget" not in response.text
+    _, admin = scraper.services.records.keys.create("admin", "admin")
+    assert scraper.client.get("/metrics", headers={"Authorization": f"Bearer {admin}"}).status_code == 200
+
+
+def test_an_operator_may_open_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPICL_METRICS_OPEN", "true")
+    assert Settings().metrics_open
+    services = open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)
+    response = TestClient(create_app(services)).get("/metrics")
+    assert response.status_code == 200
+    assert 'dpicl_budget_epsilon{knowledge_base="toys",share="free"} 8.0' in response.text
+
+
+def test_openmetrics_for_whoever_asks_for_it(scraper: Scraper) -> None:
+    text = scraper.text(Accept="application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+    assert {family.name for family in parse_openmetrics(text)} >= {"dpicl_charges", "dpicl_build"}
+
+
+def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+    """Two knowledge bases that differ in their exemplars, asked the same: their metrics are alike."""
+    texts = []
+    for blue, folder in ((12, tmp_path / "some"), (2, tmp_path / "few")):
+        records = make_records(folder, blue=blue)
+        sign(records, calibrated, "test")
+        scraper = Scraper(open_services(records, MajorityEngine(), EMBEDDER))
+        for i in range(5):
+            scraper.ask(f"toy {i}")
+        texts.append(scraper.text().replace(scraper.analyst.id, "analyst").replace(scraper.monitor.id, "monitor"))
+    assert texts[0] == texts[1]
+
+
+def test_every_metric_is_documented(scraper: Scraper) -> None:
+    """With its type and labels; and nothing is documented that is not there."""
+    services = scraper.services
+    note_engine(services.records.database, EngineInfo("majority", "alone", False, "for tests"))
+    for i in range(8):
+        scraper.ask(f"toy {i}")
+    families = text_string_to_metric_families(scraper.text())
+    shown = {f.samples[0].name: (f.type, set(f.samples[0].labels)) for f in families}
+    rows = re.findall(r"^\| `(dpicl_\w+)` \| (\w+) \|([\w, `]*)\|", DOCUMENT.read_text(), flags=re.M)
+    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == shown
+
+
+def test_prose_names_metrics_that_exist() -> None:
+    text = DOCUMENT.read_text()
+    documented = set(re.findall(r"^\| `(dpicl_\w+)` \|", text, flags=re.M))
+    assert set(re.findall(r"\bdpicl_\w+", text)) == documented
+
+
+OF_PROMETHEUS = {"job", "instance", "pod", "alertname", "alertstate", "severity"}
+"""Labels that it adds by itself, or by the rules."""
+
+
+def test_rules_and_dashboards_ask_for_what_is_told(scraper: Scraper) -> None:
+    """By metrics, labels and values that a scrape has; and texts show labels that the metrics have."""
+    note_engine(scraper.services.records.database, EngineInfo("majority", "alone", False, "for tests", remote=True))
+    values: dict[str, dict[str, set[str]]] = {}
+    for (name, labels), _ in scraper.samples().items():
+        of_metric = values.setdefault(name, {})
+        for label, value in labels:
+            of_metric.setdefault(label, set()).add(value)
+    for record, expression in promql.RECORDS.items():
+        sources = [values[one.metric] for one in promql.selected(expression)]
+        assert sources
+        assert all(source == sources[0] for source in sources)
+        values[record] = sources[0]
+    everywhere = {label for of_metric in values.values() for label in of_metric} | OF_PROMETHEUS
+    asked = set()
+    for query in promql.all_queries():
+        assert promql.grouped(query) <= everywhere, query
+        for one in promql.selected(query):
+            asked.add(one.metric)
+            if one.metric in ("up", "ALERTS"):
+                continue
+            for label, operator, value in one.matchers:
+                if label not in OF_PROMETHEUS:
+                    told = values[one.metric][label]
+                    matched = told & {value} if operator == "=" else {t for t in told if re.fullmatch(value, t)}
+                    assert matched or operator.startswith("!"), f"{query}: no {one.metric} has {label} {value}"
+    assert values.keys() <= asked, "metrics that no rule and no dashboard looks at"
+    for query, shown in promql.legends():
+        known = {label for one in promql.selected(query) for label in values.get(one.metric, {})} | OF_PROMETHEUS
+        assert shown <= known, query

@@ -1,0 +1,151 @@
+"""Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of what was asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from service.api.app import create_app
+from service.services import Services
+from service.telemetry.tracing import open_tracing
+from tests.service.conftest import MajorityEngine
+from tests.service.telemetry.trace_receiver import TraceReceiver, attributes, receiving
+
+CANARY = "canary-5f1e90"
+TRACE, PARENT = "4bf92f35" * 4, "00f067aa" * 2
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceReceiver]:
+    with receiving() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        yield receiver
+
+
+@pytest.fixture
+def tokens(services: Services) -> dict[str, str]:
+    return {role: services.records.keys.create(role, role)[1] for role in ("admin", "analyst")}
+
+
+def spans(receiver: TraceReceiver, services: Services, *requests: tuple[str, str, dict]) -> list[Span]:
+    """What comes of these requests, all of them sent when the application has stopped."""
+    with TestClient(create_app(services)) as client:
+        for method, path, options in requests:
+            client.request(method, path, **options)
+    return receiver.spans
+
+
+def bearer(token: str, **headers: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", **headers}
+
+
+def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, tokens: dict[str, str]) -> None:
+    headers = bearer(tokens["analyst"], **{"X-Request-Id": "my-request"})
+    before = time.time_ns()
+    ask = ("POST", f"/v1/tasks/toys.colour/answers?{CANARY}", {"json": {"query": CANARY}, "headers": headers})
+    [span] = spans(receiver, services, ask)
+    assert span.name == "POST /v1/tasks/{task}/answers"
+    assert span.kind == Span.SPAN_KIND_SERVER
+    assert attributes(span) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/tasks/{task}/answers",
+        "http.response.status_code": 200,
+        "dpicl.request_id": "my-request",
+    }
+    assert before <= span.start_time_unix_nano <= span.end_time_unix_nano <= time.time_ns()
+    assert not span.events
+    resource = {one.key: one.value.string_value for one in receiver.requests[0].resource_spans[0].resource.attributes}
+    assert resource == {"service.name": "dp-icl", "service.version": services_version()}
+
+
+def services_version() -> str:
+    from importlib.metadata import version
+
+    return version("dp-icl")
+
+
+def test_no_address_header_or_text_is_told(
+    receiver: TraceReceiver, services: Services, tokens: dict[str, str], toy_engine: MajorityEngine
+) -> None:
+    toy_engine.down = True
+    analyst = bearer(
+        tokens["analyst"], tracestate=f"vendor={CANARY}", baggage=f"a={CANARY}", **{"Idempotency-Key": CANARY}
+    )
+    told = spans(
+        receiver,
+        services,
+        ("POST", "/v1/tasks/toys.colour/answers", {"json": {"query": CANARY}, "headers": analyst}),
+        ("GET", f"/v1/releases/{CANARY}", {"headers": analyst}),
+        ("GET", f"/{CANARY}", {"headers": analyst}),
+        (CANARY, "/v1/budgets", {"headers": analyst}),
+        ("POST", "/v1/tasks/toys.colour/answers", {"content": CANARY * 30_000, "headers": analyst}),
+        ("GET", f"/admin/knowledge-bases/{CANARY}", {}),
+    )
+    named = [(span.name, attributes(span)["http.response.status_code"], span.status.code) for span in told]
+    assert named[:4] == [
+        ("POST /v1/tasks/{task}/answers", 503, Status.STATUS_CODE_ERROR),
+        ("GET /v1/releases/{release_id}", 404, Status.STATUS_CODE_UNSET),
+        ("GET", 404, Status.STATUS_CODE_UNSET),
+        ("_OTHER /v1/budgets", 405, Status.STATUS_CODE_UNSET),
+    ]
+    assert named[4][0] in ("POST", "POST /v1/tasks/{task}/answers")
+    assert named[4][1] == 413
+    assert "GET /admin/knowledge-bases/{name}" in [name for name, _, _ in named]
+    assert CANARY.encode() not in b"".join(request.SerializeToString() for request in receiver.requests)
+
+
+def test_uploads_and_deletions_are_not_told(
+    receiver: TraceReceiver, services: Services, tokens: dict[str, str]
+) -> None:
+    """How they end, and how long they take, depends on what is stored."""
+    admin = {"headers": bearer(tokens["admin"])}
+    told = spans(
+        receiver,
+        services,
+        ("DELETE", "/v1/knowledge-bases/toys/units/u1", admin),
+        ("DELETE", "/v1/knowledge-bases/toys/units/nobody", admin),
+        ("POST", "/v1/knowledge-bases/toys/exemplars", {**admin, "content": b'{"unit_id": "u", "text": "t"}'}),
+        ("GET", "/v1/budgets", admin),
+    )
+    assert [span.name for span in told] == ["GET /v1/budgets"]
+
+
+def test_a_callers_trace_goes_on(receiver: TraceReceiver, services: Services, tokens: dict[str, str]) -> None:
+    sampled = bearer(tokens["analyst"], traceparent=f"00-{TRACE}-{PARENT}-01")
+    unsampled = bearer(tokens["analyst"], traceparent=f"00-{TRACE}-{PARENT}-00")
+    broken = bearer(tokens["analyst"], traceparent=CANARY)
+    told = spans(receiver, services, *(("GET", "/v1/budgets", {"headers": h}) for h in (sampled, unsampled, broken)))
+    assert [(span.trace_id.hex() == TRACE, span.parent_span_id.hex()) for span in told] == [(True, PARENT), (False, "")]
+
+
+def test_a_receiver_that_is_down_disturbs_nobody(
+    services: Services, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with TestClient(create_app(services)) as client:
+        assert client.get("/v1/budgets", headers=bearer(tokens["analyst"])).status_code == 200
+
+
+def test_without_the_variable_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    assert open_tracing() is None
+
+
+def test_it_refuses_to_start_without_opentelemetry(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dpicl serve` in a process that cannot import the packages of the extra."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['opentelemetry.exporter'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    serve = [sys.executable, "-c", "from service.cli import main; main()", "serve"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set" in done.stderr
+    assert "pip install 'dp-icl[otel]'" in done.stderr

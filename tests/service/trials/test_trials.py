@@ -1,0 +1,291 @@
+"""Trials on public exemplars: what they draw, what they tell, and what they cannot reach."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import service
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from exemplar_store import BadRowError, Exemplar
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.pipeline.answering import BusyError
+from service.pipeline.queries import InvalidQueryError
+from service.pipeline.stages import Stages
+from service.trials.stand_in import draw_slots
+from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
+from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, Embedding, MajorityEngine, RepeatingEngine, embed
+
+RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
+FIELDS = {"embedded_field": "text", "response_field": None}
+MIXED = [*RED, {"text": "a boat", "label": "blue"}, {"text": "a ship", "label": "blue"}]
+
+
+def text_plan(mechanism: str, epsilon: float = 80, answers: int = 2) -> CalibratedPlan:
+    return calibrate_plan(load_plan(TEXT_PLAN.format(mechanism=mechanism, epsilon=epsilon, answers=answers)), 60)
+
+
+def letters(texts):
+    """Unit vectors that tell texts apart."""
+    vectors = np.array([[1.0 + text.count(letter) for letter in "redblu"] for text in texts], np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def attempt(calibrated: CalibratedPlan, exemplars=RED, engine=None, *, embed=embed, query="a toy", **options) -> Trial:
+    trials = options.pop("trials", None) or Trials(Stages(engine or MajorityEngine(), Embedding(embed), 60.0))
+    (name,) = calibrated.plan.tasks
+    return asyncio.run(trials.try_task(calibrated, name, query, exemplars, **FIELDS, **options))
+
+
+def test_a_unanimous_trial_says_so(calibrated: CalibratedPlan) -> None:
+    trial = attempt(calibrated, repeats=40)
+    assert trial.consensus.answer == {"label": "red"}
+    assert trial.consensus.support == {"red": trial.answered, "blue": 0.0}
+    assert (trial.supplied, trial.public_size, trial.expected, trial.slots) == (8, 60, 20, 10)
+    assert trial.answer["label"] in ("red", "blue")
+    assert 1 <= trial.agreeing <= trial.repeats == 40  # ten votes: σ would have to be a hundred for none in 40 to agree
+    assert trial.fallbacks is None
+    assert "8 exemplars stand in for 60" in trial.caution
+
+
+def test_the_noise_is_the_plans(plan, calibrated: CalibratedPlan) -> None:
+    """The share that agrees is what the plan's own noise leaves of ten slots' lead; without noise it would be all."""
+    loud = calibrated.model_copy(
+        update={"noise": {"colour": calibrated.noise["colour"].model_copy(update={"mechanism": _gaussian(1000.0)})}}
+    )
+    faint = calibrated.model_copy(
+        update={"noise": {"colour": calibrated.noise["colour"].model_copy(update={"mechanism": _gaussian(0.01)})}}
+    )
+    assert attempt(faint, repeats=100).agreeing == 100
+    assert 20 <= attempt(loud, repeats=100).agreeing <= 80  # a fair coin leaves this once in a thousand million
+
+
+def _gaussian(z: float):
+    from accounting.privacy.profiles import Gaussian
+
+    return Gaussian(noise_multiplier=z)
+
+
+def test_the_engine_is_asked_once_whatever_the_repeats(calibrated: CalibratedPlan) -> None:
+    engine = MajorityEngine()
+    attempt(calibrated, engine=engine, repeats=100)
+    assert engine.slots_seen == [10]
+
+
+def test_prompts_share_no_cache_with_private_ones(calibrated: CalibratedPlan) -> None:
+    """The knowledge base that an engine salts its caches with can be no real one's name."""
+    seen = []
+
+    class Noting(MajorityEngine):
+        async def contributions(self, task, query, slots, zero_shot):
+            seen.append(task)
+            return await super().contributions(task, query, slots, zero_shot)
+
+        async def zero_shot(self, task, query):
+            seen.append(task)
+            return await super().zero_shot(task, query)
+
+    attempt(calibrated, engine=Noting())
+    assert {task.knowledge_base for task in seen} == {"trials of toys"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "expected"),
+    [
+        ("type: embedding_mean", {"text": "a red kite"}),
+        ("type: keyword_joint_em, k: 1", {"keywords": ["red"]}),
+        ("type: keyword_ptr, k_min: 1, k_max: 2", {"keywords": ["red"]}),
+    ],
+)
+def test_words_and_texts_have_a_consensus_too(mechanism: str, expected: dict) -> None:
+    embedded: Counter[str] = Counter()
+
+    def counting(texts):
+        embedded.update(texts)
+        return letters(texts)
+
+    engine = RepeatingEngine()
+    trial = attempt(text_plan(mechanism), engine=engine, embed=counting, repeats=30)
+    assert trial.consensus.answer.items() >= expected.items()
+    assert trial.repeats == 30
+    assert 0 <= trial.agreeing <= 30
+    assert (trial.fallbacks is None) == ("keyword_ptr" not in mechanism)
+    assert all(count <= 2 for count in embedded.values())  # a candidate that slots name, too, is embedded as both
+    assert len(engine.asked) <= 2  # a sentence for the answer and one for the consensus, none for the repeats
+    best, *_ = trial.consensus.support
+    assert best in (expected.get("text"), "red")
+
+
+def test_it_counts_how_often_it_falls_back() -> None:
+    """Five slots are too few for the test at this noise: it falls back nearly always, and the trial says so."""
+    trial = attempt(
+        text_plan("type: keyword_ptr, k_min: 1, k_max: 2", epsilon=0.5), engine=RepeatingEngine(), repeats=50
+    )
+    assert trial.fallbacks is not None
+    assert trial.fallbacks > 25
+    assert trial.agreeing <= 50 - trial.fallbacks
+
+
+def test_slots_have_productions_sizes_and_no_exemplar_twice() -> None:
+    """Sizes follow Binomial(public size, q/N) cut at the cap, however few exemplars there are to fill them."""
+    task = load_plan(PLAN).tasks["colour"].model_copy(update={"shots": 4, "max_exemplars": 12, "ensemble": 50})
+    exemplars = [Exemplar({"text": str(i)}, None) for i in range(30)]
+    drawn = [slot for _ in range(200) for slot in draw_slots(task, 0.2, 1000, exemplars)]
+    assert len(drawn) == 200 * 50
+    sizes = [len(slot) for slot in drawn]
+    assert abs(np.mean(sizes) - 4) < 0.2  # ten standard errors
+    assert abs(np.mean([size == 0 for size in sizes]) - np.exp(-4)) < 0.015
+    assert max(sizes) <= 12
+    for slot in drawn[:500]:
+        assert len({id(exemplar) for exemplar in slot}) == len(slot)
+    used = Counter(exemplar.fields["text"] for slot in drawn for exemplar in slot)
+    assert len(used) == 30
+    assert max(used.values()) < 1.3 * min(used.values())
+    few = draw_slots(task, 0.2, 1000, exemplars[:2])
+    assert max(len(slot) for slot in few) == 2
+
+
+def test_blocks_are_drawn_as_blocks() -> None:
+    task = load_plan(PLAN).tasks["colour"].model_copy(update={"shots": 4, "ensemble": 50, "sampling": "blocks"})
+    exemplars = [Exemplar({"text": str(i)}, None) for i in range(30)]
+    runs = [draw_slots(task, 0.2, 1000, exemplars) for _ in range(100)]
+    assert abs(np.mean([len(slots) for slots in runs]) - 50) < 5
+    assert len({len(slots) for slots in runs}) > 1
+    assert abs(np.mean([len(slot) for slots in runs for slot in slots]) - 4) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("exemplars", "message"),
+    [
+        ([{"text": "x"}], "label"),
+        ([*RED, {"text": "x", "label": " "}], "9"),
+        ([{"text": 3, "label": "red"}], "must be a string"),
+        ([{"text": "x\0", "label": "red"}], "NUL"),
+        ([{"text": "x" * 20_001, "label": "red"}], "20,011 bytes"),
+    ],
+)
+def test_exemplars_are_checked_like_an_upload(calibrated: CalibratedPlan, exemplars, message: str) -> None:
+    with pytest.raises(BadRowError, match=message):
+        attempt(calibrated, exemplars)
+
+
+def test_further_fields_are_ignored_a_unit_id_too(calibrated: CalibratedPlan) -> None:
+    assert attempt(calibrated, [{**one, "unit_id": "u", "": 7, "desk": None} for one in RED]).supplied == 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"exemplars": []},
+        {"exemplars": RED * MAX_EXEMPLARS},
+        {"repeats": 0},
+        {"repeats": MAX_REPEATS + 1},
+        {"query": " "},
+    ],
+)
+def test_what_cannot_be_tried_is_refused(calibrated: CalibratedPlan, options: dict) -> None:
+    with pytest.raises(ValueError, match=r"public exemplars|repeats|empty"):
+        attempt(calibrated, **options)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (EngineUnavailableError("down"), EngineUnavailableError),
+        (EngineBusyError("full"), BusyError),
+        (UnanswerableQueryError("too long"), InvalidQueryError),
+        (OSError("a path that is nobody's business"), EngineUnavailableError),
+    ],
+)
+def test_the_engines_refusals_are_told(calibrated: CalibratedPlan, monkeypatch, failure, told) -> None:
+    engine = MajorityEngine()
+
+    async def fails(*_args):
+        raise failure
+
+    monkeypatch.setattr(engine, "zero_shot", fails)
+    with pytest.raises(told) as caught:
+        attempt(calibrated, engine=engine)
+    assert "path" not in str(caught.value)
+
+
+def test_only_a_few_are_tried_at_once(calibrated: CalibratedPlan) -> None:
+    engine = MajorityEngine()
+    gate = asyncio.Event()
+    probe = engine.zero_shot
+
+    async def waits(task, query):
+        await gate.wait()
+        return await probe(task, query)
+
+    engine.zero_shot = waits
+    trials = Trials(Stages(engine, EMBEDDER, 60.0), max_in_flight=2)
+
+    async def four() -> list:
+        calls = [asyncio.create_task(trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)) for _ in range(4)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        gate.set()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        outcomes.append(await trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS))
+        return outcomes
+
+    assert [type(one) for one in asyncio.run(four())] == [Trial, Trial, BusyError, BusyError, Trial]
+
+
+def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> None:
+    async def timed() -> float:
+        trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), latency_grain_s=0.5)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)
+        return loop.time() - started
+
+    assert asyncio.run(timed()) >= 0.5
+
+
+def test_a_trial_keeps_its_place_until_it_leaves(calibrated: CalibratedPlan, padding) -> None:
+    begun, over = padding
+    trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), max_in_flight=1)
+
+    def trial():
+        return trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)
+
+    async def two() -> Trial:
+        first = asyncio.create_task(trial())
+        await begun.wait()
+        with pytest.raises(BusyError):
+            await trial()
+        over.set()
+        await first
+        return await trial()
+
+    assert isinstance(asyncio.run(two()), Trial)
+
+
+def test_what_answers_private_queries_cannot_say_the_noiseless_answer() -> None:
+    """Followed from the query pipeline through every import of the service, none leads to the noiseless consensus."""
+    root = Path(service.__file__).parent
+    seen: set[str] = set()
+    todo = ["service.pipeline.answering"]
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        path = root.parent / name.replace(".", "/")
+        file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("service"):
+                todo.append(node.module)
+                todo.extend(
+                    f"{node.module}.{a.name}"
+                    for a in node.names
+                    if (root.parent / f"{node.module}.{a.name}".replace(".", "/")).with_suffix(".py").exists()
+                )
+    assert {"service.pipeline.stages", "service.pipeline.aggregating"} <= seen
+    assert not {"service.trials.consensus", "service.trials.trials"} & seen
