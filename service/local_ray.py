@@ -12,9 +12,9 @@ import logging
 import os
 import secrets
 import socket
-import time
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from service import ray_private
 
 START_WITHIN_S = 120.0
 """Ray's own patience, 30 s, is too little for a machine with much else to do."""
@@ -63,77 +63,42 @@ def start() -> None:
         NotStartedError: Ray did not come up.
     """
     import ray
-    from ray._private import services
-    from ray._private.node import Node
 
-    find_node = services.get_node
-    deadline = time.monotonic() + START_WITHIN_S
-
-    def wait_for_node(gcs_address: str, node_id: str) -> Any:
-        while True:
-            try:
-                return find_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
-            except RuntimeError as error:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not up after {START_WITHIN_S:g} s") from error
-                time.sleep(0.05)
-
-    # Ray has no setting for any of these.
-    services.get_node = wait_for_node
-    Node.start_monitor = lambda _node: None  # type: ignore[method-assign]
-    Node.start_api_server = _no_dashboard  # type: ignore[assignment,method-assign]
     try:
-        ray.init(
-            address="local",
-            namespace="serve",
-            logging_level=logging.WARNING,
-            include_dashboard=False,
-            object_store_memory=256 * 2**20,
-        )
+        with ray_private.lean_start(START_WITHIN_S):
+            ray.init(
+                address="local",
+                namespace="serve",
+                logging_level=logging.WARNING,
+                include_dashboard=False,
+                object_store_memory=256 * 2**20,
+            )
     except Exception as error:
         raise NotStartedError(
             f"Ray did not start ({str(error).strip().splitlines()[0]}). This machine may have too much else to do, or "
             "too little free memory or disk: make room and start again. Ray's own logs are in session_latest/logs of "
             "its folder, /tmp/ray unless RAY_TMPDIR is set"
         ) from error
-    finally:
-        services.get_node = find_node
-
-
-def _no_dashboard(node: Any, **_: Any) -> None:
-    node._webui_url = ""
 
 
 def died() -> str:
     """Which process has died of those without which the Ray that was started here is lost; empty if none has."""
-    dead = {kind for kind, _ in _node().dead_processes()}
+    dead = {kind for kind, _ in ray_private.local_node().dead_processes()}
     return next((kind for kind in ("raylet", "gcs_server") if kind in dead), "")
 
 
 def abandon() -> NoReturn:
     """End what was started here, and this process, at once: Ray's own ways to stop wait for what has died."""
     try:
-        _node().kill_all_processes(check_alive=False)
+        ray_private.local_node().kill_all_processes(check_alive=False)
     finally:
         os._exit(1)
 
 
-def _node() -> Any:
-    from ray._private import worker  # no public function knows its processes
-
-    return worker._global_node
-
-
 def keep_to_loopback() -> None:
-    """In a replica's constructor, on a node at loopback: let Serve's port for calls between replicas be there, too.
-
-    Serve has no setting for it: the address is written out in a function of its own, which is replaced here.
-    """
+    """In a replica's constructor, on a node at loopback: let Serve's port for calls between replicas be there, too."""
     import ray
-    from ray.serve._private import replica
 
     node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if ipaddress.ip_address(node).is_loopback:
-        listen: Callable[[Any, str], int] = replica.add_port_to_grpc_server  # type: ignore[attr-defined]
-        here = f"[{node}]" if ":" in node else node
-        replica.add_port_to_grpc_server = lambda server, address: listen(server, address.replace("[::]", here))  # type: ignore[attr-defined]
+        ray_private.listen_at(node)

@@ -19,7 +19,6 @@ from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
-UnitId = Annotated[str, Path(examples=["customer-17"])]
 NO_KNOWLEDGE_BASE: dict[str, Any] = {"description": "No such knowledge base."}
 
 _READERS = {

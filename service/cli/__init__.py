@@ -26,6 +26,7 @@ app = typer.Typer(
     ),
 )
 
+_OF_EVAL = ("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu")
 _MENDABLE = {
     "accounting.ledger.charges": "LedgerError",
     "accounting.ledger.compatibility": "SchemaError",
@@ -68,6 +69,8 @@ def _explain(error: Exception) -> str | None:
 
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, e['loc'])) or error.title}: {e['msg']}" for e in error.errors())
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _OF_EVAL:
+        return f"this command needs {name}, which is not installed: pip install 'dp-icl[eval]'"
     if isinstance(error, httpx.HTTPError):
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
     imported = [getattr(sys.modules[module], name) for module, name in _MENDABLE.items() if module in sys.modules]

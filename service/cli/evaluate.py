@@ -58,6 +58,8 @@ def evaluate(
     from service.embedding.memory import EmbeddingMemory
     from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
+    if png:
+        import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
     plan = load_plan(plan_file.read_text())
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:

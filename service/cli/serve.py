@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import sqlalchemy as sa
 import typer
 
-from service import local_ray
+from service import local_ray, ray_private
 from service.cli.synthetic import made_up_data, say_how_to_ask
 from service.pipeline.latency import Measured, fixed_grain_s
 from service.records.records import open_records
@@ -91,7 +91,6 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     """Serve on the database that the environment names, until a signal."""
     import ray
     from ray import serve as ray_serve
-    from ray.serve._private.api import serve_start
 
     from service.application import ApplicationArgs
 
@@ -115,13 +114,7 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     if "RAY_ADDRESS" not in os.environ:
         threading.Thread(target=_abandon_dead_ray, args=(ending,), daemon=True).start()
     try:
-        # What `serve run CONFIG` does; Ray has no public function for a whole config in this process.
-        client = serve_start(
-            http_options=schema.http_options.model_dump(),
-            proxy_location=schema.proxy_location,
-            global_logging_config=schema.logging_config,
-        )
-        client.deploy_apps(schema, _blocking=False)
+        ray_private.deploy(schema)
         names = [app.name for app in schema.applications]
         if up := _wait_until_running(names, stop):
             for one in names:

@@ -64,13 +64,6 @@ def counting(label: str, highest: float, words: Callable[[float], str] = wording
     return Axis(label, 0, 4 * step, words=words)
 
 
-def decades(label: str, lowest: float, highest: float, words: Callable[[float], str] = wording.figure) -> Axis:
-    """A logarithmic axis over whole powers of ten that hold both."""
-    first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
-    last = max(last, first + 1)
-    return Axis(label, 10.0**first, 10.0**last, log=True, words=words, ticks=last - first + 1)
-
-
 def calendar(label: str, first: date, last: date) -> Axis:
     """An axis of days; a day's number is :meth:`date.toordinal`."""
     span = max(last.toordinal() - first.toordinal(), 1)

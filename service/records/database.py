@@ -5,12 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 BUSY_TIMEOUT_S = 60
-_QUIET: dict[str, Any] = {"hide_parameters": True}  # errors must not quote what was to be stored
 
 
 def open_database(url: str) -> sa.Engine:

@@ -125,12 +125,13 @@ def test_the_sbom_names_every_locked_package(image: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("lock", LOCKS.values())
-def test_locks_have_hashes_no_address_and_nothing_for_development(lock: str):
+def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(lock: str):
     text = (ROOT / lock).read_text()
     assert "://" not in text
     assert text.count("==") <= text.count("--hash=sha256:")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    development = {re.match(r"[\w-]+", name)[0] for name in project["optional-dependencies"]["dev"]} - {"dp-icl"}  # type: ignore[index]
+    extras = project["optional-dependencies"]
+    development = {re.match(r"[\w-]+", name)[0] for name in extras["dev"] + extras["eval"]} - {"dp-icl"}  # type: ignore[index]
     # Ray itself asks for jsonschema, vLLM for OpenAI's client, and the embedding model's package for its library.
     assert pins(lock).keys() & development <= {"jsonschema", "openai", "sentence-transformers"}
     needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"]}  # type: ignore[index]

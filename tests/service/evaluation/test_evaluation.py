@@ -6,6 +6,7 @@ import asyncio
 import csv
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,18 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
         ]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
+
+
+def test_a_missing_plotting_library_is_explained(
+    dpicl: Shell,  # noqa: F811
+    dataset: Path,
+    plan_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--png", dataset / "picture.png"]
+    assert "pip install 'dp-icl[eval]'" in dpicl.fails("eval", dataset, "--plan", plan_file, *options)
 
 
 @pytest.mark.parametrize("sampling", ["units", "blocks"])

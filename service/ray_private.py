@@ -1,0 +1,78 @@
+"""Every use of Ray's private names. Ray is pinned because of them: check each one before raising the pin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ServeDeploySchema
+
+
+@contextmanager
+def lean_start(within_s: float) -> Iterator[None]:
+    """Let ``ray.init`` wait longer for its node, and start neither a dashboard nor an autoscaler. Neither is a setting.
+
+    Args:
+        within_s: how long the node may take.
+    """
+    from ray._private import services
+    from ray._private.node import Node
+
+    find_node = services.get_node
+    deadline = time.monotonic() + within_s
+
+    def wait_for_node(gcs_address: str, node_id: str) -> Any:
+        while True:
+            try:
+                return find_node(gcs_address, node_id)  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not up after {within_s:g} s") from error
+                time.sleep(0.05)
+
+    services.get_node = wait_for_node
+    Node.start_monitor = lambda _node: None  # type: ignore[method-assign]
+    Node.start_api_server = _no_dashboard  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        services.get_node = find_node
+
+
+def _no_dashboard(node: Any, **_: Any) -> None:
+    node._webui_url = ""
+
+
+def local_node() -> Any:
+    """The node that ``ray.init`` started here. No public function knows its processes."""
+    from ray._private import worker
+
+    return worker._global_node
+
+
+def listen_at(address: str) -> None:
+    """Let Serve's port for calls between replicas listen here. Serve writes the address out in one function.
+
+    Args:
+        address: an IP address.
+    """
+    from ray.serve._private import replica
+
+    listen: Callable[[Any, str], int] = replica.add_port_to_grpc_server  # type: ignore[attr-defined]
+    here = f"[{address}]" if ":" in address else address
+    replica.add_port_to_grpc_server = lambda server, given: listen(server, given.replace("[::]", here))  # type: ignore[attr-defined]
+
+
+def deploy(schema: ServeDeploySchema) -> None:
+    """What `serve run CONFIG` does. Ray has no public function that deploys a whole config from this process."""
+    from ray.serve._private.api import serve_start
+
+    client = serve_start(
+        http_options=schema.http_options.model_dump(),
+        proxy_location=schema.proxy_location,
+        global_logging_config=schema.logging_config,
+    )
+    client.deploy_apps(schema, _blocking=False)
