@@ -40,6 +40,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
 LARGEST_DELTA0 = 0.1
 """A test that passes more often than this where it must not is none."""
+LARGEST_EPSILON = 25.0
+"""Of a plan. Up to here what the samplers round adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
 _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
 _KINDS = ("classify", "generate")
 _TEXT_MECHANISMS = ("embedding_mean", "keyword_joint_em", "keyword_ptr")
@@ -170,6 +172,13 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     ]
     if problems:
         raise PlanError(problems)
+    if plan.budget.epsilon > LARGEST_EPSILON:
+        raise PlanError(
+            [
+                f"budget.epsilon: {plan.budget.epsilon:g} is above {LARGEST_EPSILON:g}, beyond which what rounding the "
+                "sampling probabilities adds to delta is not negligible; sign a smaller plan"
+            ]
+        )
     samplings = {
         name: Sampling(task.sampling, task.shots * task.ensemble / public_size) for name, task in plan.tasks.items()
     }

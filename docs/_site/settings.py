@@ -7,7 +7,7 @@ import inspect
 from _site.tables import default, field_docstrings, fields, kind, table
 from service import application
 from service.application import ApplicationArgs
-from service.engines.protocol import configs
+from service.engines import configs
 from service.settings import Settings
 
 _HEAD = """# Settings

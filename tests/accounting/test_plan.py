@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from accounting.plan import LARGEST_DELTA0, CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.plan import LARGEST_DELTA0, Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import placeholders
@@ -352,3 +352,10 @@ def test_choice_share_moves_the_cost_from_the_test_to_the_choice() -> None:
 
 def test_placeholders_are_listed_once_in_order() -> None:
     assert placeholders("{b} and {a}, {b}; {{not}}") == ("b", "a")
+
+
+def test_an_epsilon_beyond_what_the_samplers_are_exact_for_is_refused() -> None:
+    plan = load_plan(PLAN)
+    large = plan.model_copy(update={"budget": Budget(epsilon=25.1, delta=plan.budget.delta)})
+    with pytest.raises(PlanError, match=r"budget\.epsilon: 25\.1 is above 25"):
+        calibrate_plan(large, 8000)

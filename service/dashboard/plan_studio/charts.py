@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from accounting.plan import CalibratedPlan, Plan, TaskNoise
+from accounting.plan import LARGEST_EPSILON, CalibratedPlan, Plan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.dashboard.wording import figure, number, percent
@@ -15,7 +15,7 @@ FACTORS = (0.5, 1.0, 2.0)
 
 _POINTS = 60
 _TIMES = {0.5: "half", 1.0: "as planned", 2.0: "twice"}
-_SMALLEST_EPSILON, _LARGEST_EPSILON, _MOST_ANSWERS = 1e-3, 100.0, 100_000_000
+_SMALLEST_EPSILON, _MOST_ANSWERS = 1e-3, 100_000_000
 
 
 def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Chart:
@@ -41,7 +41,7 @@ def variants(plan: Plan) -> tuple[dict[float, Plan], dict[float, Plan]]:
     epsilons = {
         factor: plan.model_copy(update={"budget": plan.budget.model_copy(update={"epsilon": epsilon})})
         for factor in FACTORS
-        if _SMALLEST_EPSILON <= (epsilon := plan.budget.epsilon * factor) <= _LARGEST_EPSILON
+        if _SMALLEST_EPSILON <= (epsilon := plan.budget.epsilon * factor) <= LARGEST_EPSILON
     }
     answers = {
         factor: plan.model_copy(

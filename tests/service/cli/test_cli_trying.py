@@ -49,7 +49,7 @@ def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> 
 
 def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:  # noqa: F811
     file = tmp_path / "words.yaml"
-    file.write_text(TEXT_PLAN.format(mechanism="type: keyword_ptr, k_min: 1, k_max: 2", epsilon=80, answers=2))
+    file.write_text(TEXT_PLAN.format(mechanism="type: keyword_ptr, k_min: 1, k_max: 2", epsilon=24, answers=2))
     said = dpicl.ok("plan", "try", file, "--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
     assert "fell back" in said
     assert "slots" in said

@@ -184,9 +184,9 @@ def test_the_curves_come_without_script_too(browser: Browser) -> None:
 
 
 def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
-    plan = load_plan(SMALL.replace("epsilon: 2", "epsilon: 60"))
+    plan = load_plan(SMALL.replace("epsilon: 2", "epsilon: 16"))
     by_epsilon, by_answers = variants(plan)
-    assert [one.budget.epsilon for one in by_epsilon.values()] == [30, 60]  # no plan has more than 100
+    assert [one.budget.epsilon for one in by_epsilon.values()] == [8, 16]  # no plan has more than 25
     assert [one.tasks["colour"].answers for one in by_answers.values()] == [10, 20, 40]
     known = {factor: calibrate_plan(one, 60) for factor, one in by_answers.items()}
     chart = over_answers(known)

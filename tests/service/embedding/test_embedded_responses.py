@@ -49,14 +49,14 @@ class CountingEmbedder:
 
 @pytest.fixture(scope="module", params=["embedding_mean", "embedding_mean, radius: 0.7, centred: true"])
 def calibrated(request: pytest.FixtureRequest) -> CalibratedPlan:
-    text = TEXT_PLAN.format(mechanism=f"type: {request.param}", answers=3, epsilon=40)
+    text = TEXT_PLAN.format(mechanism=f"type: {request.param}", answers=3, epsilon=24)
     return calibrate_plan(load_plan(text), 60)
 
 
 def serving(url: str, calibrated: CalibratedPlan, response_field: str | None, **settings: Any) -> Services:
     """A service whose exemplars nearly all say what one of the public answers says."""
     records = open_records(Settings(database_url=url, development=True, witness_url="none", **settings))
-    sizes = {"epsilon": 40, "delta": 2e-4, "public_size": 60}
+    sizes = {"epsilon": 24, "delta": 2e-4, "public_size": 60}
     embedded = {"embedded_field": "text", "response_field": response_field}
     records.create_knowledge_base("toys", **sizes, **embedded, fields=FIELDS)
     layout, embedder = Layout(FIELDS), CountingEmbedder()
