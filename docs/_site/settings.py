@@ -15,7 +15,7 @@ _HEAD = """# Settings
 ## Environment
 
 Read by every process of the service; on several hosts set them alike. Which to set, and why:
-[for operators](../operator.md).
+[for operators](../operations.md).
 
 """
 _ARGS = """

@@ -149,7 +149,7 @@ def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
     # Its name is the job that the rules ask for; the secret is the one that the docs make.
     assert service["metadata"]["name"] == "dp-icl"
     secret = endpoint["authorization"]["credentials"]
-    page = (ROOT / "docs" / "observability.md").read_text()
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
     assert f"create secret generic {secret['name']} --from-literal={secret['key']}=" in page
     for one in (monitor, boards, objects["PrometheusRule", "dp-icl"]):
         assert one["metadata"]["namespace"] == service["metadata"]["namespace"] == "dp-icl"

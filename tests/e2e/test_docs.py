@@ -79,6 +79,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_setting_is_documented() -> None:
     from service.settings import Settings
 
-    page = (ROOT / "docs" / "operator.md").read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
     for name in Settings.model_fields:
         assert f"`DPICL_{name.upper()}`" in page

@@ -95,9 +95,9 @@ def test_made_up_data_keep_their_published_key(tmp_path: Path) -> None:
 
 def commands() -> list[str]:
     """What the page for operators tells to type."""
-    page = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
-    section = page.split("## Changing the encryption key")[1].split("\n## ")[0]
-    found = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.split("## Change the encryption key")[1].split("\n## ")[0]
+    found = re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     return [line.split("  #")[0].strip() for block in found for line in block.splitlines()]
 
 
