@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from accounting.ledger import trail
+from accounting.ledger.dialects import insert
 from accounting.ledger.tables import refusals
 
 TOLD_EVERY = timedelta(minutes=1)
@@ -31,9 +31,10 @@ class Refusal:
 
 def count_refusal(connection: sa.Connection, now: datetime, task: str, key_id: str, reason: str) -> None:
     """See :meth:`accounting.ledger.charges.Ledger.refuse`."""
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     which = {"task": task, "key_id": key_id, "reason": reason}
-    new = insert(refusals).values(**which, times=1, last_at=now, audited_times=0, audited_at=now - TOLD_EVERY)
+    new = insert(connection.dialect.name, refusals).values(
+        **which, times=1, last_at=now, audited_times=0, audited_at=now - TOLD_EVERY
+    )
     row = connection.execute(
         new.on_conflict_do_update(
             index_elements=[refusals.c[name] for name in which], set_={"times": refusals.c.times + 1, "last_at": now}

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.api.releases import ReleaseView, view
-from service.plans.signed import signed_plan
+from service.plans.signed import read_signed
 from service.records.engine_record import EngineView
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -119,7 +119,7 @@ async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> Ta
     """What it gives, the fields a query brings, and the answers left."""
     signed = await asyncio.to_thread(services.records.ledger.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
-    return task_view(signed.address, signed_plan(signed).plan.tasks[signed.name], left)
+    return task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
 
 
 def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int) -> TaskView:

@@ -11,12 +11,13 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from accounting.ledger.charges import SignedPlan
-from accounting.plan import CalibratedPlan, PlanError, load_plan
+from accounting.plan import PlanError, load_plan
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.plans.preview import PlanPreview, preview
+from service.plans.signed import read_signed
 from service.plans.signing import prepare, sign
 from service.records.engine_record import EngineView, last_engine
 
@@ -136,7 +137,7 @@ def view(signed: SignedPlan) -> SignedPlanView:
         signed_by=signed.signed_by,
         signed_at=signed.signed_at,
         tasks=[f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks],
-        preview=preview(CalibratedPlan.model_validate_json(signed.document)),
+        preview=preview(read_signed(signed.document)),
     )
 
 

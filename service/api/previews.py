@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
 from service.api.dependencies import AnyKey, TheServices
-from service.plans.signed import signed_plan
+from service.plans.signed import read_signed
 from service.records.engine_record import EngineView
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
 
@@ -102,7 +102,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
     signed = await asyncio.to_thread(records.ledger.task, task)
     described = await asyncio.to_thread(records.store.get, signed.knowledge_base)
     trial = await services.trials.try_task(
-        signed_plan(signed),
+        read_signed(signed.document),
         signed.name,
         body.query,
         body.exemplars,

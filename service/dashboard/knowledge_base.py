@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from accounting.ledger.charges import Release, SignedPlan
 from accounting.ledger.history import Day, History
-from accounting.plan import CalibratedPlan
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down
 from service.dashboard.charts import STYLES, Chart, bar_chart, counting
@@ -20,6 +19,7 @@ from service.dashboard.overview import Summary, summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import number
 from service.plans.preview import PlanPreview, preview
+from service.plans.signed import read_signed
 from service.records.records import Records
 
 pages = Pages()
@@ -127,7 +127,7 @@ def _view(records: Records, name: str, after: str | None) -> View:
 
 
 def _plan(signed: SignedPlan) -> PlanView:
-    calibrated = CalibratedPlan.model_validate_json(signed.document)
+    calibrated = read_signed(signed.document)
     return PlanView(signed, preview(calibrated), calibrated.plan.model_dump_json(indent=2, exclude_defaults=True))
 
 

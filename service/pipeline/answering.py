@@ -43,7 +43,7 @@ from service.pipeline.latency import Departure, Grains
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
-from service.plans.signed import signed_plan
+from service.plans.signed import read_signed
 
 log = structlog.get_logger()
 
@@ -153,7 +153,7 @@ class Answering:
         self, address: str, query: str | Mapping[str, str], key_id: str, idempotency_key: str | None
     ) -> Answer:
         signed = await asyncio.to_thread(self.ledger.task, address)
-        plan = signed_plan(signed)
+        plan = read_signed(signed.document)
         fields = check_query(plan.plan.tasks[signed.name], query)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
@@ -266,7 +266,7 @@ class Answering:
                 self.store,
                 signed.knowledge_base,
                 task,
-                public_size=signed_plan(signed).public_size,
+                public_size=read_signed(signed.document).public_size,
                 probability=probability,
                 embeddings=embeddings,
             )

@@ -25,7 +25,7 @@ from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grai
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, task_spec
 from service.pipeline.stages import Stages
-from service.plans.signed import signed_plan
+from service.plans.signed import read_signed
 
 log = structlog.get_logger()
 
@@ -105,7 +105,7 @@ class MeasuredGrains:
         return self.report
 
     async def _measure(self, signed: SignedTask) -> Measured:
-        task = signed_plan(signed).plan.tasks[signed.name]
+        task = read_signed(signed.document).plan.tasks[signed.name]
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
         spec = task_spec(
             signed.address,
@@ -178,7 +178,7 @@ class MeasuredGrains:
         self, signed: SignedTask, task: ClassifyTask | GenerateTask, spec: TaskSpec
     ) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
         """A made-up query that the engine takes, and what its probe gives."""
-        noise = signed_plan(signed).noise[signed.name]
+        noise = read_signed(signed.document).noise[signed.name]
         for words in _QUERY_WORDS:
             query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
             try:

@@ -7,7 +7,6 @@ from decimal import Decimal
 from pydantic import BaseModel, Field
 
 from accounting.ledger.charges import BudgetStatus, SignedPlan
-from accounting.plan import CalibratedPlan
 from service.plans.preview import epsilon_spent
 from service.records.records import Records
 
@@ -67,12 +66,11 @@ def _knowledge_base(status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeB
 
 def _plan(status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
     tasks = [task for task in status.tasks if task.version == plan.version]
-    calibrated = CalibratedPlan.model_validate_json(plan.document)
     return PlanBudget(
         version=plan.version,
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
-        epsilon_spent=epsilon_spent(calibrated, {task.name: task.charged for task in tasks}),
+        epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),
         tasks=[
             TaskBudget(
                 task=task.address,

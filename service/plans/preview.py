@@ -15,6 +15,7 @@ from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, EmbeddingMeanMechanism, GenerateTask
 from service.plans.outlook import RELIABLE, outlook
+from service.plans.signed import read_signed
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -129,27 +130,28 @@ def _engine_work(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
     return calls, calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
 
 
-def epsilon_spent(calibrated: CalibratedPlan, charged: dict[str, int]) -> float:
+def epsilon_spent(document: str, charged: dict[str, int]) -> float:
     """ε of the charges so far, at the plan's δ, by the plan's accountant. For information: the promise is the plan's.
 
     Counts are rounded up to whole percents of the task's answers, so that a busy day computes a hundred values, not one
     per answer.
 
     Args:
-        calibrated: the plan.
+        document: the plan as it was signed.
         charged: charges by task name.
     """
+    tasks = read_signed(document).plan.tasks
     rounded = []
     for name, count in sorted(charged.items()):
-        answers = calibrated.plan.tasks[name].answers
+        answers = tasks[name].answers
         grain = -(-answers // 100)
         rounded.append((name, min(answers, -(-count // grain) * grain)))
-    return _epsilon_spent(calibrated.model_dump_json(), tuple(rounded))
+    return _epsilon_spent(document, tuple(rounded))
 
 
 @lru_cache(maxsize=1024)
 def _epsilon_spent(document: str, charged: tuple[tuple[str, int], ...]) -> float:
-    calibrated = CalibratedPlan.model_validate_json(document)
+    calibrated = read_signed(document)
     events = calibrated.events(dict(charged))
     if not events:
         return 0.0

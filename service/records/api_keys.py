@@ -22,7 +22,8 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.quotas import set_quota
-from accounting.ledger.tables import UtcDateTime, quotas
+from accounting.ledger.tables import quotas
+from service.records.tables import api_keys
 
 Role = Literal["admin", "analyst"]
 
@@ -30,29 +31,6 @@ PREFIX = "dpicl_"
 """Starts every token, so that people and secret scanners recognise one."""
 
 USE_NOTED_EVERY = timedelta(minutes=1)
-
-metadata = sa.MetaData(
-    naming_convention={
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-api_keys = sa.Table(
-    "api_keys",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("name", sa.String(200), nullable=False),
-    sa.Column("role", sa.String(20), nullable=False),
-    sa.Column("token_sha256", sa.LargeBinary, nullable=False, unique=True),
-    sa.Column("created_at", UtcDateTime, nullable=False),
-    sa.Column("last_used_at", UtcDateTime),
-    sa.Column("revoked_at", UtcDateTime),
-    sa.Column("rate_per_minute", sa.Integer, comment="requests; NULL: no limit"),
-    sa.CheckConstraint("role IN ('admin', 'analyst')", name="role_known"),
-    comment="API keys by the hash of their token.",
-)
 
 
 def token_digest(token: str) -> bytes:

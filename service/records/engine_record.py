@@ -8,23 +8,8 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from accounting.ledger.dialects import reading
-from accounting.ledger.tables import UtcDateTime
 from service.engines.protocol import EngineInfo
-
-metadata = sa.MetaData(naming_convention={"pk": "pk_%(table_name)s"})
-
-engines = sa.Table(
-    "engines",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("first_seen_at", UtcDateTime, nullable=False),
-    sa.Column("name", sa.String(100), nullable=False),
-    sa.Column("isolation", sa.Text, nullable=False),
-    sa.Column("is_llm", sa.Boolean, nullable=False),
-    sa.Column("notice", sa.Text, nullable=False),
-    sa.Column("remote", sa.Boolean, nullable=False),
-    comment="Engines as they described themselves; a row where one differs from the one before.",
-)
+from service.records.tables import engines
 
 _TOLD = ("name", "isolation", "is_llm", "notice", "remote")
 

@@ -11,20 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from service.records.api_keys import metadata
+from accounting.ledger.dialects import insert
+from service.records.tables import rate_limits
 
 CLOCKS_DIFFER_S = 60.0
 """By so much at most, replicas' clocks are taken to differ."""
-
-rate_limits = sa.Table(
-    "rate_limits",
-    metadata,
-    sa.Column("name", sa.String(300), primary_key=True),
-    sa.Column("free_at", sa.Float, nullable=False, comment="when all of its burst is free again, as Unix time"),
-    comment="How fast each caller has been: one number by the generic cell rate algorithm.",
-)
 
 
 @dataclass(frozen=True)
@@ -68,10 +60,9 @@ class RateLimits:
         # Nobody uses up more than a burst: what lies far beyond was written while a clock was wrong.
         used = sa.and_(rate_limits.c.free_at > now, rate_limits.c.free_at <= now + capacity + CLOCKS_DIFFER_S)
         with self._engine.begin() as connection:
-            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
             begins = sa.case((used, rate_limits.c.free_at), else_=now)
             taken = connection.execute(
-                insert(rate_limits)
+                insert(connection.dialect.name, rate_limits)
                 .values(name=name, free_at=now + interval)
                 .on_conflict_do_update(
                     index_elements=[rate_limits.c.name],

@@ -15,21 +15,10 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
-from accounting.ledger.tables import UtcDateTime
-from service.records.api_keys import ApiKey, api_keys, metadata, token_digest
+from service.records.api_keys import ApiKey, token_digest
+from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
-
-admin_sessions = sa.Table(
-    "admin_sessions",
-    metadata,
-    sa.Column("token_sha256", sa.LargeBinary, primary_key=True),
-    sa.Column("key_id", sa.String(36), nullable=False),
-    sa.Column("csrf", sa.String(64), nullable=False, comment="what the session's forms must carry"),
-    sa.Column("created_at", UtcDateTime, nullable=False),
-    sa.Column("expires_at", UtcDateTime, nullable=False),
-    comment="Admins signed in to the dashboard, by the hash of their cookie.",
-)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from accounting.ledger.trail import Event
 from accounting.ledger.witness import LedgerRestoredError, Witness
 from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
-from service.records.api_keys import api_keys
 from service.records.database import open_database
+from service.records.tables import api_keys
 from service.settings import Settings
 
 log = structlog.get_logger()

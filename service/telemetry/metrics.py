@@ -25,7 +25,6 @@ from accounting.ledger.charges import LedgerError, SignedPlan
 from accounting.ledger.dialects import reading
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
-from accounting.plan import CalibratedPlan
 from accounting.replay.chain import ChainCheck, Checked
 from service.plans.preview import epsilon_spent
 from service.records.api_keys import ApiKey, Role
@@ -145,8 +144,7 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
     tasks = {budget.knowledge_base: budget.tasks for budget in budgets}
     for plan in plans:
         charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
-        calibrated = CalibratedPlan.model_validate_json(plan.document)
-        family.add_metric((plan.knowledge_base, str(plan.version)), epsilon_spent(calibrated, charged))
+        family.add_metric((plan.knowledge_base, str(plan.version)), epsilon_spent(plan.document, charged))
     return family
 
 

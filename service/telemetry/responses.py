@@ -13,11 +13,10 @@ from contextlib import suppress
 from threading import Lock
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accounting.ledger.dialects import reading
-from service.records.api_keys import metadata
+from accounting.ledger.dialects import insert, reading
+from service.records.tables import http_responses
 from service.telemetry.routes import concerns_exemplars, route_pattern
 
 _STORED_EVERY_S = 5.0
@@ -36,16 +35,6 @@ _FROM_THE_START: tuple[Kind, ...] = (
     ("dashboard", 429, ""),
 )
 """Told as 0 before they happen: Prometheus sees no increase in a counter that begins at its first event."""
-
-http_responses = sa.Table(
-    "http_responses",
-    metadata,
-    sa.Column("surface", sa.String(20), primary_key=True, comment="api or dashboard"),
-    sa.Column("status", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("problem", sa.String(100), primary_key=True, comment="what the response says is wrong; empty for none"),
-    sa.Column("times", sa.BigInteger, nullable=False),
-    comment="How requests were answered, counted for the metrics.",
-)
 
 
 class Responses:
@@ -79,8 +68,7 @@ class Responses:
             {"surface": surface, "status": status, "problem": problem, "times": times}
             for (surface, status, problem), times in sorted(new.items())
         ]
-        insert = sqlite.insert if self._engine.dialect.name == "sqlite" else postgresql.insert
-        adding = insert(http_responses)
+        adding = insert(self._engine.dialect.name, http_responses)
         adding = adding.on_conflict_do_update(
             index_elements=list(http_responses.primary_key),
             set_={"times": http_responses.c.times + adding.excluded.times},

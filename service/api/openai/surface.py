@@ -12,11 +12,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.charges import SignedPlan
-from accounting.plan import CalibratedPlan
 from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in
-from service.plans.signed import signed_plan
+from service.plans.signed import read_signed
 from service.records.records import Records
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -89,7 +88,7 @@ async def chat_completions(
     """
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
     signed = await asyncio.to_thread(services.records.ledger.task, body.model)
-    fields = signed_plan(signed).plan.tasks[signed.name].query_fields
+    fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
     answer = await asking(signed.address, query_in(text, fields))
     if not body.stream:
         return _completion(answer)
@@ -175,7 +174,7 @@ def _models(records: Records) -> list[Model]:
 
 
 def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:
-    task = CalibratedPlan.model_validate_json(plan.document).plan.tasks[name]
+    task = read_signed(plan.document).plan.tasks[name]
     return Model(
         id=model_id,
         created=int(plan.signed_at.timestamp()),

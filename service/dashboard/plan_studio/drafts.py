@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from accounting.ledger.budgets import BudgetStatus
-from accounting.plan import CalibratedPlan
 from exemplar_store import KnowledgeBase
+from service.plans.signed import read_signed
 
 KINDS = {"labels": "one of some labels", "text": "a text"}
 _SHOTS, _ENSEMBLE = 4, 100
@@ -107,7 +107,7 @@ def again(document: str) -> str:
     Args:
         document: of :class:`accounting.ledger.charges.SignedPlan`.
     """
-    plan = CalibratedPlan.model_validate_json(document).plan
+    plan = read_signed(document).plan
     return yaml.dump(
         plan.model_dump(mode="json", exclude_defaults=True), Dumper=_Readable, sort_keys=False, allow_unicode=True
     )

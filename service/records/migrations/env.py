@@ -8,8 +8,7 @@ from alembic import context
 
 import exemplar_store.tables
 from accounting.ledger import tables as ledger_tables
-from service.records import api_keys, engine_record
-from service.records import sessions as _admin_sessions  # noqa: F401  (a table of the keys' metadata)
+from service.records import tables
 from service.records.migrations.rules import not_additive
 from service.records.schema import breaks
 
@@ -39,8 +38,7 @@ context.configure(
     target_metadata=[
         exemplar_store.tables.metadata,
         ledger_tables.metadata,
-        api_keys.metadata,
-        engine_record.metadata,
+        tables.metadata,
     ],
     transactional_ddl=True,
     on_version_apply=mind_the_rules,

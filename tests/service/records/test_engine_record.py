@@ -13,8 +13,9 @@ from service.api.app import create_app
 from service.cli.output import print_engine
 from service.engines.protocol import EngineInfo, EngineUnavailableError
 from service.pipeline.latency import UNPADDED
-from service.records.engine_record import engines, last_engine, note_engine
+from service.records.engine_record import last_engine, note_engine
 from service.records.records import Records
+from service.records.tables import engines
 from service.services import Services
 from tests.service.conftest import PLAN
 

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from accounting.ledger import tables
 from accounting.ledger.trail import AuditTrail
-from service.records.api_keys import PREFIX, ApiKeys, UnknownKeyError, api_keys, metadata
+from service.records.api_keys import PREFIX, ApiKeys, UnknownKeyError
+from service.records.tables import api_keys, metadata
 from tests.conftest import Clock
 
 

@@ -25,14 +25,13 @@ from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
 from exemplar_store import ExemplarStore, Row, Slot
 from service.cli import main
-from service.records import api_keys, engine_record
-from service.records import sessions as _admin_sessions  # noqa: F401  (a table of the keys' metadata)
+from service.records import tables
 from service.records.database import open_database
 from service.records.schema import VERSIONS, migrate, revision
 from service.telemetry import responses  # noqa: F401  (two tables among the keys')
 
 ROOT = Path(__file__).parents[3]
-METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, api_keys.metadata, engine_record.metadata]
+METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, tables.metadata]
 
 KB = ("fits", "letters", "tickets")
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from service.records.api_keys import metadata
 from service.records.rate_limits import RateLimits
+from service.records.tables import metadata
 from tests.conftest import Clock
 
 

@@ -13,8 +13,9 @@ from fastapi.testclient import TestClient
 from service.api.app import create_app
 from service.records.database import open_database
 from service.records.schema import migrate
+from service.records.tables import http_responses
 from service.services import Services
-from service.telemetry.responses import Responses, http_responses
+from service.telemetry.responses import Responses
 from tests.service.conftest import MajorityEngine
 
 

@@ -1,0 +1,72 @@
+"""The service's own tables. The ledger's and the exemplar store's are theirs."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from accounting.ledger.tables import UtcDateTime
+
+metadata = sa.MetaData(
+    naming_convention={
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("role", sa.String(20), nullable=False),
+    sa.Column("token_sha256", sa.LargeBinary, nullable=False, unique=True),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("last_used_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
+    sa.Column("rate_per_minute", sa.Integer, comment="requests; NULL: no limit"),
+    sa.CheckConstraint("role IN ('admin', 'analyst')", name="role_known"),
+    comment="API keys by the hash of their token.",
+)
+
+admin_sessions = sa.Table(
+    "admin_sessions",
+    metadata,
+    sa.Column("token_sha256", sa.LargeBinary, primary_key=True),
+    sa.Column("key_id", sa.String(36), nullable=False),
+    sa.Column("csrf", sa.String(64), nullable=False, comment="what the session's forms must carry"),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
+    comment="Admins signed in to the dashboard, by the hash of their cookie.",
+)
+
+engines = sa.Table(
+    "engines",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("first_seen_at", UtcDateTime, nullable=False),
+    sa.Column("name", sa.String(100), nullable=False),
+    sa.Column("isolation", sa.Text, nullable=False),
+    sa.Column("is_llm", sa.Boolean, nullable=False),
+    sa.Column("notice", sa.Text, nullable=False),
+    sa.Column("remote", sa.Boolean, nullable=False),
+    comment="Engines as they described themselves; a row where one differs from the one before.",
+)
+
+rate_limits = sa.Table(
+    "rate_limits",
+    metadata,
+    sa.Column("name", sa.String(300), primary_key=True),
+    sa.Column("free_at", sa.Float, nullable=False, comment="when all of its burst is free again, as Unix time"),
+    comment="How fast each caller has been: one number by the generic cell rate algorithm.",
+)
+
+http_responses = sa.Table(
+    "http_responses",
+    metadata,
+    sa.Column("surface", sa.String(20), primary_key=True, comment="api or dashboard"),
+    sa.Column("status", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("problem", sa.String(100), primary_key=True, comment="what the response says is wrong; empty for none"),
+    sa.Column("times", sa.BigInteger, nullable=False),
+    comment="How requests were answered, counted for the metrics.",
+)
