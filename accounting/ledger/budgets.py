@@ -168,9 +168,8 @@ class BudgetBook:
     """Budgets, plans and tasks in the database; :class:`accounting.ledger.charges.Ledger` adds the charges.
 
     Args:
-        engine: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN IMMEDIATE,
-            on
-            PostgreSQL they must be READ COMMITTED.
+        engine: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN
+            IMMEDIATE, on PostgreSQL they must be READ COMMITTED.
         clock: returns the present as an aware datetime.
     """
 

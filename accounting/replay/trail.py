@@ -59,9 +59,10 @@ def verify(
     """Replay an export.
 
     Args:
-        lines: from :meth:`accounting.ledger.trail.AuditTrail.export`: one JSON object each, the last one says where it
-            ends. heads: hashes noted from earlier exports; each must be the hash of one of these events. recompute:
-            whether to compute plans again, which takes seconds each. progress: is told what takes long.
+        lines: from :meth:`accounting.ledger.trail.AuditTrail.export`: one JSON object each; the last tells the end.
+        heads: hashes noted from earlier exports; each must be the hash of one of these events.
+        recompute: whether to compute plans again, which takes seconds each.
+        progress: called with what takes long.
     """
     replay = _Replay()
     ended = False

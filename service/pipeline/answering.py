@@ -132,14 +132,15 @@ class Answering:
             idempotency_key: the caller's name for this request.
 
         Raises:
-            accounting.ledger.charges.UnknownTaskError: no such task. InvalidQueryError: the query does not fit the
-                task. accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
-                accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
-                service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
-                StillAnsweringError: a concurrent twin of this query did not finish in time. BusyError: too many queries
-                are being answered. RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
-                service.pipeline.latency.GrainTooSmallError: the latency grain does not hide what this task's slots can
-                take.
+            accounting.ledger.budgets.UnknownTaskError: no such task.
+            InvalidQueryError: the query does not fit the task.
+            accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
+            accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
+            service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
+            StillAnsweringError: a concurrent twin of this query did not finish in time.
+            BusyError: too many queries are being answered.
+            RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
+            service.pipeline.latency.GrainTooSmallError: the latency grain hides less than this task's slots can take.
         """
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
