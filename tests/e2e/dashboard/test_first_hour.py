@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import os
 import re
-import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser import Window, chromium
-from tests.e2e.serving import SUPPORT, dpicl, started
+from tests.e2e.browser import Window
+from tests.e2e.dashboard.conftest import DESK, PHONE, Service, shoot, sign_in
+from tests.e2e.serving import SUPPORT
 
-SHOTS = Path(__file__).parents[2] / "docs" / "screenshots"
-"""Taken anew where DPICL_SCREENSHOTS is set."""
-
-DESK = {"width": 1200, "height": 860}
-PHONE = {"width": 360, "height": 740}
 pytestmark = pytest.mark.slow
-
-
-@dataclass
-class Service:
-    url: str
-    admin: str
-    environment: dict[str, str]
-
-    def ask(self, key: str, query: str) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {key}"}
-        return httpx.post(
-            f"{self.url}/v1/tasks/support.queue/answers", json={"query": query}, headers=headers, timeout=60
-        )
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("dashboard")
-    environment = {
-        **os.environ,
-        "DPICL_DATABASE_URL": f"sqlite:///{folder}/dashboard.sqlite",
-        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-    }
-    admin = dpicl(environment, "keys", "create", "Maria", "--role", "admin").strip()
-    with started(folder, environment) as (url, _log, _process):
-        yield Service(url, admin, environment)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-def sign_in(window: Window, service: Service) -> None:
-    window.page.goto(f"{service.url}/admin/")
-    expect(window.page.get_by_label("Admin key")).to_be_focused()
-    window.page.keyboard.type(service.admin)
-    window.page.keyboard.press("Enter")
-    expect(window.page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
-def shoot(window: Window, name: str) -> None:
-    if "DPICL_SCREENSHOTS" in os.environ:
-        window.page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
-        SHOTS.mkdir(exist_ok=True)
-        window.page.screenshot(path=SHOTS / f"{name}.png")
-        assert (SHOTS / f"{name}.png").stat().st_size < 150_000, name
 
 
 def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> None:

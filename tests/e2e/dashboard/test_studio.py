@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import Window
+from tests.e2e.dashboard.conftest import DESK, PHONE, Service, sign_in
 from tests.e2e.serving import dpicl
-from tests.e2e.test_dashboard import DESK, PHONE, Service, browser, service, sign_in  # noqa: F401  (fixtures)
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\n
 
 
 @pytest.fixture(scope="module")
-def studio(service: Service) -> str:  # noqa: F811
+def studio(service: Service) -> str:
     options = ["--epsilon", "8", "--delta", "1e-4", "--public-size", "2000", "--field", "text", "--field", "queue"]
     dpicl(service.environment, "kb", "create", "desk", *options)
     return f"{service.url}/admin/knowledge-bases/desk/plan"
@@ -29,8 +29,8 @@ def plans(page: Page) -> int:
 
 @pytest.mark.parametrize("viewport", [DESK, PHONE])
 def test_a_plan_is_looked_at_while_it_is_written(
-    service: Service,  # noqa: F811
-    browser: Browser,  # noqa: F811
+    service: Service,
+    browser: Browser,
     studio: str,
     viewport: dict,
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     window.check()
 
 
-def test_a_plan_is_written_and_signed_without_script(service: Service, browser: Browser, studio: str) -> None:  # noqa: F811
+def test_a_plan_is_written_and_signed_without_script(service: Service, browser: Browser, studio: str) -> None:
     page = browser.new_context(java_script_enabled=False, viewport=DESK).new_page()
     page.goto(studio)
     page.get_by_label("Admin key").fill(service.admin)
@@ -92,7 +92,7 @@ def test_a_plan_is_written_and_signed_without_script(service: Service, browser: 
     assert plans(page) == 1
 
 
-def test_the_trail_is_replayed_and_exported(service: Service, browser: Browser, studio: str) -> None:  # noqa: F811
+def test_the_trail_is_replayed_and_exported(service: Service, browser: Browser, studio: str) -> None:
     window = Window(browser, viewport=DESK, color_scheme="light")
     page = window.page
     sign_in(window, service)
