@@ -57,22 +57,22 @@ class DataKeys:
     """One database's data keys, opened; the first is made if there is none. May be shared by threads.
 
     Args:
-        engine: of the database, which has the tables of ``exemplar_store.tables``.
+        database: has the tables of ``exemplar_store.tables``.
         master: 32 bytes, see :func:`exemplar_store.master_key.load_key`.
 
     Raises:
         WrongKeyError: this master key does not open the database.
     """
 
-    def __init__(self, engine: sa.Engine, master: bytes) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine, master: bytes) -> None:
+        self._database = database
         self._master = MasterKey(master)
         self._opened: dict[int, DataKey] = {}
         self._derived = lru_cache(maxsize=1024)(self._derive)
-        with engine.connect().execution_options(read_only=True) as connection:
+        with database.connect().execution_options(read_only=True) as connection:
             self._open(connection)
         if not self._opened:
-            with engine.begin() as connection:
+            with database.begin() as connection:
                 self._lock(connection)
                 self._open(connection)  # another process may have been faster
                 if not self._opened:
@@ -128,14 +128,14 @@ class DataKeys:
 
     def masters(self) -> list[Master]:
         """The master keys that open this database, in the order they were added."""
-        with self._engine.connect().execution_options(read_only=True) as connection:
+        with self._database.connect().execution_options(read_only=True) as connection:
             found = _masters(connection)
         return [Master(one, at, one == self.fingerprint) for one, at in found.items()]
 
     def since(self) -> dict[str, datetime]:
         """When the data key was made that each knowledge base's exemplars are under, by its name."""
         joined = sa.select(knowledge_bases.c.name, data_keys.c.created_at).join_from(knowledge_bases, data_keys)
-        with self._engine.connect().execution_options(read_only=True) as connection:
+        with self._database.connect().execution_options(read_only=True) as connection:
             found = connection.execute(joined.where(VISIBLE).order_by(knowledge_bases.c.name)).all()
         return {name: as_utc(at) for name, at in found}
 
@@ -154,7 +154,7 @@ class DataKeys:
             WrongKeyError: this process's master key was retired meanwhile.
         """
         new = MasterKey(master)
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             if new.fingerprint in self._standing(connection):
                 raise EncryptionKeyError(
                     f"Encryption key {new.fingerprint} opens this database already; nothing was changed."
@@ -184,7 +184,7 @@ class DataKeys:
                 named, and one is newer than the one held.
             WrongKeyError: this process's master key was retired meanwhile.
         """
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             overwrite_deleted(connection)
             standing = self._standing(connection)
             others = [one for one in standing if one != self.fingerprint]
@@ -203,7 +203,7 @@ class DataKeys:
             connection.execute(sa.delete(key_wraps).where(key_wraps.c.fingerprint.in_(gone)))
             for one in gone:
                 told(connection, one)
-        empty_write_ahead_log(self._engine)
+        empty_write_ahead_log(self._database)
         return gone
 
     def make(self, connection: sa.Connection) -> tuple[int, bytes]:

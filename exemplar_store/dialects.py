@@ -69,11 +69,11 @@ def overwrite_deleted(connection: sa.Connection) -> None:
         connection.exec_driver_sql("PRAGMA secure_delete=ON")
 
 
-def empty_write_ahead_log(engine: sa.Engine) -> None:
+def empty_write_ahead_log(database: sa.Engine) -> None:
     """On SQLite, leave nothing deleted in the log. With a reader in the way, that waits for the next checkpoint."""
-    if engine.dialect.name != "sqlite":
+    if database.dialect.name != "sqlite":
         return
-    connection = engine.raw_connection()  # a checkpoint cannot run inside a transaction
+    connection = database.raw_connection()  # a checkpoint cannot run inside a transaction
     try:
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
     finally:

@@ -24,12 +24,12 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Progress = Callable[[int], None]
-Within = Callable[[sa.Connection], None]
+InTransaction = Callable[[sa.Connection], None]
 """Something else to be done in the transaction of a change, so that both are committed or neither."""
 
 
-def nothing_else(_connection: sa.Connection) -> None:
-    """The default :data:`Within`."""
+def do_nothing(_connection: sa.Connection) -> None:
+    """The default :data:`InTransaction`."""
 
 
 EMBED_BATCH = 64
@@ -68,14 +68,14 @@ class IngestReport:
 
 
 def ingest(
-    engine: sa.Engine,
+    database: sa.Engine,
     knowledge_base: KnowledgeBase,
     keys: KnowledgeBaseKeys,
     lock: Lock,
     rows: Iterable[Row],
     embed: Embed | None,
     progress: Progress | None,
-    within: Within,
+    within: InTransaction,
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
     if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
@@ -87,11 +87,11 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(engine, knowledge_base, keys, lock, checked, 0, progress, within)
+            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, within)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(engine, knowledge_base, keys, lock, embedded, dimension, None, within)
+                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, within)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -197,14 +197,14 @@ class _Stored:
 
 
 def _write(
-    engine: sa.Engine,
+    database: sa.Engine,
     knowledge_base: KnowledgeBase,
     before: KnowledgeBaseKeys,
     lock: Lock,
     spool: Spool,
     dimension: int,
     progress: Progress | None,
-    within: Within,
+    within: InTransaction,
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
@@ -214,7 +214,7 @@ def _write(
     stored = _Stored()
     if not len(spool):
         return stored
-    with engine.begin() as connection:
+    with database.begin() as connection:
         locked = lock(connection)
         row, keys = locked.row, locked.keys
         first_new = next_position = row.next_position

@@ -34,20 +34,20 @@ def too_large(kb_id: int, dimension: int, *, response: bool) -> sa.Select[tuple[
     return of_units.group_by(exemplars.c.position).having(beyond)
 
 
-def forget_oversized(engine: sa.Engine, told: Told) -> dict[str, int]:
+def forget_oversized(database: sa.Engine, told: Told) -> dict[str, int]:
     """Delete all units that versions without these limits stored and this one may not; for before it migrates.
 
     Needs no encryption key. What is deleted goes from the files as :meth:`exemplar_store.ExemplarStore.forget` says.
 
     Args:
-        engine: of a database as those versions left it: no knowledge base had a response field.
+        database: of a database as those versions left it: no knowledge base had a response field.
         told: is told of them.
 
     Returns:
         How many units were deleted, by the knowledge base's name; those with none are left out.
     """
     forgotten = {}
-    with engine.begin() as connection:
+    with database.begin() as connection:
         overwrite_deleted(connection)
         row_of = knowledge_bases.c
         in_order = sa.select(row_of.id, row_of.name, row_of.embedding_dimension).order_by(row_of.id).with_for_update()
@@ -60,5 +60,5 @@ def forget_oversized(engine: sa.Engine, told: Told) -> dict[str, int]:
             if positions:
                 forgotten[row.name] = len(positions)
         told(connection, forgotten)
-    empty_write_ahead_log(engine)
+    empty_write_ahead_log(database)
     return forgotten

@@ -30,7 +30,7 @@ from exemplar_store.encryption import SALT_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import RenewalOvertakenError, TamperedError
 from exemplar_store.exemplar import packed_content
 from exemplar_store.hidden import LEFT_OVER, KnowledgeBaseRow, beside, hidden_name
-from exemplar_store.ingest import Progress, Within
+from exemplar_store.ingest import InTransaction, Progress
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -49,12 +49,12 @@ Lock = Callable[[sa.Connection], tuple[KnowledgeBaseRow, KnowledgeBaseKeys]]
 class Renewal:
     """One renewal of one knowledge base; :meth:`run` it once."""
 
-    engine: sa.Engine
+    database: sa.Engine
     data_keys: DataKeys
     lock: Lock
     progress: Progress
     """Called now and then with the percentage done."""
-    within: Within
+    within: InTransaction
     """What else is to be done in the transaction that lets queries see the new exemplars, last."""
 
     def run(self) -> int:
@@ -86,7 +86,7 @@ class Renewal:
             self.progress(copied * 50 // row.next_position)
         while self._delete_some(lambda last, end: self.progress(50 + last * 50 // end)):
             pass
-        empty_write_ahead_log(self.engine)
+        empty_write_ahead_log(self.database)
         self.progress(100)
         return unreadable
 
@@ -142,7 +142,7 @@ class Renewal:
     @contextmanager
     def _step(self) -> Iterator[sa.Connection]:
         """A transaction, and a pause after it."""
-        with self.engine.begin() as connection:
+        with self.database.begin() as connection:
             began = time.monotonic()  # on SQLite it waits for others before
             yield connection
         _pause(max(_LEAST_PAUSE_S, _REST * (time.monotonic() - began)))

@@ -18,7 +18,7 @@ from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
 from exemplar_store.exemplar import Slot
 from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
-from exemplar_store.ingest import Embed, IngestReport, Locked, Progress, Within, ingest, nothing_else
+from exemplar_store.ingest import Embed, IngestReport, InTransaction, Locked, Progress, do_nothing, ingest
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
 from exemplar_store.reading import fill, list_exemplars, read_listed
 from exemplar_store.renewing import Renewal
@@ -35,16 +35,16 @@ class ExemplarStore:
     May be shared by threads. Every method but :meth:`create` opens its own transaction.
 
     Args:
-        engine: SQLite or PostgreSQL, with the tables of ``exemplar_store.tables``.
+        database: SQLite or PostgreSQL, with the tables of ``exemplar_store.tables``.
         master: the master key, 32 bytes; see :func:`exemplar_store.load_key`.
 
     Raises:
         WrongKeyError: the database was written under another master key.
     """
 
-    def __init__(self, engine: sa.Engine, master: bytes) -> None:
-        self._engine = engine
-        self.data_keys = DataKeys(engine, master)
+    def __init__(self, database: sa.Engine, master: bytes) -> None:
+        self._database = database
+        self.data_keys = DataKeys(database, master)
 
     def create(
         self,
@@ -120,7 +120,7 @@ class ExemplarStore:
                 self.data_keys.of(connection, row)
         return [_describe(row) for row in found]
 
-    def allow_remote_engine(self, name: str, allowed: bool, within: Within = nothing_else) -> KnowledgeBase:
+    def allow_remote_engine(self, name: str, allowed: bool, within: InTransaction = do_nothing) -> KnowledgeBase:
         """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
 
         Args:
@@ -132,7 +132,7 @@ class ExemplarStore:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             WrongKeyError: it was written under another encryption key.
         """
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             row, _ = self._open(connection, name, lock=True)
             this = knowledge_bases.c.id == row.id
             connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
@@ -145,7 +145,7 @@ class ExemplarStore:
         rows: Iterable[Row],
         embed: Embed | None = None,
         progress: Progress | None = None,
-        within: Within = nothing_else,
+        within: InTransaction = do_nothing,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
@@ -177,9 +177,9 @@ class ExemplarStore:
                 return Locked(row, keys)
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
-        return ingest(self._engine, _describe(row), keys, lock, rows, embed, progress, within)
+        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, within)
 
-    def forget(self, name: str, unit_id: str, within: Within = nothing_else) -> int:
+    def forget(self, name: str, unit_id: str, within: InTransaction = do_nothing) -> int:
         """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
 
         On SQLite the bytes are overwritten in the file and the write-ahead log is emptied (if a reader is in the
@@ -199,7 +199,7 @@ class ExemplarStore:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             UnknownUnitError: it holds no such unit.
         """
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             row, keys = self._open(connection, name, lock=True)
             overwrite_deleted(connection)
             unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
@@ -210,10 +210,10 @@ class ExemplarStore:
             if hidden := beside(connection, row):
                 _delete_unit(connection, hidden.id, position)
             within(connection)
-        empty_write_ahead_log(self._engine)
+        empty_write_ahead_log(self._database)
         return deleted
 
-    def renew(self, name: str, progress: Progress | None = None, within: Within = nothing_else) -> int:
+    def renew(self, name: str, progress: Progress | None = None, within: InTransaction = do_nothing) -> int:
         """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet.
 
         See :mod:`exemplar_store.renewing` for what that helps against, and how it goes. Services go on meanwhile:
@@ -240,7 +240,7 @@ class ExemplarStore:
         def lock(connection: sa.Connection) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
             return self._open(connection, name, lock=True)
 
-        return Renewal(self._engine, self.data_keys, lock, progress or (lambda _percent: None), within).run()
+        return Renewal(self._database, self.data_keys, lock, progress or (lambda _percent: None), within).run()
 
     def sample_slots(
         self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True
@@ -331,9 +331,9 @@ class ExemplarStore:
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""
         options: dict[str, Any] = {"read_only": True}
-        if self._engine.dialect.name == "postgresql":
+        if self._database.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"
-        return self._engine.connect().execution_options(**options)
+        return self._database.connect().execution_options(**options)
 
     def _open(
         self, connection: sa.Connection, name: str, *, lock: bool = False

@@ -20,7 +20,7 @@ from ray.serve.handle import DeploymentHandle
 
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig
-from service.engines.opening import open_engine
+from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineBusyError,
     EngineInfo,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.embedding.embedder import TextEmbedder
-from service.engines.noted import NotedEngine
 from service.engines.protocol import Engine
+from service.engines.with_notice import EngineWithNotice
 from service.pipeline.answering import Answering
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
 from service.pipeline.measured_grains import MeasuredGrains
@@ -52,7 +52,7 @@ def open_services(
     check_witness(settings)
     grain_s = fixed_grain_s(settings, language_model=language_model)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
-        engine = NotedEngine(engine, " ".join(notices))
+        engine = EngineWithNotice(engine, " ".join(notices))
     alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     stages = Stages(engine, embedder, settings.query_timeout_s)
     grains: Grains = Unpadded()

@@ -168,18 +168,18 @@ class BudgetBook:
     """Budgets, plans and tasks in the database; :class:`accounting.ledger.charges.Ledger` adds the charges.
 
     Args:
-        engine: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN
+        database: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN
             IMMEDIATE, on PostgreSQL they must be READ COMMITTED.
         clock: returns the present as an aware datetime.
     """
 
-    def __init__(self, engine: sa.Engine, *, clock: Clock = utc_now) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine, *, clock: Clock = utc_now) -> None:
+        self._database = database
         self._clock = clock
         self._plans_read: dict[tuple[int, str], SignedPlan] = {}
 
     def _reading(self) -> sa.Connection:
-        return reading(self._engine)
+        return reading(self._database)
 
     def open_budget(
         self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
@@ -259,7 +259,7 @@ class BudgetBook:
         """
         asked = _checked(epsilon, delta)
         _check_tasks(tasks)
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             # The row's lock makes signers of this knowledge base wait for each other, so no two see the same rest.
             lifetime = connection.execute(_budget(knowledge_base).with_for_update(key_share=True)).first()
             if lifetime is None:

@@ -136,7 +136,7 @@ class Ledger(BudgetBook):
     """Budgets, plans, charges and releases in one database, correct under any number of processes.
 
     Args:
-        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.BudgetBook`.
         lease_s: seconds a holder has to settle its charge before a twin may take it for dead. Longer than the longest
             query: ending too early spends a second answer, never lets one go unpaid. With several hosts their clocks
             must agree to well within it.
@@ -145,9 +145,9 @@ class Ledger(BudgetBook):
     """
 
     def __init__(
-        self, engine: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
+        self, database: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
     ) -> None:
-        super().__init__(engine, clock=clock)
+        super().__init__(database, clock=clock)
         self._lease = timedelta(seconds=lease_s)
         self._witness = witness
 
@@ -202,7 +202,7 @@ class Ledger(BudgetBook):
     def _charge(
         self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None
     ) -> Charged | Release | InFlight:
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             _lock(connection, task.id)
             if idempotency_key is not None:
                 self._bind(connection, task, query_digest, key_id, idempotency_key)
@@ -276,7 +276,7 @@ class Ledger(BudgetBook):
             ValueError: the answer is not JSON (NaN and infinities are not).
         """
         plain = json.loads(json.dumps(answer, allow_nan=False))
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             now = self._clock()
             charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
             if charge is None:
@@ -326,7 +326,7 @@ class Ledger(BudgetBook):
             ChargeStateError: it is released, voided or lost already: nothing is given back.
             UnknownChargeError: no such charge.
         """
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
             if charge is None:
                 raise _refusal(connection, charge_id, "voided")
@@ -351,7 +351,7 @@ class Ledger(BudgetBook):
         with self._reading() as connection:  # most often there is none, and nothing to lock
             if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
                 return 0
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             lost = sa.update(charges).where(dead).values(state="lost", settled_at=now).returning(charges.c.id)
             ids = connection.execute(lost).scalars().all()
             for charge in connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all():
@@ -366,7 +366,7 @@ class Ledger(BudgetBook):
             key_id: who asked.
             reason: a word or two with hyphens, such as ``answers-exhausted``.
         """
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             count_refusal(connection, self._clock(), task_address, key_id, reason)
 
     def refusals(self, knowledge_base: str | None = None) -> list[Refusal]:

@@ -35,11 +35,11 @@ class History:
     """Reads what :class:`accounting.ledger.charges.Ledger` wrote. Pages run from the newest entry to the oldest.
 
     Args:
-        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.BudgetBook`.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine) -> None:
+        self._database = database
 
     def releases(
         self,
@@ -72,7 +72,7 @@ class History:
             knowledge_base: only of this one.
             since: only charges of this moment and later.
         """
-        day = _day(self._engine.dialect.name).label("day")
+        day = _day(self._database.dialect.name).label("day")
         recent = () if since is None else (charges.c.created_at >= since,)
         query = (
             sa.select(day, *_TASK, sa.func.count().label("answers"))
@@ -81,7 +81,7 @@ class History:
             .group_by(day, *_TASK)
             .order_by(day, *_TASK)
         )
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             rows = connection.execute(query).all()
         return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
 
@@ -89,7 +89,7 @@ class History:
         """The newest releases, or those older than ``after``; equal times are ordered by id."""
         when, name = releases.c.created_at, releases.c.id
         query = query.order_by(when.desc(), name.desc()).limit(limit)
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             if after is not None:
                 last = connection.execute(sa.select(when, name).where(name == after)).first()
                 if last is None:

@@ -156,15 +156,15 @@ class AuditTrail:
     """The trail in the database, to be read.
 
     Args:
-        engine: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.BudgetBook`.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine) -> None:
+        self._database = database
 
     def head(self) -> Event | None:
         """The newest event, which vouches for all before it; None while nothing has happened."""
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             row = connection.execute(_NEWEST_FIRST.limit(1)).first()
         return Event(**row._mapping) if row else None
 
@@ -211,12 +211,12 @@ class AuditTrail:
             query = query.where(audit_events.c.at >= since)
         if until is not None:
             query = query.where(audit_events.c.at < until)
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             return [Event(**row._mapping) for row in connection.execute(query.limit(limit))]
 
     def following(self, sequence: int) -> list[Event]:
         """The next events after one, a thousand at most, in their order; none: the trail ends there."""
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             return [Event(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
 
     def export(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.cli.ask import read_fields, read_lines
 from service.cli.output import Json, console, print_json, print_table, records
 from service.engines.configs import EngineConfig, NearestExemplarConfig
-from service.engines.opening import open_engine
+from service.engines.factory import open_engine
 from service.engines.protocol import EngineUnavailableError
 from service.evaluation.dataset import embedded_field as field_of
 from service.evaluation.dataset import response_field

@@ -73,12 +73,12 @@ class ApiKeys:
     """The API keys in the database.
 
     Args:
-        engine: from :func:`service.records.database.open_database`.
+        database: from :func:`service.records.database.open_database`.
         clock: returns the present as an aware datetime.
     """
 
-    def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._database = database
         self._clock = clock
 
     def create(
@@ -107,7 +107,7 @@ class ApiKeys:
         token = PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(str(uuid.uuid4()), name, role, self._clock(), rate_per_minute=rate_per_minute, quota=quota)
         stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
             set_quota(connection, key.id, quota)
             made = {"key": key.id, "name": name, "role": role, "quota": quota, "rate_per_minute": rate_per_minute}
@@ -122,7 +122,7 @@ class ApiKeys:
             ValueError: a limit out of its range.
         """
         _check_limits(quota, rate_per_minute)
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             chosen = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
             if not connection.execute(
                 sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
@@ -138,20 +138,20 @@ class ApiKeys:
         """The key a token belongs to, or None: unknown or revoked."""
         now = self._clock()
         valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), api_keys.c.revoked_at.is_(None))
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             row = connection.execute(_KEYS.where(valid)).first()
         if row is None:
             return None
         # Written at most once a minute, so that authenticating does not turn every request into a write.
         if row.last_used_at is None or now - row.last_used_at >= USE_NOTED_EVERY:
             # A busy database is no reason to refuse a valid key.
-            with suppress(sa.exc.OperationalError), self._engine.begin() as connection:
+            with suppress(sa.exc.OperationalError), self._database.begin() as connection:
                 connection.execute(sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=now))
         return ApiKey(**row._mapping)
 
     def list(self) -> builtins.list[ApiKey]:
         """Every key, the revoked ones too, oldest first."""
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             rows = connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))
             return [ApiKey(**row._mapping) for row in rows]
 
@@ -161,7 +161,7 @@ class ApiKeys:
         Raises:
             UnknownKeyError: none has this id.
         """
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             row = connection.execute(_KEYS.where(api_keys.c.id == key_id)).first()
         if row is None:
             raise _unknown(key_id)
@@ -174,7 +174,7 @@ class ApiKeys:
             UnknownKeyError: no key has this id.
         """
         now = self._clock()
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             if connection.execute(_KEYS.where(api_keys.c.id == key_id)).first() is None:
                 raise _unknown(key_id)
             standing = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))

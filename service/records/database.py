@@ -38,11 +38,11 @@ def open_database(url: str) -> sa.Engine:
 
 
 def _open_postgresql(url: sa.URL) -> sa.Engine:
-    engine = sa.create_engine(
+    database = sa.create_engine(
         url, hide_parameters=True, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_size=8, max_overflow=8
     )
 
-    @sa.event.listens_for(engine, "connect")
+    @sa.event.listens_for(database, "connect")
     def configure(connection, _record):  # type: ignore[no-untyped-def]
         with connection.cursor() as cursor:
             # Stricter settings (a standby that must have applied it) stay as they are.
@@ -52,22 +52,22 @@ def _open_postgresql(url: sa.URL) -> sa.Engine:
             )
         connection.commit()
 
-    return engine
+    return database
 
 
 def _open_sqlite(url: sa.URL) -> sa.Engine:
     if not url.database or url.database == ":memory:":
         # One connection, shared by all threads of this process: for tests.
-        engine = sa.create_engine(
+        database = sa.create_engine(
             url, hide_parameters=True, poolclass=sa.StaticPool, connect_args={"check_same_thread": False}
         )
     else:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(
+        database = sa.create_engine(
             url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
         )
 
-    @sa.event.listens_for(engine, "connect")
+    @sa.event.listens_for(database, "connect")
     def configure(connection, _record):  # type: ignore[no-untyped-def]
         connection.isolation_level = None  # SQLAlchemy, not the driver, begins transactions (see below)
         cursor = connection.cursor()
@@ -78,13 +78,13 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         cursor.close()
 
-    @sa.event.listens_for(engine, "begin")
+    @sa.event.listens_for(database, "begin")
     def begin(connection: sa.Connection) -> None:
         # A reader marked so (`execution_options(read_only=True)`) takes no write lock.
         deferred = connection.get_execution_options().get("read_only", False)
         connection.exec_driver_sql("BEGIN DEFERRED" if deferred else "BEGIN IMMEDIATE")
 
-    return engine
+    return database
 
 
 def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:

@@ -38,12 +38,12 @@ class RateLimits:
     """Rate limits in the database.
 
     Args:
-        engine: from :func:`service.records.database.open_database`.
+        database: from :func:`service.records.database.open_database`.
         clock: Unix time in seconds.
     """
 
-    def __init__(self, engine: sa.Engine, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
         self._clock = clock
 
     def take(self, name: str, per_minute: float, burst: int | None = None) -> Rate:
@@ -59,7 +59,7 @@ class RateLimits:
         now = self._clock()
         # Nobody uses up more than a burst: what lies far beyond was written while a clock was wrong.
         used = sa.and_(rate_limits.c.free_at > now, rate_limits.c.free_at <= now + capacity + CLOCKS_DIFFER_S)
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             begins = sa.case((used, rate_limits.c.free_at), else_=now)
             taken = connection.execute(
                 insert(connection.dialect.name, rate_limits)
@@ -80,5 +80,5 @@ class RateLimits:
 
     def forget_idle(self) -> None:
         """Clear away those whose whole burst is free again, since they are as good as new."""
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             connection.execute(sa.delete(rate_limits).where(rate_limits.c.free_at <= self._clock()))

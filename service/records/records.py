@@ -15,7 +15,7 @@ from accounting.ledger.charges import Ledger
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
-from exemplar_store.ingest import Progress, Within
+from exemplar_store.ingest import InTransaction, Progress
 from service.embedding.embedder import Embed
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
@@ -89,7 +89,7 @@ class Records:
         """Say whether a remote engine may see exemplars, in the audit trail too."""
         return self.store.allow_remote_engine(name, allowed, self.audited("remote_engine.changed", name, by, allowed))
 
-    def audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> Within:
+    def audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> InTransaction:
         """Appends an event of a knowledge base to the audit trail, in the transaction it is called in."""
         particulars = {"knowledge_base": name, "by": by} | ({} if allowed is None else {"allowed": allowed})
         return lambda connection: trail.append(connection, datetime.now(UTC), kind, particulars)

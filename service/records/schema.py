@@ -35,7 +35,7 @@ _PAUSE_S = 1.0
 _GIVEN_WAY = ("55P03", "40P01")  # PostgreSQL: lock_not_available, deadlock_detected
 
 
-def migrate(engine: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[str | None, str]:
+def migrate(database: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[str | None, str]:
     """Bring the schema up to date, creating it in an empty database. A newer one stays as it is.
 
     Processes that start together may all call this: the first migrates, in one transaction, and the others wait for it
@@ -43,7 +43,7 @@ def migrate(engine: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[
     whoever comes after it waits for that table, too; then it tries again.
 
     Args:
-        engine: from :func:`service.records.database.open_database`.
+        database: from :func:`service.records.database.open_database`.
         versions: folders of migrations.
 
     Returns:
@@ -55,40 +55,40 @@ def migrate(engine: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tuple[
     scripts = ScriptDirectory.from_config(_config(versions))
     newest = max(script.revision for script in scripts.walk_revisions())
     breaking = [script.revision for script in scripts.walk_revisions() if breaks(script.module)]
-    if (revision(engine) or "") < newest:
-        with _alone(engine):
-            if ((found := revision(engine)) or "") < newest:
-                announced = _announce(engine, breaking) if found else []  # an empty database has no other code
+    if (revision(database) or "") < newest:
+        with _alone(database):
+            if ((found := revision(database)) or "") < newest:
+                announced = _announce(database, breaking) if found else []  # an empty database has no other code
                 try:
-                    _upgrade(engine, versions, breaking)
+                    _upgrade(database, versions, breaking)
                 except BaseException:
-                    _withdraw(engine, announced)
+                    _withdraw(database, announced)
                     raise
                 return found, newest
-    require(engine)
-    unchanged = revision(engine) or ""
+    require(database)
+    unchanged = revision(database) or ""
     return unchanged, unchanged
 
 
-def revision(engine: sa.Engine) -> str | None:
+def revision(database: sa.Engine) -> str | None:
     """The schema's revision; None for an empty database."""
-    with reading(engine) as connection:
+    with reading(database) as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
-def require(engine: sa.Engine) -> None:
+def require(database: sa.Engine) -> None:
     """Whether this code can work on the schema as it is.
 
     Raises:
         SchemaError: it cannot, or not yet; says what to do.
     """
-    found = revision(engine)
+    found = revision(database)
     if found is None or found < REVISION:
         raise SchemaError(
             f"the database {f'is at revision {found}' if found else 'is empty'}, and this version needs revision "
             f"{REVISION}: run `dpicl migrate`"
         )
-    with reading(engine) as connection:
+    with reading(database) as connection:
         check(connection.execute(OLDEST).scalar())
 
 
@@ -106,22 +106,22 @@ def _config(versions: Sequence[Path]) -> Config:
 
 
 @contextmanager
-def _alone(engine: sa.Engine) -> Iterator[None]:
+def _alone(database: sa.Engine) -> Iterator[None]:
     """Keep other processes from migrating. On SQLite the migration's own transaction does, and keeps out all others."""
-    if engine.dialect.name == "sqlite":
+    if database.dialect.name == "sqlite":
         yield
         return
-    with engine.begin() as connection:
+    with database.begin() as connection:
         connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", "0", True)))
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         yield
 
 
-def _announce(engine: sa.Engine, breaking: Sequence[str]) -> list[str]:
+def _announce(database: sa.Engine, breaking: Sequence[str]) -> list[str]:
     """Let code that does not know these revisions write no more; returns those that nobody had announced."""
-    if engine.dialect.name == "sqlite":  # nobody writes between this and the migration
+    if database.dialect.name == "sqlite":  # nobody writes between this and the migration
         return []
-    with engine.begin() as connection:
+    with database.begin() as connection:
         trail.lock_end(connection)  # who has it writes last before us; who gets it next reads what we write
         return _record(connection, breaking)
 
@@ -134,22 +134,22 @@ def _record(connection: sa.Connection, breaking: Sequence[str]) -> list[str]:
     return [one["revision"] for one in new]
 
 
-def _withdraw(engine: sa.Engine, announced: list[str]) -> None:
+def _withdraw(database: sa.Engine, announced: list[str]) -> None:
     """After a failure code of before may go on, unless it was only the news of success that was lost."""
     if announced:
-        with engine.begin() as connection:
+        with database.begin() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHANGING)))
             done = MigrationContext.configure(connection).get_current_revision() or ""
             undone = [one for one in announced if one > done]
             connection.execute(sa.delete(breaking_revisions).where(breaking_revisions.c.revision.in_(undone)))
 
 
-def _upgrade(engine: sa.Engine, versions: Sequence[Path], breaking: Sequence[str]) -> None:
+def _upgrade(database: sa.Engine, versions: Sequence[Path], breaking: Sequence[str]) -> None:
     for tried in range(_TRIES):
         if tried:
             time.sleep(_PAUSE_S)
         try:
-            with engine.begin() as connection:
+            with database.begin() as connection:
                 if connection.dialect.name == "postgresql":
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CHANGING)))
                     timeout = f"{round(_LOCK_TIMEOUT_S * 1000)}ms"

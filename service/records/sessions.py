@@ -42,12 +42,12 @@ class Sessions:
     """The sessions in the database.
 
     Args:
-        engine: from :func:`service.records.database.open_database`.
+        database: from :func:`service.records.database.open_database`.
         clock: returns the present as an aware datetime.
     """
 
-    def __init__(self, engine: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._database = database
         self._clock = clock
 
     def start(self, key: ApiKey) -> str:
@@ -62,7 +62,7 @@ class Sessions:
         if key.role != "admin":
             raise ValueError(f"{key.name!r} is an {key.role} key: only admin keys sign in")
         token, now = secrets.token_urlsafe(32), self._clock()
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.expires_at <= now))
             connection.execute(
                 sa.insert(admin_sessions).values(
@@ -88,14 +88,14 @@ class Sessions:
                 api_keys.c.role == "admin",
             )
         )
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             row = connection.execute(query).first()
         return None if row is None else Session(row.key_id, row.name, row.csrf, row.expires_at)
 
     def end(self, token: str) -> None:
         """Sign out."""
         held = sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == token_digest(token))
-        with self._engine.begin() as connection:
+        with self._database.begin() as connection:
             key_id = connection.execute(held.returning(admin_sessions.c.key_id)).scalar_one_or_none()
             if key_id is not None:
                 trail.append(connection, self._clock(), "admin.signed_out", {"key": key_id})

@@ -1,7 +1,7 @@
 """Made-up data for newcomers: ``dpicl serve --synthetic``.
 
-What makes a database synthetic is the key it is written under: one that is published. So it cannot be confused
-with a real one, by any process: a service with a real key does not open it, and this mode does not open a real
-database. Whatever opens it knows, says so with every answer (:mod:`service.engines.noted`), and takes no exemplars
+What makes a database synthetic is the key it is written under: one that is published. So it cannot be confused with a
+real one, by any process: a service with a real key does not open it, and this mode does not open a real database.
+Whatever opens it knows, says so with every answer (:mod:`service.engines.with_notice`), and takes no exemplars
 (:mod:`service.records.synthetic_store`).
 """

@@ -41,11 +41,11 @@ class Responses:
     """Counts of all replicas.
 
     Args:
-        engine: from :func:`service.records.database.open_database`.
+        database: from :func:`service.records.database.open_database`.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: sa.Engine) -> None:
+        self._database = database
         self._lock = Lock()
         self._new: Counter[Kind] = Counter()
 
@@ -68,13 +68,13 @@ class Responses:
             {"surface": surface, "status": status, "problem": problem, "times": times}
             for (surface, status, problem), times in sorted(new.items())
         ]
-        adding = insert(self._engine.dialect.name, http_responses)
+        adding = insert(self._database.dialect.name, http_responses)
         adding = adding.on_conflict_do_update(
             index_elements=list(http_responses.primary_key),
             set_={"times": http_responses.c.times + adding.excluded.times},
         )
         try:
-            with self._engine.begin() as connection:
+            with self._database.begin() as connection:
                 connection.execute(adding, rows)
         except sa.exc.SQLAlchemyError:
             with self._lock:
@@ -91,7 +91,7 @@ class Responses:
     def counts(self) -> dict[Kind, int]:
         """What was counted by all replicas, ever; of the others without their last seconds."""
         self.store()
-        with reading(self._engine) as connection:
+        with reading(self._database) as connection:
             rows = connection.execute(sa.select(http_responses))
             counted = {(row.surface, row.status, row.problem): int(row.times) for row in rows}
         return dict(sorted((dict.fromkeys(_FROM_THE_START, 0) | counted).items()))

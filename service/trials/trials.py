@@ -35,7 +35,7 @@ from service.pipeline.latency import Departure
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.trials.consensus import Consensus, consensus
-from service.trials.stand_in import draw_slots
+from service.trials.public_slots import draw_slots
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100

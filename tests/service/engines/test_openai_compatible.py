@@ -24,7 +24,7 @@ from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
 from exemplar_store import Exemplar
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.opening import open_engine
+from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineBusyError,
     EngineUnavailableError,

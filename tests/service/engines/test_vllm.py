@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
-from service.engines.opening import open_engine
+from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineBusyError,
     EngineUnavailableError,

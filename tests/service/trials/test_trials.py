@@ -17,7 +17,7 @@ from service.engines.protocol import EngineBusyError, EngineUnavailableError, Un
 from service.pipeline.answering import BusyError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
-from service.trials.stand_in import draw_slots
+from service.trials.public_slots import draw_slots
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, Embedding, MajorityEngine, RepeatingEngine, embed
 

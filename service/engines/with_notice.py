@@ -10,7 +10,7 @@ from service.engines.protocol import Engine, EngineInfo, Output, Sentence, TaskS
 
 
 @dataclass
-class NotedEngine:
+class EngineWithNotice:
     """An engine, behind its own protocol.
 
     Attributes:
