@@ -4,7 +4,7 @@ Two services answer the same questions. Their knowledge bases differ in one unit
 exemplars as ingest takes, with replies as long as the embedding model reads. Every answer draws every unit, so the
 canary is always there to be seen. An attacker times answers, a twin of each, /readyz, /metrics, refusals, and voided
 questions beside answers; half of the times choose the best threshold, the other half judge it. Printed is the lower
-bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a probability of 1e-8. Latency is promised to
+bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a probability of 1e-6. Latency is promised to
 cost nothing, so it must be 0: "no distinguisher".
 
 The same attack then meets planted defects that earlier versions had, and must find each of them.
@@ -31,7 +31,7 @@ import numpy as np
 import structlog
 from scipy import stats
 
-from accounting.ledger.charges import SignedTask
+from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from exemplar_store import MAX_UNIT_BYTES, Layout
@@ -49,7 +49,7 @@ from service.settings import Settings
 from service.telemetry.heartbeat import Heartbeat
 
 DELTA = 1e-5
-ERROR = 1e-8
+ERROR = 5e-7
 UNITS = 24
 FIELDS = ("text", "label", "response")
 PLAN = """
@@ -234,22 +234,24 @@ async def attack(
 
 
 def judge(zero: Sequence[float], one: Sequence[float]) -> float:
-    """A proven lower bound on ε at :data:`DELTA`: the best threshold of the even times, judged by the odd ones."""
-    best = (0.0, 0.0, 1)
-    for threshold in np.quantile([*zero[::2], *one[::2]], np.linspace(0.02, 0.98, 97)):
-        shares = [float(np.mean(np.asarray(times[::2]) > threshold)) for times in (zero, one)]
-        for sign_ in (1, -1):
-            best = max(best, (sign_ * (shares[1] - shares[0]), float(threshold), sign_))
-    _, threshold, sign_ = best
-    bounds = []
-    for first, second in ((zero, one), (one, zero)):
-        for above in (True, False):
-            hits = [sum((time_ > threshold) == above for time_ in times[1::2]) for times in (first, second)]
-            trials = [len(times[1::2]) for times in (first, second)]
-            low = stats.beta.ppf(ERROR, hits[1], trials[1] - hits[1] + 1) if hits[1] else 0.0
-            high = stats.beta.ppf(1 - ERROR, hits[0] + 1, trials[0] - hits[0]) if hits[0] < trials[0] else 1.0
-            bounds.append(np.log((low - DELTA) / high) if low > DELTA else 0.0)
-    return max(0.0, *bounds)
+    """A proven lower bound on ε at :data:`DELTA`: the even times choose an event, the odd ones judge it."""
+    chosen, judged = [tuple(np.asarray(times[first::2]) for times in (zero, one)) for first in (0, 1)]
+    events = [
+        (threshold, above, order)
+        for threshold in np.quantile(np.concatenate(chosen), np.linspace(0.02, 0.98, 97))
+        for above in (True, False)
+        for order in (1, -1)
+    ]
+    best = max(events, key=lambda event: proven(*chosen[:: event[2]], *event[:2], 0.05))
+    return proven(*judged[:: best[2]], *best[:2], ERROR)
+
+
+def proven(low: np.ndarray, high: np.ndarray, threshold: float, above: bool, error: float) -> float:
+    """The ε that an event proves, which is likelier under ``high``; wrong with a probability of twice ``error``."""
+    few, many = [int(np.sum((times > threshold) == above)) for times in (low, high)]
+    most = stats.beta.ppf(1 - error, few + 1, low.size - few) if few < low.size else 1.0
+    least = stats.beta.ppf(error, many, high.size - many + 1) if many else 0.0
+    return max(0.0, float(np.log((least - DELTA) / most))) if least > DELTA else 0.0
 
 
 # What earlier versions did.
@@ -274,7 +276,7 @@ def planted(embedder: Embedder) -> dict[str, tuple[str, float, list[object]]]:
     """By name: what shows it, a grain, and the patches that bring it back."""
     at_answer_time = mock.patch.object(NearestCandidate, "embeddings", embeddings_at_answer_time)
     return {
-        "replies embedded at answer time, a grain for the usual ones": ("answers", 0.08, [at_answer_time]),
+        "replies embedded at answer time, a grain that does not hide it": ("answers", 0.001, [at_answer_time]),
         "/readyz embeds where private replies are embedded": (
             "/readyz",
             0.2,
@@ -313,7 +315,7 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     answers = 20 if options.quick else options.answers
     embedder = Embedder()
-    print(f"{answers} answers a side; medians in milliseconds; proven ε at δ = {DELTA:g}, wrong with p = {ERROR:g}")
+    print(f"{answers} answers a side; medians in milliseconds; proven ε at δ = {DELTA:g}, wrong with p = {2 * ERROR:g}")
     print(f"{'mechanism':12}{'observed':14}{'without':>10}{'with':>10}{'ε >':>8}")
     found = []
     for task in MECHANISMS:
@@ -330,7 +332,7 @@ def main() -> None:
             for patch in patches:
                 stack.enter_context(patch)  # type: ignore[arg-type]
             beside = "" if what == "answers" else what
-            times = asyncio.run(attack(embedder, "mean", beside, min(answers, 200), grain_s))
+            times = asyncio.run(attack(embedder, "mean", beside, answers, grain_s))
         print(name)
         caught.append(say("mean", what, *times[what]) > 0)
     print("all found" if all(caught) else "NOT ALL FOUND")

@@ -28,53 +28,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import (
-    BudgetBook,
-    BudgetExceededError,
-    BudgetExistsError,
-    BudgetStatus,
-    Clock,
-    LedgerError,
-    PlansChangedError,
-    SignedPlan,
-    SignedTask,
-    TaskStatus,
-    UnknownBudgetError,
-    UnknownPlanError,
-    UnknownTaskError,
-    address,
-    utc_now,
-)
+from accounting.ledger.budgets import BudgetBook, Clock, LedgerError, SignedTask, address, utc_now
 from accounting.ledger.dialects import insert
-from accounting.ledger.quotas import QuotaExhaustedError, count_charge
+from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
 from accounting.ledger.witness import Witness
-
-__all__ = [
-    "AnswersExhaustedError",
-    "BudgetExceededError",
-    "BudgetExistsError",
-    "BudgetStatus",
-    "ChargeStateError",
-    "Charged",
-    "IdempotencyConflictError",
-    "InFlight",
-    "Ledger",
-    "LedgerError",
-    "PlansChangedError",
-    "QuotaExhaustedError",
-    "Refusal",
-    "Release",
-    "SignedPlan",
-    "SignedTask",
-    "TaskStatus",
-    "UnknownBudgetError",
-    "UnknownChargeError",
-    "UnknownPlanError",
-    "UnknownReleaseError",
-    "UnknownTaskError",
-]
 
 
 class AnswersExhaustedError(LedgerError):

@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import address
-from accounting.ledger.charges import LedgerError, Release
+from accounting.ledger.budgets import LedgerError, address
+from accounting.ledger.charges import Release
 from accounting.ledger.dialects import reading
 from accounting.ledger.tables import charges, plans, releases, tasks
 

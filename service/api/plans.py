@@ -10,7 +10,7 @@ import yaml
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from accounting.ledger.charges import SignedPlan
+from accounting.ledger.budgets import SignedPlan
 from accounting.plan import PlanError, load_plan
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.document import PLAN

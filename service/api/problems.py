@@ -20,16 +20,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.ledger.charges import (
-    AnswersExhaustedError,
-    BudgetExceededError,
-    IdempotencyConflictError,
-    QuotaExhaustedError,
-    UnknownReleaseError,
-    UnknownTaskError,
-)
+from accounting.ledger.budgets import BudgetExceededError, UnknownTaskError
+from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
 from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.history import UnknownCursorError
+from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import PlanError
 from accounting.privacy.accountants import AccountantsDisagreeError

@@ -10,7 +10,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from accounting.ledger.charges import Release, SignedPlan
+from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.charges import Release
 from accounting.ledger.history import Day, History
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down

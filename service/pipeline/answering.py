@@ -23,17 +23,10 @@ from functools import partial
 import sqlalchemy as sa
 import structlog
 
-from accounting.ledger.charges import (
-    AnswersExhaustedError,
-    Charged,
-    ChargeStateError,
-    InFlight,
-    Ledger,
-    QuotaExhaustedError,
-    Release,
-    SignedTask,
-)
-from accounting.plan import CalibratedPlan
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, InFlight, Ledger, Release
+from accounting.ledger.quotas import QuotaExhaustedError
+from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
@@ -78,6 +71,35 @@ class Answer:
     task: str
     charged: bool
     answers_left: int
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A query that was checked, with what its answer needs.
+
+    Attributes:
+        signed: the task that it is charged to.
+        plan: the task's.
+        spec: the task as the engine sees it.
+        fields: the query.
+        digest: identifies the query in the ledger.
+        embeddings: whether the engine reads those of exemplars.
+    """
+
+    signed: SignedTask
+    plan: CalibratedPlan
+    spec: TaskSpec
+    fields: Mapping[str, str]
+    digest: bytes
+    embeddings: bool
+
+    @property
+    def task(self) -> ClassifyTask | GenerateTask:
+        return self.plan.plan.tasks[self.signed.name]
+
+    @property
+    def noise(self) -> TaskNoise:
+        return self.plan.noise[self.signed.name]
 
 
 class Answering:
@@ -153,57 +175,14 @@ class Answering:
     async def _answer(
         self, address: str, query: str | Mapping[str, str], key_id: str, idempotency_key: str | None
     ) -> Answer:
-        signed = await asyncio.to_thread(self.ledger.task, address)
-        plan = read_signed(signed.document)
-        fields = check_query(plan.plan.tasks[signed.name], query)
-        # Public, and it fails where exemplars could not be read: under another encryption key, say.
-        knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
-        engine = await self.stages.engine.describe()
-        if engine.remote and not knowledge_base.remote_engine:
-            await self._refused(signed, key_id, "remote-engine-forbidden")
-            raise RemoteEngineForbiddenError(
-                f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
-                "exemplars to leave: an admin can allow it for this knowledge base"
-            )
-        digest = self._digest(fields)
-
-        spec = task_spec(
-            signed.address,
-            plan.plan.tasks[signed.name],
-            signed.knowledge_base,
-            knowledge_base.embedded_field,
-            await self._grains.of(signed),
-            response_field=knowledge_base.response_field,
-        )
-
-        async def charge_and_answer() -> Answer | InFlight:
-            try:
-                outcome = await asyncio.to_thread(
-                    self.ledger.charge, signed, digest, key_id=key_id, idempotency_key=idempotency_key
-                )
-            except AnswersExhaustedError:
-                await self._refused(signed, key_id, "answers-exhausted")
-                raise
-            except QuotaExhaustedError:
-                await self._refused(signed, key_id, "quota-exhausted")
-                raise
-            match outcome:
-                case Release():
-                    left = await asyncio.to_thread(self.ledger.answers_left, signed)
-                    return Answer(outcome, signed.address, charged=False, answers_left=left)
-                case Charged():
-                    self._on_charge(signed, outcome.answers_left)
-                    release = await self._spend(outcome, signed, plan, spec, fields, digest, engine.reads_embeddings)
-                    return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
-                case InFlight():
-                    return outcome
-
+        question = await self._checked(address, query, key_id)
         deadline = time.monotonic() + self.stages.timeout_s
         while True:
             # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
             # database. So the work gets a task of its own, and a context of its own too: Ray Serve cancels the calls
             # made in the context of an abandoned request.
-            work = asyncio.create_task(charge_and_answer(), context=contextvars.Context())
+            charging = self._charge_and_answer(question, key_id, idempotency_key)
+            work = asyncio.create_task(charging, context=contextvars.Context())
             self._running.add(work)
             work.add_done_callback(self._done)
             try:
@@ -219,22 +198,62 @@ class Answering:
                 raise StillAnsweringError("the same query is still being answered; ask again in a moment")
             await asyncio.sleep(_POLL_S)
 
-    async def _spend(
-        self,
-        charge: Charged,
-        signed: SignedTask,
-        plan: CalibratedPlan,
-        spec: TaskSpec,
-        query: Mapping[str, str],
-        digest: bytes,
-        embeddings: bool,
-    ) -> Release:
-        """From a durable charge to a stored release."""
-        departure = Departure(spec.latency_grain_s)
+    async def _checked(self, address: str, query: str | Mapping[str, str], key_id: str) -> _Question:
+        """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
+        signed = await asyncio.to_thread(self.ledger.task, address)
+        plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
-        noise = plan.noise[signed.name]
+        fields = check_query(task, query)
+        # Public, and it fails where exemplars could not be read: under another encryption key, say.
+        knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
+        engine = await self.stages.engine.describe()
+        if engine.remote and not knowledge_base.remote_engine:
+            await self._refused(signed, key_id, "remote-engine-forbidden")
+            raise RemoteEngineForbiddenError(
+                f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
+                "exemplars to leave: an admin can allow it for this knowledge base"
+            )
+        spec = task_spec(
+            signed.address,
+            task,
+            signed.knowledge_base,
+            knowledge_base.embedded_field,
+            await self._grains.of(signed),
+            response_field=knowledge_base.response_field,
+        )
+        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings)
+
+    async def _charge_and_answer(
+        self, question: _Question, key_id: str, idempotency_key: str | None
+    ) -> Answer | InFlight:
+        signed = question.signed
         try:
-            zero_shot, aggregator = await self.stages.probe(task, noise, spec, query)
+            outcome = await asyncio.to_thread(
+                self.ledger.charge, signed, question.digest, key_id=key_id, idempotency_key=idempotency_key
+            )
+        except AnswersExhaustedError:
+            await self._refused(signed, key_id, "answers-exhausted")
+            raise
+        except QuotaExhaustedError:
+            await self._refused(signed, key_id, "quota-exhausted")
+            raise
+        match outcome:
+            case Release():
+                left = await asyncio.to_thread(self.ledger.answers_left, signed)
+                return Answer(outcome, signed.address, charged=False, answers_left=left)
+            case Charged():
+                self._on_charge(signed, outcome.answers_left)
+                release = await self._spend(outcome, question)
+                return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
+            case InFlight():
+                return outcome
+
+    async def _spend(self, charge: Charged, question: _Question) -> Release:
+        """From a durable charge to a stored release."""
+        spec, fields = question.spec, question.fields
+        departure = Departure(spec.latency_grain_s)
+        try:
+            zero_shot, aggregator = await self.stages.probe(question.task, question.noise, spec, fields)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.
@@ -245,39 +264,37 @@ class Answering:
             reason, refusal = _void(error)
             await asyncio.to_thread(self.ledger.void, charge.id, reason)
             if isinstance(refusal, EngineUnavailableError):
-                log.warning("probe_failed", task=signed.address, charge=charge.id, error=type(error).__name__)
+                log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refusal from error
         departure.fix()
 
-        slots = await self._sample(signed, task, noise.sampling_probability, embeddings)
-        outputs = await self.stages.ask(spec, query, slots, zero_shot)
+        slots = await self._sample(question)
+        outputs = await self.stages.ask(spec, fields, slots, zero_shot)
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and whoever reads the audit trail
-            log.error("answer_overran", task=signed.address, grains=late, advice="raise DPICL_LATENCY_GRAIN_MS")
-        return await self._settle(charge, signed, digest, answer)
+            log.error("answer_overran", task=spec.name, grains=late, advice="raise DPICL_LATENCY_GRAIN_MS")
+        return await self._settle(charge, question, answer)
 
-    async def _sample(
-        self, signed: SignedTask, task: ClassifyTask | GenerateTask, probability: float, embeddings: bool
-    ) -> Sequence[Slot]:
+    async def _sample(self, question: _Question) -> Sequence[Slot]:
         sampling = privately(
             partial(
                 draw,
                 self.store,
-                signed.knowledge_base,
-                task,
-                public_size=read_signed(signed.document).public_size,
-                probability=probability,
-                embeddings=embeddings,
+                question.signed.knowledge_base,
+                question.task,
+                public_size=question.plan.public_size,
+                probability=question.noise.sampling_probability,
+                embeddings=question.embeddings,
             )
         )
         try:
             return await asyncio.wait_for(sampling, self.stages.timeout_s)
         except Exception:
-            return [()] * task.ensemble
+            return [()] * question.task.ensemble
 
-    async def _settle(self, charge: Charged, signed: SignedTask, digest: bytes, answer: aggregating.Answer) -> Release:
+    async def _settle(self, charge: Charged, question: _Question, answer: aggregating.Answer) -> Release:
         """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""
         for attempt in range(_SETTLE_ATTEMPTS):
             try:
@@ -288,7 +305,7 @@ class Answering:
                 if not attempt:
                     raise
                 # An attempt before this one was committed though its confirmation was lost: the release is there.
-                stored = await asyncio.to_thread(self.ledger.stored_release, signed, digest)
+                stored = await asyncio.to_thread(self.ledger.stored_release, question.signed, question.digest)
                 if stored is not None:
                     return stored
                 raise

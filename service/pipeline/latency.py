@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from accounting.ledger.charges import SignedTask
+from accounting.ledger.budgets import SignedTask
 from service.settings import Settings
 
 UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."

@@ -15,7 +15,8 @@ from string import ascii_lowercase
 
 import structlog
 
-from accounting.ledger.charges import Ledger, SignedTask
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import Ledger
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, made_up_slots
 from service.embedding.embedder import DIMENSION

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.charges import BudgetStatus, SignedPlan
+from accounting.ledger.budgets import BudgetStatus, SignedPlan
 from service.plans.preview import epsilon_spent
 from service.records.records import Records
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.ledger.charges import SignedPlan
+from accounting.ledger.budgets import SignedPlan
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import KnowledgeBase
 from service.records.records import Records
@@ -32,8 +32,8 @@ def sign(
         after_version: as of :meth:`accounting.ledger.charges.Ledger.sign`.
 
     Raises:
-        accounting.ledger.charges.PlansChangedError: it is not.
-        accounting.ledger.charges.BudgetExceededError: the lifetime budget has not enough left.
+        accounting.ledger.budgets.PlansChangedError: it is not.
+        accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left.
     """
     plan = calibrated.plan
     return records.ledger.sign(

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import structlog
 
-from accounting.ledger.charges import SignedTask
+from accounting.ledger.budgets import SignedTask
 
 log = structlog.get_logger()
 

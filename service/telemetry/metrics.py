@@ -20,8 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from accounting.ledger.budgets import BudgetStatus, TaskStatus
-from accounting.ledger.charges import LedgerError, SignedPlan
+from accounting.ledger.budgets import BudgetStatus, LedgerError, SignedPlan, TaskStatus
 from accounting.ledger.dialects import reading
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError

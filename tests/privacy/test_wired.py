@@ -72,7 +72,7 @@ def bug(check: str, says: str, *edits: tuple[str, str, str]) -> Bug:
     return Bug(check, says, tuple(Edit(*edit) for edit in edits))
 
 
-SAMPLE = "await self._sample(signed, plan.plan.tasks[signed.name], 0.5, False)"
+SAMPLE = "await self._sample(question)"
 
 BUGS = {
     # --- The answer path. ---
@@ -153,7 +153,7 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.pipeline.answering:Answering._answer",
+            "service.pipeline.answering:Answering._charge_and_answer",
             "outcome = await asyncio.to_thread(\n",
             f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
         ),
@@ -187,11 +187,11 @@ BUGS = {
         (
             "service.pipeline.answering:Answering._spend",
             "late = await departure.wait()",
-            "stored = await self._settle(charge, signed, digest, answer)\n    late = await departure.wait()",
+            "stored = await self._settle(charge, question, answer)\n    late = await departure.wait()",
         ),
         (
             "service.pipeline.answering:Answering._spend",
-            "return await self._settle(charge, signed, digest, answer)",
+            "return await self._settle(charge, question, answer)",
             "return stored",
         ),
     ),
@@ -230,8 +230,8 @@ BUGS = {
         "number and probability of what is drawn",
         (
             "service.pipeline.answering:Answering._sample",
-            "probability=probability",
-            "probability=min(1.0, 2 * probability)",
+            "probability=question.noise.sampling_probability",
+            "probability=min(1.0, 2 * question.noise.sampling_probability)",
         ),
     ),
     "blocks of one exemplar, whatever the shots": bug(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.ledger.charges import SignedTask
+from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
 from service.embedding.embedder import Embed

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accounting.ledger.charges import SignedPlan
+from accounting.ledger.budgets import SignedPlan
 from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in

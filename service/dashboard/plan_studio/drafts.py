@@ -105,7 +105,7 @@ def again(document: str) -> str:
     """A signed plan as YAML, to be changed.
 
     Args:
-        document: of :class:`accounting.ledger.charges.SignedPlan`.
+        document: of :class:`accounting.ledger.budgets.SignedPlan`.
     """
     plan = read_signed(document).plan
     return yaml.dump(

@@ -6,7 +6,7 @@ import asyncio
 
 from starlette.responses import Response
 
-from accounting.ledger.charges import BudgetExceededError, PlansChangedError
+from accounting.ledger.budgets import BudgetExceededError, PlansChangedError
 from accounting.plan import CalibratedPlan
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.plan_studio.desk import HOME, Desk, Look, Seen, look_at, open_desk, price_of, studio

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from accounting.ledger import tables
+from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import (
     AnswersExhaustedError,
     Charged,
@@ -23,7 +24,6 @@ from accounting.ledger.charges import (
     InFlight,
     Ledger,
     Release,
-    SignedTask,
     UnknownChargeError,
     UnknownReleaseError,
 )

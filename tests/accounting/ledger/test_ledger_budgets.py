@@ -10,16 +10,16 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import tables
-from accounting.ledger.charges import (
+from accounting.ledger.budgets import (
     BudgetExceededError,
     BudgetExistsError,
-    Ledger,
     PlansChangedError,
     SignedPlan,
     UnknownBudgetError,
     UnknownPlanError,
     UnknownTaskError,
 )
+from accounting.ledger.charges import Ledger
 from accounting.replay.books import violations
 
 

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import restoring, tables
-from accounting.ledger.budgets import BudgetExistsError, utc_now
-from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release, SignedTask
+from accounting.ledger.budgets import BudgetExistsError, SignedTask, utc_now
+from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import RESTORED, AuditTrail, append
 from accounting.ledger.witness import LedgerRestoredError, Mark, Witness, WitnessUnavailableError, witnessed

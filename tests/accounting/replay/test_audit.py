@@ -11,15 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import tables
-from accounting.ledger.charges import (
-    AnswersExhaustedError,
-    Charged,
-    Ledger,
-    LedgerError,
-    QuotaExhaustedError,
-    SignedTask,
-)
-from accounting.ledger.quotas import set_quota
+from accounting.ledger.budgets import LedgerError, SignedTask
+from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
+from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.trail import FIRST, RESTORED, AuditTrail, append, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify

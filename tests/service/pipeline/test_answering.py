@@ -13,13 +13,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.charges import (
-    AnswersExhaustedError,
-    IdempotencyConflictError,
-    QuotaExhaustedError,
-    UnknownTaskError,
-)
-from accounting.ledger.quotas import set_quota
+from accounting.ledger.budgets import UnknownTaskError
+from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError
+from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges, tasks
 from accounting.plan import calibrate_plan, load_plan
 from accounting.replay.books import violations

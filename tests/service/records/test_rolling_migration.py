@@ -16,7 +16,8 @@ from alembic.script import ScriptDirectory
 from fastapi.testclient import TestClient
 
 from accounting.ledger import compatibility
-from accounting.ledger.charges import Charged, Ledger, SignedTask
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import Charged, Ledger
 from accounting.ledger.compatibility import REVISION, SchemaError
 from accounting.ledger.tables import breaking_revisions
 from accounting.replay.books import violations

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from structlog.testing import capture_logs
 
-from accounting.ledger.charges import SignedPlan, SignedTask
+from accounting.ledger.budgets import SignedPlan, SignedTask
 from service.services import Services
 from service.telemetry.alerts import Alerts, mark_reached
 
