@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset
@@ -21,7 +21,7 @@ from service.plans.signing import sign
 from service.records.records import open_records
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import TEXT_PLAN
+from tests.service.conftest import TEXT_PLAN, nearly_noiseless
 
 FIELDS = ("text", "label")
 ENSEMBLE = 20
@@ -49,14 +49,14 @@ class CountingEmbedder:
 
 @pytest.fixture(scope="module", params=["embedding_mean", "embedding_mean, radius: 0.7, centred: true"])
 def calibrated(request: pytest.FixtureRequest) -> CalibratedPlan:
-    text = TEXT_PLAN.format(mechanism=f"type: {request.param}", answers=3, epsilon=24)
-    return calibrate_plan(load_plan(text), 60)
+    text = TEXT_PLAN.format(mechanism=f"type: {request.param}", answers=3, epsilon=40)
+    return nearly_noiseless(load_plan(text))
 
 
 def serving(url: str, calibrated: CalibratedPlan, response_field: str | None, **settings: Any) -> Services:
     """A service whose exemplars nearly all say what one of the public answers says."""
     records = open_records(Settings(database_url=url, development=True, witness_url="none", **settings))
-    sizes = {"epsilon": 24, "delta": 2e-4, "public_size": 60}
+    sizes = {"epsilon": 40, "delta": 2e-4, "public_size": 60}
     embedded = {"embedded_field": "text", "response_field": response_field}
     records.create_knowledge_base("toys", **sizes, **embedded, fields=FIELDS)
     layout, embedder = Layout(FIELDS), CountingEmbedder()

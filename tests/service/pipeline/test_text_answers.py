@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from accounting.ledger.tables import charges
-from accounting.plan import calibrate_plan, load_plan
+from accounting.plan import load_plan
 from accounting.replay.books import violations
 from service.api.app import create_app
 from service.embedding.embedder import Embed
@@ -21,7 +21,7 @@ from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -50,7 +50,7 @@ def make_services(
     records = make_records(folder, epsilon=epsilon, blue=2)
     text = TEXT_PLAN.format(mechanism=MECHANISMS.get(mechanism, mechanism), answers=answers, epsilon=epsilon)
     plan = load_plan(text.replace("delta: 1.0e-4", f"delta: {delta}"))
-    sign(records, calibrate_plan(plan, 60), "test")
+    sign(records, nearly_noiseless(plan), "test")
     return open_services(records, RepeatingEngine(), Embedding(embed))
 
 

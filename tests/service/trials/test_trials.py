@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import service
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import BadRowError, Exemplar
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.pipeline.answering import BusyError
@@ -19,7 +19,16 @@ from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
 from service.trials.public_slots import draw_slots
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
-from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, Embedding, MajorityEngine, RepeatingEngine, embed
+from tests.service.conftest import (
+    EMBEDDER,
+    PLAN,
+    TEXT_PLAN,
+    Embedding,
+    MajorityEngine,
+    RepeatingEngine,
+    embed,
+    nearly_noiseless,
+)
 
 RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
 FIELDS = {"embedded_field": "text", "response_field": None}
@@ -27,7 +36,7 @@ MIXED = [*RED, {"text": "a boat", "label": "blue"}, {"text": "a ship", "label": 
 
 
 def text_plan(mechanism: str, epsilon: float = 80, answers: int = 2) -> CalibratedPlan:
-    return calibrate_plan(load_plan(TEXT_PLAN.format(mechanism=mechanism, epsilon=epsilon, answers=answers)), 60)
+    return nearly_noiseless(load_plan(TEXT_PLAN.format(mechanism=mechanism, epsilon=epsilon, answers=answers)))
 
 
 def letters(texts):
