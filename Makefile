@@ -45,9 +45,8 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE)) $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(ALONE) $(filter-out --cov%,$(ARGS)) || [ $$? = 5 ]
 
-# What needs no Ray, no vLLM and no browser.
-test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(addprefix --ignore=,$(ALONE) tests/deploy) $(ARGS)
+test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the privacy attacks
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(addprefix --ignore=,$(ALONE) tests/deploy tests/privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -21,11 +21,10 @@ _to_tell: list[Witness] = []
 
 def records() -> Records:
     """The database and key the environment names. When the command ends, the witness is told what it did."""
+    # An analyst's commands do without all of this, and its time to import.
     from service.records.records import open_records
     from service.settings import Settings
-    from service.telemetry.logs import (
-        configure_logs,  # an analyst's commands do without all of this, and its time to import
-    )
+    from service.telemetry.logs import configure_logs
 
     configure_logs()
     opened = open_records(Settings())

@@ -59,7 +59,7 @@ class MeasuredGrains:
         self._ledger = ledger
         self._grain_s = grain_s
         self._longest_s = longest_s
-        self._measured: dict[int, tuple[float, Measured]] = {}
+        self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
         self.report: list[Measured] | None = None
         """All tasks' measurements, as last asked for; None before."""
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
@@ -82,11 +82,11 @@ class MeasuredGrains:
             async with self._turn:
                 if (known := self._known(task)) is None:
                     known = await self._measure(task)
-                    self._measured[task.id] = asyncio.get_running_loop().time(), known
+                    self._measured[_which(task)] = asyncio.get_running_loop().time(), known
         return known
 
     def _known(self, task: SignedTask) -> Measured | None:
-        at, known = self._measured.get(task.id, (0.0, None))
+        at, known = self._measured.get(_which(task), (0.0, None))
         if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
             return None
         return known
@@ -191,6 +191,11 @@ class MeasuredGrains:
             except Exception as error:
                 raise EngineUnavailableError("the engine does not answer") from error
         return None
+
+
+def _which(task: SignedTask) -> tuple[int, str]:
+    """A restore may give a task's number to another plan's."""
+    return task.id, task.plan.digest
 
 
 def made_up_words() -> Iterator[str]:

@@ -17,6 +17,8 @@ import pytest
 
 from service.local_ray import NotStartedError, require_free
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 from service import local_ray

@@ -28,6 +28,8 @@ from service.engines.protocol import (
     ZeroShot,
 )
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")
 PROMPT = Prompt("Which team answers?", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:")
 CLASSIFY = TaskSpec("support.queue@1", LABELS, PROMPT, "team", knowledge_base="support")

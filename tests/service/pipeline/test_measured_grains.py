@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,24 @@ def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path,
     assert measured.work_s >= SLOW_S
     assert measured.grain_s in (0.5, 1.0, 2.0, 5.0)
     assert measured.grain_s >= 2 * measured.work_s
+
+
+def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+    """As a restore can leave it: numbers are given again."""
+    engine = SlowEngine(0.0)
+    services = padded(tmp_path, calibrated, engine)
+    task = services.records.ledger.task("toys.colour")
+    document = task.document.replace('"ensemble":10,', '"ensemble":20,')
+    assert document != task.document
+    other = replace(task, plan=replace(task.plan, document=document, digest="of another"))
+
+    async def both() -> None:
+        await services.grains.of(task)
+        assert {len(slots) for slots in engine.shown} == {10}
+        await services.grains.of(other)
+
+    asyncio.run(both())
+    assert {len(slots) for slots in engine.shown} == {10, 20}
 
 
 def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(
