@@ -96,7 +96,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     app.state.services = services
     app.state.metrics = told
     problems.install(app)
-    app.add_middleware(Gate, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
+    app.add_middleware(Gate, routes=app.routes, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from collections.abc import Sequence
 
 import structlog
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.doors import Doors
 from service.api.problems import Problem
+from service.bodies import streamed
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
@@ -23,10 +26,6 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024
 BODY_WITHIN_S = 30.0
 """A body that drips in holds a connection and some memory, though no place. In a flood all bodies come late."""
-_BULK = ("/exemplars", "/plans")
-"""Endpoints that read their body themselves, up to limits of their own, after authentication."""
-
-
 _NAME = re.compile(rb"[0-9A-Za-z-]{1,64}")
 
 
@@ -35,13 +34,15 @@ class Gate:
 
     Args:
         app: what is wrapped.
+        routes: of the application, among them those that :func:`service.bodies.streams_body` marks.
         doors: where a request comes in once its body is there.
         proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
             a second header would be one too many.
     """
 
-    def __init__(self, app: ASGIApp, *, doors: Doors, proxy_answers_name: bool = False):
+    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute], doors: Doors, proxy_answers_name: bool = False):
         self._app = app
+        self._routes = routes
         self._doors = doors
         self._proxy_answers_name = proxy_answers_name
 
@@ -70,7 +71,7 @@ class Gate:
                 if sum(len(header) + len(value) for header, value in scope["headers"]) > MAX_HEADER_BYTES:
                     raise Problem(431, "headers-too-large", f"headers are at most {MAX_HEADER_BYTES} bytes together")
                 self._doors.check(scope["path"])  # before its body is waited for: under a flood that comes late
-                if not scope["path"].endswith(_BULK):
+                if not streamed(self._routes, scope):
                     receive = await _bounded(receive)
                 with self._doors.enter(scope["path"]):
                     await self._app(scope, receive, named_send)

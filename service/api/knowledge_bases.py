@@ -14,6 +14,7 @@ from exemplar_store import KnowledgeBase, Layout, read_csv, read_json_lines
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
+from service.bodies import streams_body
 from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
@@ -124,6 +125,7 @@ _REFUSED_UPLOADS: dict[int | str, dict[str, Any]] = {
     openapi_extra=_UPLOAD,
     responses=_REFUSED_UPLOADS,
 )
+@streams_body
 async def upload(
     knowledge_base: KnowledgeBaseName,
     request: Request,

@@ -16,6 +16,7 @@ from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
+from service.bodies import streams_body
 from service.plans.preview import PlanPreview, preview
 from service.plans.signed import read_signed
 from service.plans.signing import prepare, sign
@@ -97,6 +98,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("", status_code=201, summary="Preview or sign a plan", openapi_extra=_BODY, responses=_RESPONSES)
+@streams_body
 async def post_plan(
     knowledge_base: KnowledgeBaseName,
     request: Request,

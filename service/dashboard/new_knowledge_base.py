@@ -77,6 +77,7 @@ async def create(visit: Visit) -> Response:
 @pages.post(
     "/knowledge-bases/{name}/exemplars",
     max_bytes=lambda services: services.records.settings.max_upload_bytes + MAX_FORM_BYTES,
+    streams=True,
 )
 async def upload(visit: Visit) -> Response:
     """Store a file of exemplars, all of it or nothing."""

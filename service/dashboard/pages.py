@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from service.bodies import streams_body
 from service.dashboard.forms import MAX_FORM_BYTES, FormError, read_form
 from service.dashboard.security import from_our_page, is_https
 from service.dashboard.templating import render
@@ -183,14 +184,14 @@ class Pages:
         return add
 
     def post(
-        self, path: str, *, max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES
+        self, path: str, *, max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES, streams: bool = False
     ) -> Callable[[Handler], Handler]:
         """What a form does, for whoever is signed in and sent it from our page.
 
         Args:
             path: where it is sent.
-            max_bytes: largest body. Above 256 KiB the path must end with ``/exemplars`` or ``/plans``, which the
-                gate in front of the application leaves to us.
+            max_bytes: largest body.
+            streams: whether it may be larger than the gate in front of the application lets in.
         """
 
         def add(handler: Handler) -> Handler:
@@ -210,7 +211,7 @@ class Pages:
                     return _stranger(visit)
                 return await handler(visit)
 
-            self.routes.append(Route(path, endpoint, methods=["POST"]))
+            self.routes.append(Route(path, streams_body(endpoint) if streams else endpoint, methods=["POST"]))
             return handler
 
         return add

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 # No inline script or style anywhere: what an attacker might get into a page is text.
 POLICY = "; ".join(
@@ -38,8 +39,9 @@ _HEADERS = {
 class SecurityHeaders:
     """ASGI middleware: every response of the dashboard carries them, and is kept by nobody unless it says so."""
 
-    def __init__(self, app: ASGIApp):
+    def __init__(self, app: Starlette):
         self._app = app
+        self.routes = app.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""

@@ -355,6 +355,22 @@ def test_large_bodies_are_refused_before_they_are_read(api: Api) -> None:
     problem(response, 413, "body-too-large")
 
 
+def test_only_routes_that_say_so_take_large_bodies(api: Api) -> None:
+    large = b"#" * (gate.MAX_BODY_BYTES + 1)
+    problem(api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=large), 422, "invalid-plan")
+    rows = b'{"unit_id": "u9", "text": "t", "label": "red"}\n' + b"\n" * len(large)
+    ndjson = {"Content-Type": "application/x-ndjson"}
+    exemplars = "/v1/knowledge-bases/toys/exemplars"
+    assert api("admin", "POST", exemplars, content=rows, headers=ndjson).json()["exemplars"] == 1
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://testserver"}
+    upload = "/admin/knowledge-bases/toys/exemplars"
+    assert api(None, "POST", upload, content=large, headers=form, follow_redirects=False).status_code == 303
+    for elsewhere in ("/v1/tasks/x/plans", "/exemplars", "/admin/exemplars"):
+        problem(api("admin", "POST", elsewhere, content=large), 413, "body-too-large")
+    for method, path in (("PUT", exemplars), ("PUT", upload), ("GET", "/v1/knowledge-bases/toys/plans")):
+        problem(api("admin", method, path, content=large), 413, "body-too-large")
+
+
 def test_floods_of_headers_are_refused(api: Api) -> None:
     for flood in ({f"x-{n}": "y" * 100 for n in range(1000)}, {"x-huge": "y" * 65536}):
         problem(api("analyst", "GET", "/v1/budgets", headers=flood), 431, "headers-too-large")

@@ -206,10 +206,7 @@ def nobody(world: World) -> None:
 def endpoints(routes: list[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
     for route in routes:
         if isinstance(route, Mount):
-            app = route.app
-            while not hasattr(app, "routes"):  # the middleware around it
-                app = app._app
-            yield from endpoints(app.routes, prefix + route.path)
+            yield from endpoints(route.routes, prefix + route.path)
         else:
             assert isinstance(route, Route), f"{route} is of a kind that this matrix does not know"
             for method in (route.methods or set()) - {"HEAD"}:  # which is answered as GET
