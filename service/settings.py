@@ -15,38 +15,37 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True)
 
     database_url: str = "sqlite:///var/dpicl.sqlite"
-    """SQLite file or PostgreSQL server of knowledge bases, ledger and keys."""
+    """Knowledge bases, ledger and keys: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`."""
     witness_url: SecretStr | None = None
-    """A second database, never restored together with the first: it notices a ledger restored from a backup. A file
-    beside a SQLite database unless set; with PostgreSQL it must be set, to `none` to do without."""
+    """The witness, a second database, never restored together with the first: it notices a ledger restored from a
+    backup. By default a file beside a SQLite database; required with PostgreSQL; `none` runs without one."""
     migrate: Literal["auto", "never"] = "auto"
-    """Whether a start brings the schema up to date (`auto`), or refuses one that is not and leaves that to
-    `dpicl migrate` (`never`)."""
+    """`auto` migrates the database at start; `never` refuses an outdated one and leaves it to `dpicl migrate`."""
     encryption_key: SecretStr | None = None
-    """32 random bytes in base64, under which exemplars are encrypted at rest."""
+    """32 random bytes in base64, which encrypt exemplars at rest. Without a key the service refuses to start."""
     encryption_key_file: Path | None = None
-    """A file that holds the key instead (a mounted secret)."""
+    """A file that holds the key instead, such as a mounted secret."""
     development: bool = False
-    """Allow a published key. For trying things out on made-up data, never for real exemplars."""
+    """Allow a published key, for trials on made-up data, never for real exemplars."""
 
     latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
     """Answers leave at multiples of this after their charge. It must be at least twice what a task's largest slots
-    take, which the service measures when it starts. A language model needs it; else each task gets the smallest round
-    one."""
+    take, which the service measures at start. Required for a language model; otherwise each task gets the smallest
+    sufficient round one."""
     latency_unpadded: bool = False
-    """Let answers leave when they are ready. How long they take then depends on private exemplars."""
+    """Send answers when they are ready. Their time then depends on private exemplars, and every answer says so."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)
     """Slots not answered by then abstain."""
     lease_s: float = Field(default=360.0, gt=0, le=86_400)
-    """A charge whose holder has not settled it by then counts as spent without an answer."""
+    """A charge that is not settled by then counts as lost. At least four query timeouts, a grain and a minute."""
     max_queries_in_flight: int = Field(default=32, ge=1, le=10_000)
-    """Queries an ingress replica works on at once; more are told to come back (429)."""
+    """Queries an ingress replica works on at once; further ones get a 429."""
     alert_webhook: SecretStr | None = None
-    """An address to POST JSON to when a task has given 75, 90 and 100 % of its answers. It may hold a secret."""
+    """A URL to POST JSON to when a task has given 75, 90 and 100 % of its answers. It may hold a secret."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
     metrics_open: bool = False
-    """Show `/metrics` to whoever asks, not only to holders of a key."""
+    """Show `/metrics` without a key."""
 
     @property
     def longest_grain_s(self) -> float:
@@ -68,7 +67,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _says_one_thing_of_latency(self) -> Settings:
         if self.latency_unpadded and self.latency_grain_ms is not None:
-            raise ValueError("DPICL_LATENCY_UNPADDED=true leaves no room for DPICL_LATENCY_GRAIN_MS: unset one of them")
+            raise ValueError(
+                "DPICL_LATENCY_UNPADDED=true and DPICL_LATENCY_GRAIN_MS exclude each other: unset one of them"
+            )
         return self
 
     @field_validator("latency_grain_ms")
@@ -76,7 +77,7 @@ class Settings(BaseSettings):
     def _no_grain_is_stated(cls, grain: int | None) -> int | None:
         if grain == 0:
             raise ValueError(
-                "a grain of 0 lets latency tell of private exemplars: set it above what the engine's slowest answer "
-                "takes, or set DPICL_LATENCY_UNPADDED=true instead"
+                "with a grain of 0, latency would reveal private exemplars: set it above what the engine's slowest "
+                "answer takes, or set DPICL_LATENCY_UNPADDED=true instead"
             )
         return grain

@@ -8,14 +8,15 @@ from _site.tables import default, field_docstrings, fields, kind, table
 from service import application
 from service.application import ApplicationArgs
 from service.engines import configs
+from service.engines.remote.chat_endpoint import RemoteSecrets
 from service.settings import Settings
 
 _HEAD = """# Settings
 
 ## Environment
 
-Read by every process of the service; on several hosts set them alike. Which to set, and why:
-[for operators](../operations.md).
+Every process of the service reads them; set them alike on several hosts. [For operators](../operations.md#settings)
+says which to set first.
 
 """
 _ARGS = """
@@ -28,10 +29,10 @@ In the file given to `dpicl serve --config`, under `applications: args:`. Unknow
 
 def page() -> str:
     """Every environment variable and every key of ``args``."""
-    meaning = field_docstrings(Settings)
     rows = [
-        [f"`DPICL_{name.upper()}`", kind(of), default(of), meaning.get(name, "")]
-        for name, of in Settings.model_json_schema()["properties"].items()
+        [f"`DPICL_{name.upper()}`", kind(of), default(of), field_docstrings(model).get(name, "")]
+        for model in (Settings, RemoteSecrets)
+        for name, of in model.model_json_schema()["properties"].items()
     ]
     schema = ApplicationArgs.model_json_schema()
     args = [fields(schema, field_docstrings(ApplicationArgs))]

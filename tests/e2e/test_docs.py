@@ -74,11 +74,3 @@ def test_links_lead_somewhere(page: Path) -> None:
         if (page.parent / target).is_relative_to(DOCS / "reference"):
             continue  # written when the site is built, and checked there
         assert (page.parent / target).exists(), target
-
-
-def test_every_setting_is_documented() -> None:
-    from service.settings import Settings
-
-    page = (ROOT / "docs" / "operations.md").read_text()
-    for name in Settings.model_fields:
-        assert f"`DPICL_{name.upper()}`" in page

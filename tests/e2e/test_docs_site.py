@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.deploy import promql
 from tests.e2e.browser import Window, chromium
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,9 @@ def test_references_are_complete(site: Path) -> None:
     from accounting.tasks import ClassifyTask, GenerateTask
     from service.settings import Settings
 
-    assert all(f"DPICL_{name.upper()}" in shown("settings.html") for name in Settings.model_fields)
+    assert all(f"DPICL_{name.upper()}" in shown("settings.html") for name in [*Settings.model_fields, "remote_api_key"])
+    metrics = {one.metric for query in promql.all_queries() for one in promql.selected(query)}
+    assert all(f">{metric}<" in shown("metrics.html") for metric in metrics if metric.startswith("dpicl_"))
     assert all(f">{name}<" in shown("plan.html") for task in (ClassifyTask, GenerateTask) for name in task.model_fields)
     assert "dpicl plan sign FILE" in shown("cli.html")
     assert "/v1/tasks/{task}/answers" in shown("rest.html")

@@ -40,7 +40,7 @@ class RemoteSecrets(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True)
 
     remote_api_key: SecretStr | None = None
-    """Sent as a bearer token."""
+    """Sent to a remote endpoint as a bearer token."""
 
 
 @dataclass(frozen=True)

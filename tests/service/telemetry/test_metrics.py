@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import re
 import sqlite3
 from contextlib import closing
@@ -28,7 +29,7 @@ from service.settings import Settings
 from tests.deploy import promql
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "observability.md"
+DOCS = Path(__file__).parents[3] / "docs"
 COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
 VERSIONS = ("toys.colour@1", "toys.colour@2")
 
@@ -247,7 +248,16 @@ def test_no_metric_depends_on_the_exemplars(tmp_path: Path, calibrated: Calibrat
     assert texts[0] == texts[1]
 
 
-def test_every_metric_is_documented(scraper: Scraper) -> None:
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str, str]]:
+    """Type, labels and meaning of each metric on the page that is made with the site."""
+    monkeypatch.syspath_prepend(DOCS)
+    page = importlib.import_module("_site.metrics").page()
+    rows = re.findall(r"^\| `(dpicl_\w+)` \| (\w+) \|([\w, `]*)\| (.+) \|$", page, flags=re.M)
+    return {name: (kind, labels, meaning) for name, kind, labels, meaning in rows}
+
+
+def test_every_metric_is_documented(scraper: Scraper, reference: dict[str, tuple[str, str, str]]) -> None:
     """With its type and labels; and nothing is documented that is not there."""
     services = scraper.services
     note_engine(services.records.database, EngineInfo("majority", "alone", False, "for tests"))
@@ -255,14 +265,15 @@ def test_every_metric_is_documented(scraper: Scraper) -> None:
         scraper.ask(f"toy {i}")
     families = text_string_to_metric_families(scraper.text())
     shown = {f.samples[0].name: (f.type, set(f.samples[0].labels)) for f in families}
-    rows = re.findall(r"^\| `(dpicl_\w+)` \| (\w+) \|([\w, `]*)\|", DOCUMENT.read_text(), flags=re.M)
-    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == shown
+    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, (kind, labels, _) in reference.items()} == shown
+    assert all(meaning.endswith(".") for _, _, meaning in reference.values())
 
 
-def test_prose_names_metrics_that_exist() -> None:
-    text = DOCUMENT.read_text()
-    documented = set(re.findall(r"^\| `(dpicl_\w+)` \|", text, flags=re.M))
-    assert set(re.findall(r"\bdpicl_\w+", text)) == documented
+@pytest.mark.parametrize("page", ["observability.md", "runbooks.md", "operations.md"])
+def test_prose_names_metrics_that_exist(page: str, reference: dict[str, tuple[str, str, str]]) -> None:
+    named = set(re.findall(r"\bdpicl_\w+", (DOCS / page).read_text()))
+    assert named
+    assert named <= reference.keys()
 
 
 OF_PROMETHEUS = {"job", "instance", "pod", "alertname", "alertstate", "severity"}
