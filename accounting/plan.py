@@ -14,37 +14,20 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, StringConstraints, ValidationError
 
+from accounting.mechanisms import MECHANISMS, Mechanism, type_of, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare
-from accounting.privacy.calibration import (
-    BoundedRangeFamily,
-    Family,
-    GaussianFamily,
-    Grant,
-    ProposeTestReleaseFamily,
-    calibrate,
-)
+from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
-from accounting.tasks import (
-    ClassifyTask,
-    EmbeddingMeanMechanism,
-    GenerateTask,
-    KeywordJointEmMechanism,
-    KeywordPtrMechanism,
-    RnmGaussianMechanism,
-    Strict,
-    Task,
-)
+from accounting.strict import Strict
+from accounting.tasks import ClassifyTask, GenerateTask, Task
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
-LARGEST_DELTA0 = 0.1
-"""A test that passes more often than this where it must not is none."""
 LARGEST_EPSILON = 25.0
 """Of a plan. Up to here what the samplers round adds less than 1e-13 to δ (docs/privacy/numerics.md)."""
 _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
 _KINDS = ("classify", "generate")
-_TEXT_MECHANISMS = ("embedding_mean", "keyword_joint_em", "keyword_ptr")
 
 
 class PlanError(ValueError):
@@ -122,6 +105,18 @@ class CalibratedPlan(Strict):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
+def register(mechanism: type[Mechanism]) -> None:
+    """Let plans name a further mechanism.
+
+    Raises:
+        ValueError: there is another of its type; what was signed must mean for ever what it meant.
+    """
+    if MECHANISMS.setdefault(type_of(mechanism), mechanism) is not mechanism:
+        raise ValueError(f"there is another mechanism {type_of(mechanism)}")
+    for model in (ClassifyTask, GenerateTask, Plan, CalibratedPlan):  # each is made of those before
+        model.model_rebuild(force=True)
+
+
 def load_plan(text: str) -> Plan:
     """Read a plan from YAML (JSON is YAML too).
 
@@ -182,8 +177,14 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     samplings = {
         name: Sampling(task.sampling, task.shots * task.ensemble / public_size) for name, task in plan.tasks.items()
     }
+    shares = sum(task.share for task in plan.tasks.values())
     grants = [
-        Grant(_family(plan, task, samplings[name]), samplings[name], task.answers, task.share)
+        Grant(
+            task.mechanism.family(plan.budget.delta * task.share / shares, task.answers * samplings[name].probability),
+            samplings[name],
+            task.answers,
+            task.share,
+        )
         for name, task in plan.tasks.items()
     ]
     events = _calibrate(plan, grants)
@@ -220,18 +221,6 @@ def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:
         raise PlanError([f"budget: {error}"]) from error
 
 
-def _family(plan: Plan, task: ClassifyTask | GenerateTask, sampling: Sampling) -> Family:
-    match task.mechanism:
-        case RnmGaussianMechanism() | EmbeddingMeanMechanism():
-            return GaussianFamily()
-        case KeywordJointEmMechanism():
-            return BoundedRangeFamily()
-        case KeywordPtrMechanism(choice_share=choice_share, delta_share=delta_share):
-            part = plan.budget.delta * task.share / sum(other.share for other in plan.tasks.values())
-            delta0 = min(delta_share * part / (task.answers * sampling.probability), LARGEST_DELTA0)
-            return ProposeTestReleaseFamily(delta0, choice_share)
-
-
 def _describe(problem: Mapping[str, Any]) -> str:
     key = ".".join(_path(problem["loc"])) or "plan"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -242,7 +231,7 @@ def _describe(problem: Mapping[str, Any]) -> str:
             return f"{key}: is missing"
         case "union_tag_not_found" | "union_tag_invalid":
             tag = str(problem["ctx"]["discriminator"]).strip("'")
-            known = ", ".join(_KINDS if tag == "kind" else _TEXT_MECHANISMS)
+            known = ", ".join(_KINDS if tag == "kind" else types_of(problem["loc"][2]))
             return f"{key}.{tag}: {'is missing; ' if problem['type'].endswith('found') else ''}must be one of {known}"
         case "string_pattern_mismatch":
             return f"{key}: names are up to 64 small letters, digits, - and _, beginning with a letter or digit"
@@ -252,7 +241,7 @@ def _describe(problem: Mapping[str, Any]) -> str:
 def _path(location: Sequence[str | int]) -> list[str]:
     """A problem's keys as the plan has them, without the tags pydantic puts in for kinds and types."""
     tags = {2} if location[:1] == ("tasks",) else set()
-    if location[3:4] == ("mechanism",) and location[4:5] and location[4] in _TEXT_MECHANISMS:
+    if location[3:4] == ("mechanism",) and location[4:5] and location[4] in MECHANISMS:
         tags.add(4)
     return [str(part) for place, part in enumerate(location) if place not in tags and part != "[key]"]
 

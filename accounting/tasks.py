@@ -6,16 +6,13 @@ import string
 from abc import abstractmethod
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from accounting.mechanisms import LabelMechanism, Registered, TextMechanism
+from accounting.strict import Strict
 
 KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
-
-
-class Strict(BaseModel):
-    """Immutable, without unknown keys, without silent conversions."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Prompt(Strict):
@@ -49,62 +46,6 @@ class GeneratePrompt(Prompt):
         if template and KEYWORDS not in placeholders(template):
             raise ValueError(f"needs the placeholder {{{KEYWORDS}}}")
         return template
-
-
-class RnmGaussianMechanism(Strict):
-    """Report noisy max: one label leaves, the one with the most votes after Gaussian noise."""
-
-    type: Literal["rnm_gaussian"]
-    vote: Literal["hard", "soft"] = "hard"
-    """Whether a slot votes for its likeliest label, or for each label with its probability."""
-    prior_weight: float = Field(default=0.0, ge=0, le=1e6)
-    """How many votes the public zero-shot probabilities count for; costs nothing."""
-
-
-class EmbeddingMeanMechanism(Strict):
-    """The public candidate nearest to the noisy sum of the slots' sentence embeddings leaves."""
-
-    type: Literal["embedding_mean"]
-    radius: float = Field(default=1.0, gt=0, le=2)
-    """Embeddings are clipped to this norm, and the noise is in proportion to it; 1 clips nothing."""
-    centred: bool = False
-    """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
-
-
-class KeywordJointEmMechanism(Strict):
-    """The joint exponential mechanism: an ordered sequence of k words of a public domain leaves."""
-
-    type: Literal["keyword_joint_em"]
-    k: int = Field(ge=1, le=100)
-    """How many words leave."""
-    typical_domain: int = Field(default=100, ge=1, le=1_000_000)
-    """A public guess of how many words the query and the zero-shot answers have together, for the preview only."""
-
-    @model_validator(mode="after")
-    def _domain_holds_k(self) -> Self:
-        if self.typical_domain < self.k:
-            raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
-        return self
-
-
-class KeywordPtrMechanism(Strict):
-    """Propose-test-release: the k most frequent words leave if they stand out, else the zero-shot answer."""
-
-    type: Literal["keyword_ptr"]
-    k_min: int = Field(ge=1, le=100)
-    """Fewest words that may leave."""
-    k_max: int = Field(ge=1, le=100)
-    """Most words that may leave."""
-    choice_share: float = Field(default=0.5, gt=0, lt=1)
-    """Share of an answer's cost that goes to choosing k; the test gets the rest."""
-    delta_share: float = Field(default=0.5, gt=0, lt=1)
-    """Share of the task's part of δ that its tests may fail with, all answers together."""
-
-    @model_validator(mode="after")
-    def _is_a_range(self) -> Self:
-        if self.k_min > self.k_max:
-            raise ValueError("k_min: must be at most k_max")
-        return self
 
 
 class _Task(Strict):
@@ -170,7 +111,7 @@ class ClassifyTask(_Task):
     """A public sentence on a label, for the engine that compares sentences."""
     label_field: str = "label"
     """The exemplars' field that holds the label."""
-    mechanism: RnmGaussianMechanism
+    mechanism: Annotated[LabelMechanism, Registered()]
 
     @property
     def answer_field(self) -> str:
@@ -202,9 +143,7 @@ class GenerateTask(_Task):
         default=(), max_length=1000, strict=False
     )
     """Answers that are public anyway, such as those on a help page; candidates beside the engine's own."""
-    mechanism: Annotated[
-        EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism, Field(discriminator="type")
-    ]
+    mechanism: Annotated[TextMechanism, Registered()]
 
     @property
     def answer_field(self) -> str:

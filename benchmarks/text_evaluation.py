@@ -23,14 +23,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism, TextMechanism
 from accounting.plan import Plan, load_plan
-from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
+from accounting.tasks import GenerateTask
 from service.embedding.embedder import Embedder
 from service.embedding.memory import EmbeddingMemory
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset as data
 from service.evaluation.tables import Grid, write_csv
-from service.evaluation.texts import Mechanism, Result, Texts, describe, evaluate, measure, noise_of, plot
+from service.evaluation.texts import Result, Texts, evaluate, measure, noise_of, plot
 
 ABLATION_EPSILON = 3.0
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
@@ -74,8 +75,8 @@ class Setting:
 
     field: str
     unit_id: str
-    keywords: tuple[Mechanism, ...]
-    ablated: Mechanism
+    keywords: tuple[TextMechanism, ...]
+    ablated: TextMechanism
 
 
 MEANS = (mean(), mean(1.0, True), mean(0.5, True), mean(0.25, True))
@@ -100,14 +101,14 @@ async def ablate(
     name: str,
     task: GenerateTask,
     size: int,
-    mechanisms: Sequence[Mechanism],
+    mechanisms: Sequence[TextMechanism],
     extent: Extent,
 ) -> list[Ablation]:
     """Vary one thing at a time, with noise and without."""
     rows = []
 
     async def add(
-        kept: Texts, varied: str, value: int, mechanism: Mechanism, rows_held: int = size, **changes: int
+        kept: Texts, varied: str, value: int, mechanism: TextMechanism, rows_held: int = size, **changes: int
     ) -> None:
         changed = task.model_copy(update={"mechanism": mechanism, **changes})
         noise = noise_of(plan, name, changed, rows_held, ABLATION_EPSILON)
@@ -116,7 +117,7 @@ async def ablate(
             known = (mechanism, ABLATION_EPSILON, changed.answers, noise) if draws else (mechanism,)
             result = measure(answers, len(kept.asked), method, *known)
             rows.append(Ablation(**vars(result), varied=varied, value=value))
-        print(f"{varied} {value}, {describe(mechanism)}: {rows[-1].rouge1:.1f}", flush=True)
+        print(f"{varied} {value}, {mechanism}: {rows[-1].rouge1:.1f}", flush=True)
 
     for mechanism in mechanisms:
         for ensemble in extent.ensembles:

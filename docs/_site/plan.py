@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 
 from _site.tables import field_docstrings, fields
+from accounting import mechanisms, tasks
 from accounting import plan as plans
-from accounting import tasks
 from accounting.plan import Plan
 
 _HEAD = """# Plan files
@@ -26,5 +26,5 @@ def page() -> str:
 
 
 def _section(name: str, schema: dict[str, object]) -> str:
-    model = getattr(plans, name, None) or getattr(tasks, name)
+    model = getattr(plans, name, None) or getattr(tasks, name, None) or getattr(mechanisms, name)
     return f"## {name}\n\n{inspect.cleandoc(model.__doc__)}\n\n{fields(schema, field_docstrings(model))}"

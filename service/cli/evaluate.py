@@ -12,6 +12,7 @@ import typer
 import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from accounting.mechanisms import TextMechanism
 from accounting.plan import Plan, load_plan, parse_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.cli.output import Json, print_json, print_table
@@ -128,7 +129,7 @@ def evaluate(
         _print_texts(read, title)
 
 
-def _mechanisms(written: list[str] | None, plan: Plan, name: str) -> list[texts.Mechanism]:
+def _mechanisms(written: list[str] | None, plan: Plan, name: str) -> list[TextMechanism]:
     """Those of ``--mechanism``, read as if the plan had them; or the task's own and one of each other type."""
     document = plan.model_dump(mode="json")
     read = []

@@ -17,14 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism, TextMechanism
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import (
-    EmbeddingMeanMechanism,
-    GenerateTask,
-    KeywordJointEmMechanism,
-    KeywordPtrMechanism,
-)
+from accounting.tasks import GenerateTask
 from aggregation.keywords import keywords
 from aggregation.noise import add_gaussian_noise, from_fixed_point
 from service.embedding.embedder import TextEmbedder
@@ -36,9 +32,7 @@ from service.pipeline.aggregating import Aggregator, NearestCandidate, RankedKey
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
-Mechanism = EmbeddingMeanMechanism | KeywordJointEmMechanism | KeywordPtrMechanism
-
-COMPARED: tuple[Mechanism, ...] = (
+COMPARED: tuple[TextMechanism, ...] = (
     EmbeddingMeanMechanism(type="embedding_mean"),
     KeywordJointEmMechanism(type="keyword_joint_em", k=5),
     KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=10),
@@ -197,7 +191,7 @@ async def evaluate(
     task_name: str,
     task: GenerateTask,
     public_size: int,
-    mechanisms: Sequence[Mechanism],
+    mechanisms: Sequence[TextMechanism],
     grid: Grid,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Result]:
@@ -252,7 +246,7 @@ def measure(
     answers: Sequence[Answers],
     total: int,
     method: str,
-    mechanism: Mechanism | None = None,
+    mechanism: TextMechanism | None = None,
     epsilon: float | None = None,
     plan_answers: int | None = None,
     noise: TaskNoise | None = None,
@@ -263,7 +257,7 @@ def measure(
         ValueError: fewer than two rows were answered.
     """
     if len(answers) < 2:
-        name = f"{method} {describe(mechanism)}".strip()
+        name = f"{method} {mechanism or ''}".strip()
         raise ValueError(f"{name}: {len(answers)} of {total} queries can be answered; at least 2 are needed")
     rows = np.array([np.mean([similarities(text, one.right) for text in one.texts], axis=0) for one in answers])
     means, errors = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
@@ -273,7 +267,7 @@ def measure(
     counted = [100 * one.fallbacks / len(one.texts) for one in answers if one.fallbacks is not None]
     return Result(
         method=method,
-        mechanism=describe(mechanism),
+        mechanism=str(mechanism or ""),
         epsilon=epsilon,
         answers=plan_answers,
         noise="" if noise is None else _describe_noise(noise),
@@ -293,18 +287,6 @@ def _mean_bleu(answers: Sequence[Answers]) -> float:
     ]
     scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
     return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
-
-
-def describe(mechanism: Mechanism | None) -> str:
-    """A mechanism and its parameters, in a few words."""
-    match mechanism:
-        case EmbeddingMeanMechanism(radius=radius, centred=centred):
-            return f"embedding_mean{', centred' if centred else ''}, radius {radius:g}"
-        case KeywordJointEmMechanism(k=k):
-            return f"keyword_joint_em, k = {k}"
-        case KeywordPtrMechanism(k_min=k_min, k_max=k_max):
-            return f"keyword_ptr, k = {k_min} to {k_max}"
-    return ""
 
 
 def _describe_noise(noise: TaskNoise) -> str:

@@ -13,15 +13,15 @@ from typing import Protocol
 
 import numpy as np
 
-from accounting.plan import TaskNoise
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import (
-    ClassifyTask,
+from accounting.mechanisms import (
     EmbeddingMeanMechanism,
-    GenerateTask,
     KeywordJointEmMechanism,
     KeywordPtrMechanism,
+    RnmGaussianMechanism,
 )
+from accounting.plan import TaskNoise
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from accounting.tasks import ClassifyTask, GenerateTask
 from aggregation import keyword_ptr
 from aggregation.embedding_mean import EmbeddingMean, unit_candidates
 from aggregation.keyword_joint_em import JointExponentialMechanism
@@ -152,11 +152,10 @@ async def prepare(
         InvalidQueryError: no candidates, or too small a domain of words.
         ValueError: the engine's zero-shot output is unusable.
     """
-    if isinstance(task, ClassifyTask):
-        vote = RnmGaussian(
-            _gaussian(noise), len(task.labels), task.mechanism.vote, prior_weight=task.mechanism.prior_weight
-        )
+    if isinstance(task, ClassifyTask) and isinstance(written := task.mechanism, RnmGaussianMechanism):
+        vote = RnmGaussian(_gaussian(noise), len(task.labels), written.vote, prior_weight=written.prior_weight)
         return LabelVote(vote, task.labels, _label_distribution(zero_shot, task))
+    assert isinstance(task, GenerateTask)  # noqa: S101  # nosec B101
     candidates = [text.strip() for text in zero_shot.texts[: task.candidates] if text.strip()]
     if not candidates:
         raise InvalidQueryError(

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 
 from scipy import special
 
+from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import (
-    ClassifyTask,
-    EmbeddingMeanMechanism,
-    GenerateTask,
-    KeywordJointEmMechanism,
-    KeywordPtrMechanism,
-)
+from accounting.tasks import ClassifyTask, GenerateTask
 from aggregation import keyword_ptr
 from aggregation.embedding_mean import TYPICAL_SIMILARITY, EmbeddingMean
 from aggregation.keyword_joint_em import LOSS_SENSITIVITY, required_votes

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from accounting.mechanisms import EmbeddingMeanMechanism
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import get_accountant
-from accounting.tasks import ClassifyTask, EmbeddingMeanMechanism, GenerateTask
+from accounting.tasks import ClassifyTask, GenerateTask
 from service.plans.outlook import RELIABLE, outlook
 from service.plans.signed import read_signed
 

@@ -1,13 +1,17 @@
 import copy
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import pytest
 import yaml
+from pydantic import Field
 
-from accounting.plan import LARGEST_DELTA0, Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, TextMechanism
+from accounting.plan import Budget, CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan, register
 from accounting.privacy.accountants import get_accountant
+from accounting.privacy.calibration import GaussianFamily
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import placeholders
+from accounting.tasks import GenerateTask, placeholders
 
 PLAN = """
 knowledge_base: agnews
@@ -359,3 +363,49 @@ def test_an_epsilon_beyond_what_the_samplers_are_exact_for_is_refused() -> None:
     large = plan.model_copy(update={"budget": Budget(epsilon=25.1, delta=plan.budget.delta)})
     with pytest.raises(PlanError, match=r"budget\.epsilon: 25\.1 is above 25"):
         calibrate_plan(large, 8000)
+
+
+class Coin(TextMechanism):
+    """Defined here, and known to plans for one test."""
+
+    type: Literal["coin"]
+    sides: int = Field(default=2, ge=2)
+
+    def family(self, delta: float, draws: float) -> GaussianFamily:
+        return GaussianFamily()
+
+
+@pytest.fixture
+def coin() -> Iterator[None]:
+    before = dict(MECHANISMS)
+    register(Coin)
+    yield
+    MECHANISMS.clear()
+    MECHANISMS.update(before)
+    for model in (GenerateTask, Plan, CalibratedPlan):
+        model.model_rebuild(force=True)
+
+
+def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) -> None:
+    before = calibrate_plan(load_plan(changed(texts())), 10_000)
+    document = texts()
+    document["tasks"]["tossed"] = {**document["tasks"]["reply"], "mechanism": {"type": "coin", "sides": 3}}
+    plan = load_plan(changed(document))
+    assert plan.tasks["tossed"].mechanism == Coin(type="coin", sides=3)
+    calibrated = calibrate_plan(plan, 10_000)
+    assert isinstance(calibrated.noise["tossed"].mechanism, Gaussian)
+    for signed in (before, calibrated):
+        assert CalibratedPlan.model_validate_json(signed.model_dump_json()) == signed
+        assert CalibratedPlan.model_validate_json(signed.model_dump_json()).digest == signed.digest
+    with pytest.raises(PlanError, match=r"^tasks.tossed.mechanism.sides: input should be greater"):
+        load_plan(changed(document, tasks__tossed__mechanism__sides=1))
+    with pytest.raises(PlanError, match=r"one of embedding_mean, keyword_joint_em, keyword_ptr, coin$"):
+        load_plan(changed(document, tasks__tossed__mechanism__type="dice"))
+
+
+def test_a_type_keeps_its_meaning(coin: None) -> None:
+    class Other(Coin):
+        pass
+
+    with pytest.raises(ValueError, match="another mechanism coin"):
+        register(Other)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism
 from accounting.plan import Plan, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, Mechanism, ProposeTestRelease
-from accounting.tasks import EmbeddingMeanMechanism, GenerateTask, KeywordJointEmMechanism, KeywordPtrMechanism
+from accounting.tasks import GenerateTask
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import ZeroShot
 from service.evaluation.dataset import Asked, specification
