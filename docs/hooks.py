@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _site import cli, formulas, metrics, plan, policy, rest, settings, sources
+from _site import cli, formulas, metrics, plan, policy, problems, rest, settings, sources
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -22,6 +22,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/openapi.json": rest.document(),
         "reference/cli.md": cli.page(),
         "reference/plan.md": plan.page(),
+        "reference/problems.md": problems.page(),
         "reference/settings.md": settings.page(),
         "reference/metrics.md": metrics.page(),
         **sources.pages(ROOT, {file.src_uri: file.content_string for file in files.documentation_pages()}),

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     """A URL to POST JSON to when a task has given 75, 90 and 100 % of its answers. It may hold a secret."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
+    problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")
+    """What the `type` of a problem begins with; its name follows. The service explains problems at `/problems/`. Set
+    another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
     metrics_open: bool = False
     """Show `/metrics` without a key."""
 

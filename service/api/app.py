@@ -22,6 +22,7 @@ from service.api import (
     metrics,
     plans,
     previews,
+    problem_pages,
     problems,
     releases,
 )
@@ -95,8 +96,15 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     )
     app.state.services = services
     app.state.metrics = told
-    problems.install(app)
-    app.add_middleware(Gate, routes=app.routes, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
+    base = services.records.settings.problem_base
+    problems.install(app, base)
+    app.add_middleware(
+        Gate,
+        routes=app.routes,
+        doors=doors or Doors(),
+        problem_base=base,
+        proxy_answers_name=proxy_answers_name,
+    )
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
@@ -112,6 +120,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         audit,
         metrics,
         health,
+        problem_pages,
     ):
         app.include_router(router.router)
     document.install(app)

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.problems import Problem
+from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
 from service.services import Services
 
@@ -35,10 +36,10 @@ async def authenticate(
     """
     challenge = {"WWW-Authenticate": "Bearer"}
     if credentials is None:
-        raise Problem(401, "missing-key", "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
+        raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
     key = await asyncio.to_thread(services.records.keys.authenticate, credentials.credentials)
     if key is None:
-        raise Problem(401, "invalid-key", "this API key is unknown or was revoked", headers=challenge)
+        raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown or was revoked", headers=challenge)
     await _limit(request, services, key)
     return key
 
@@ -60,8 +61,7 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
         request.state.limits = [(name.encode(), ", ".join(items).encode()) for name, items in headers]
     if wait_s is not None:
         raise Problem(
-            429,
-            "rate-limited",
+            ProblemKind.RATE_LIMITED,
             f"this key may send {key.rate_per_minute} requests a minute; wait as long as Retry-After says",
             retry_after_s=wait_s,
         )
@@ -70,7 +70,7 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
 def _only(role: str, why: str) -> Callable[[ApiKey], Awaitable[ApiKey]]:
     async def check(key: Annotated[ApiKey, Depends(authenticate)]) -> ApiKey:
         if key.role != role:
-            raise Problem(403, "wrong-role", f"this needs an {role} key: {why}")
+            raise Problem(ProblemKind.WRONG_ROLE, f"this needs an {role} key: {why}")
         return key
 
     return check

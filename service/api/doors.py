@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service.api.problems import Problem
+from service.problem_kinds import ProblemKind
 
 _ALIVE = "/healthz"
 _OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
@@ -38,9 +39,9 @@ class Doors:
                 places are taken.
         """
         if self._closed and path != _ALIVE:  # that the process lives it says to the end
-            raise Problem(503, "stopping", "this service is about to stop; ask again", retry_after_s=5)
+            raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
         if self.inside >= self._places and path not in _OUTSIDE:
-            raise Problem(429, "busy", "the service has too much to do; come back in a second", retry_after_s=1)
+            raise Problem(ProblemKind.BUSY, "the service has too much to do; come back in a second", retry_after_s=1)
 
     @contextmanager
     def enter(self, path: str) -> Iterator[None]:

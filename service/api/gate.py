@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.doors import Doors
 from service.api.problems import Problem
 from service.bodies import streamed
+from service.problem_kinds import ProblemKind
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
@@ -36,14 +37,24 @@ class Gate:
         app: what is wrapped.
         routes: of the application, among them those that :func:`service.bodies.streams_body` marks.
         doors: where a request comes in once its body is there.
+        problem_base: see :meth:`service.api.problems.Problem.document`.
         proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
             a second header would be one too many.
     """
 
-    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute], doors: Doors, proxy_answers_name: bool = False):
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        routes: Sequence[BaseRoute],
+        doors: Doors,
+        problem_base: str,
+        proxy_answers_name: bool = False,
+    ):
         self._app = app
         self._routes = routes
         self._doors = doors
+        self._problem_base = problem_base
         self._proxy_answers_name = proxy_answers_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,20 +78,23 @@ class Gate:
         with structlog.contextvars.bound_contextvars(request=name):
             try:
                 if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-                    raise Problem(400, "bad-address", "the address contains a NUL character")
+                    raise Problem(ProblemKind.BAD_ADDRESS, "the address contains a NUL character")
                 if sum(len(header) + len(value) for header, value in scope["headers"]) > MAX_HEADER_BYTES:
-                    raise Problem(431, "headers-too-large", f"headers are at most {MAX_HEADER_BYTES} bytes together")
+                    raise Problem(
+                        ProblemKind.HEADERS_TOO_LARGE, f"headers are at most {MAX_HEADER_BYTES} bytes together"
+                    )
                 self._doors.check(scope["path"])  # before its body is waited for: under a flood that comes late
                 if not streamed(self._routes, scope):
                     receive = await _bounded(receive)
                 with self._doors.enter(scope["path"]):
                     await self._app(scope, receive, named_send)
             except Problem as problem:
-                await problem.response()(scope, receive, named_send)
+                await problem.response(self._problem_base)(scope, receive, named_send)
             except Exception as error:
                 log.error("unexpected", route=route_pattern(scope), error=type(error).__name__)
                 if not started:
-                    await Problem(500, "internal-error", _FAILED).response()(scope, receive, named_send)
+                    failure = Problem(ProblemKind.INTERNAL_ERROR, _FAILED)
+                    await failure.response(self._problem_base)(scope, receive, named_send)
 
 
 _FAILED = "the service failed; if this was a question, asking it again is free should it have been answered"
@@ -107,12 +121,15 @@ async def _bounded(receive: Receive) -> Receive:
                 messages.append(message)
                 size += len(message.get("body", b""))
                 if size > MAX_BODY_BYTES:
-                    raise Problem(413, "body-too-large", f"the body of this request is at most {MAX_BODY_BYTES} bytes")
+                    raise Problem(
+                        ProblemKind.BODY_TOO_LARGE, f"the body of this request is at most {MAX_BODY_BYTES} bytes"
+                    )
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     break
     except TimeoutError:
         raise Problem(
-            408, "body-too-slow", f"the body did not arrive within {BODY_WITHIN_S:.0f} seconds; send it again at once"
+            ProblemKind.BODY_TOO_SLOW,
+            f"the body did not arrive within {BODY_WITHIN_S:.0f} seconds; send it again at once",
         ) from None
     pending = iter(messages)
 

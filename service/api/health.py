@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from service.api.dependencies import TheServices
 from service.api.problems import Problem
+from service.problem_kinds import ProblemKind
 
 router = APIRouter(tags=["health"])
 
@@ -31,12 +32,12 @@ async def readyz(services: TheServices) -> Health:
     if services.heartbeat.schema_error is not None:
         raise services.heartbeat.schema_error
     if not services.heartbeat.alive("database"):
-        raise Problem(503, "database-unavailable", "the database does not answer", retry_after_s=5)
+        raise Problem(ProblemKind.DATABASE_UNAVAILABLE, "the database does not answer", retry_after_s=5)
     if not services.heartbeat.alive("engine"):
-        raise Problem(503, "engine-unavailable", "the engine does not answer", retry_after_s=5)
+        raise Problem(ProblemKind.ENGINE_UNAVAILABLE, "the engine does not answer", retry_after_s=5)
     measured = services.grains.report
     if measured is None:
-        raise Problem(503, "measuring", "the service still measures how long answers take", retry_after_s=5)
+        raise Problem(ProblemKind.MEASURING, "the service still measures how long answers take", retry_after_s=5)
     if problems := [one.problem for one in measured if one.problem]:
-        raise Problem(503, "latency-grain-too-small", "; ".join(problems))
+        raise Problem(ProblemKind.LATENCY_GRAIN_TOO_SMALL, "; ".join(problems))
     return Health()

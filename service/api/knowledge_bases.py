@@ -15,6 +15,7 @@ from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.bodies import streams_body
+from service.problem_kinds import ProblemKind
 from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
@@ -141,7 +142,7 @@ async def upload(
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (reader := _READERS.get(media_type)) is None:
         raise Problem(
-            415, "unsupported-media-type", f"send one of {', '.join(_READERS)}, not {media_type or 'nothing'}"
+            ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(_READERS)}, not {media_type or 'nothing'}"
         )
     described = await asyncio.to_thread(services.records.store.get, knowledge_base)
     body = await _body(request, services.records.settings.max_upload_bytes)
@@ -192,5 +193,5 @@ async def _body(request: Request, limit: int) -> bytes:
         body += chunk
         if len(body) > limit:
             detail = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
-            raise Problem(413, "upload-too-large", detail)
+            raise Problem(ProblemKind.UPLOAD_TOO_LARGE, detail)
     return bytes(body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -41,6 +42,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import InvalidQueryError
+from service.problem_kinds import ProblemKind
 from service.records.api_keys import UnknownKeyError
 from service.records.synthetic_store import SyntheticUploadError
 from service.telemetry.routes import route_pattern
@@ -48,8 +50,6 @@ from service.telemetry.routes import route_pattern
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = "https://dp-icl.dev/problems#"
-"""Where docs/problems.md is published: a problem's slug is the heading it is explained under."""
 
 
 class OpenAIError(BaseModel):
@@ -65,60 +65,70 @@ class ProblemDocument(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(examples=[TYPE_BASE + "answers-exhausted"], description="Explains this kind of problem.")
-    title: str = Field(examples=["Answers exhausted"])
-    status: int = Field(examples=[402])
+    type: str = Field(
+        examples=["/problems/answers-exhausted"], description="Names the kind of problem, and leads to its explanation."
+    )
+    title: str = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.title])
+    status: int = Field(examples=[ProblemKind.ANSWERS_EXHAUSTED.status])
     detail: str = Field(description="What is wrong, and what to do.")
     problems: list[str] = Field(default=[], description="One by one, where several things are wrong.")
     error: OpenAIError
 
 
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
-    """An error with its HTTP status.
+    """An error of a kind.
 
     Args:
-        status: HTTP status code.
-        slug: last part of the stable ``type`` URI.
+        kind: what callers can act on.
         detail: what is wrong and what to do.
+        status: HTTP status code, if not the kind's.
         retry_after_s: whole seconds after which the same request may succeed.
         extra: further public members of the problem document.
     """
 
     def __init__(
         self,
-        status: int,
-        slug: str,
+        kind: ProblemKind,
         detail: str,
         *,
+        status: int | None = None,
         retry_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
     ):
         super().__init__(detail)
-        self.status = status
-        self.slug = slug
+        self.kind = kind
         self.detail = detail
+        self.status = status or kind.status
         self.retry_after_s = retry_after_s
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
 
-    def response(self) -> JSONResponse:
+    def document(self, base: str) -> dict[str, Any]:
+        """The problem document.
+
+        Args:
+            base: what ``type`` begins with (:attr:`service.settings.Settings.problem_base`).
+        """
+        code = self.kind.slug.replace("-", "_")
+        return {
+            "type": base + self.kind.slug,
+            "title": self.kind.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.extra,
+            "error": {"message": self.detail, "type": _openai_type(self.status), "code": code},
+        }
+
+    def response(self, base: str) -> JSONResponse:
         """The problem as an HTTP response; once it is sent, the request's state has its slug as ``problem``."""
         headers = dict(self.headers)
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
         elif self.status in (402, 409) or self.status >= 500:
             headers.setdefault("x-should-retry", "false")
-        document = {
-            "type": TYPE_BASE + self.slug,
-            "title": self.slug.replace("-", " ").capitalize(),
-            "status": self.status,
-            "detail": self.detail,
-            **self.extra,
-            "error": {"message": self.detail, "type": _openai_type(self.status), "code": self.slug.replace("-", "_")},
-        }
-        response = _ProblemResponse(document, self.status, headers, MEDIA_TYPE)
-        response.slug = self.slug
+        response = _ProblemResponse(self.document(base), self.status, headers, MEDIA_TYPE)
+        response.slug = self.kind.slug
         return response
 
 
@@ -130,86 +140,86 @@ class _ProblemResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
-_STATUS_OF: dict[type[Exception], tuple[int, str]] = {
-    AnswersExhaustedError: (402, "answers-exhausted"),
-    QuotaExhaustedError: (402, "quota-exhausted"),
-    BudgetExceededError: (402, "budget-exceeded"),
-    RemoteEngineForbiddenError: (403, "remote-engine-forbidden"),
-    UnknownTaskError: (404, "unknown-task"),
-    UnknownReleaseError: (404, "unknown-release"),
-    UnknownKnowledgeBaseError: (404, "unknown-knowledge-base"),
-    SyntheticUploadError: (403, "made-up-data"),
-    UnknownUnitError: (404, "unknown-unit"),
-    UnknownKeyError: (404, "unknown-key"),
-    KnowledgeBaseExistsError: (409, "knowledge-base-exists"),
-    InvalidKnowledgeBaseError: (422, "invalid-knowledge-base"),
-    IdempotencyConflictError: (422, "idempotency-conflict"),
-    InvalidQueryError: (422, "invalid-query"),
-    BadRowError: (422, "bad-row"),
-    UnitTooLargeError: (422, "unit-too-large"),
-    UnknownCursorError: (422, "unknown-cursor"),
-    PlanError: (422, "invalid-plan"),
-    AccountantsDisagreeError: (422, "accountants-disagree"),
-    LedgerRestoredError: (503, "ledger-restored"),
-    SchemaError: (503, "schema-too-new"),
-    GrainTooSmallError: (503, "latency-grain-too-small"),
+_KIND_OF: dict[type[Exception], ProblemKind] = {
+    AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
+    QuotaExhaustedError: ProblemKind.QUOTA_EXHAUSTED,
+    BudgetExceededError: ProblemKind.BUDGET_EXCEEDED,
+    RemoteEngineForbiddenError: ProblemKind.REMOTE_ENGINE_FORBIDDEN,
+    UnknownTaskError: ProblemKind.UNKNOWN_TASK,
+    UnknownReleaseError: ProblemKind.UNKNOWN_RELEASE,
+    UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
+    SyntheticUploadError: ProblemKind.MADE_UP_DATA,
+    UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
+    UnknownKeyError: ProblemKind.UNKNOWN_KEY,
+    KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
+    InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
+    IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,
+    InvalidQueryError: ProblemKind.INVALID_QUERY,
+    BadRowError: ProblemKind.BAD_ROW,
+    UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
+    UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
+    PlanError: ProblemKind.INVALID_PLAN,
+    AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
+    LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
+    SchemaError: ProblemKind.SCHEMA_TOO_NEW,
+    GrainTooSmallError: ProblemKind.LATENCY_GRAIN_TOO_SMALL,
+    EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
+    EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,
+    WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
+    StillAnsweringError: ProblemKind.STILL_ANSWERING,
+    BusyError: ProblemKind.BUSY,
+}
+_RETRY_AFTER_S: dict[type[Exception], float] = {
+    EngineUnavailableError: 5,
+    WitnessUnavailableError: 5,
+    StillAnsweringError: 2,
+    BusyError: 1,
 }
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
-_SLUG_OF_STATUS = {400: "unreadable-body", 404: "not-found", 405: "method-not-allowed"}
-"""Of the framework's own refusals."""
+_FRAMEWORKS_OWN = {
+    400: ProblemKind.UNREADABLE_BODY,
+    404: ProblemKind.NOT_FOUND,
+    405: ProblemKind.METHOD_NOT_ALLOWED,
+}
+"""Its refusals by status."""
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of the app a problem document."""
+def install(app: FastAPI, base: str) -> None:
+    """Make every error of the app a problem document.
 
-    def known(_request: Request, error: Exception) -> JSONResponse:
-        status, slug = _STATUS_OF[type(error)]
-        extra = {"problems": error.problems} if isinstance(error, PlanError) else None
-        return Problem(status, slug, str(error), extra=extra).response()
-
-    for kind in _STATUS_OF:
-        app.add_exception_handler(kind, known)
+    Args:
+        app: to answer with them.
+        base: what the ``type`` of each begins with.
+    """
+    for exception in _KIND_OF:
+        app.add_exception_handler(exception, partial(_known, exception, base))
 
     @app.exception_handler(Problem)
     def problem(_request: Request, error: Problem) -> JSONResponse:
-        return error.response()
-
-    @app.exception_handler(EngineUnavailableError)
-    def engine_down(_request: Request, error: EngineUnavailableError) -> JSONResponse:
-        return Problem(503, "engine-unavailable", str(error), retry_after_s=5).response()
+        return error.response(base)
 
     @app.exception_handler(sa.exc.TimeoutError)  # all connections are waiting
     @app.exception_handler(sa.exc.OperationalError)
     def database_down(request: Request, error: Exception) -> JSONResponse:
         log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
-        return Problem(503, "database-unavailable", _DATABASE_DOWN).response()
-
-    @app.exception_handler(EncryptionKeyError)
-    def wrong_key(_request: Request, error: EncryptionKeyError) -> JSONResponse:
-        return Problem(503, "wrong-encryption-key", str(error)).response()
-
-    @app.exception_handler(WitnessUnavailableError)
-    def witness_down(_request: Request, error: WitnessUnavailableError) -> JSONResponse:
-        return Problem(503, "witness-unavailable", str(error), retry_after_s=5).response()
-
-    @app.exception_handler(StillAnsweringError)
-    def still_answering(_request: Request, error: StillAnsweringError) -> JSONResponse:
-        return Problem(429, "still-answering", str(error), retry_after_s=2).response()
-
-    @app.exception_handler(BusyError)
-    def busy(_request: Request, error: BusyError) -> JSONResponse:
-        return Problem(429, "busy", str(error), retry_after_s=1).response()
+        return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(base)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         problems = [_invalid(one) for one in error.errors()]
-        return Problem(422, "invalid-request", "; ".join(problems), extra={"problems": problems}).response()
+        return Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems}).response(base)
 
     @app.exception_handler(HTTPException)
     def http(request: Request, error: HTTPException) -> JSONResponse:
-        slug = _SLUG_OF_STATUS.get(error.status_code, "http-error")
+        kind = _FRAMEWORKS_OWN.get(error.status_code, ProblemKind.HTTP_ERROR)
         headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
-        return Problem(error.status_code, slug, str(error.detail), headers=headers).response()
+        return Problem(kind, str(error.detail), status=error.status_code, headers=headers).response(base)
+
+
+def _known(exception: type[Exception], base: str, _request: Request, error: Exception) -> JSONResponse:
+    extra = {"problems": error.problems} if isinstance(error, PlanError) else None
+    problem = Problem(_KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
+    return problem.response(base)
 
 
 def _allowed(request: Request) -> str:

@@ -37,6 +37,7 @@ from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.plans.signed import read_signed
+from service.problem_kinds import ProblemKind
 
 log = structlog.get_logger()
 
@@ -208,7 +209,7 @@ class Answering:
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
         if engine.remote and not knowledge_base.remote_engine:
-            await self._refused(signed, key_id, "remote-engine-forbidden")
+            await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
             raise RemoteEngineForbiddenError(
                 f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
                 "exemplars to leave: an admin can allow it for this knowledge base"
@@ -232,10 +233,10 @@ class Answering:
                 self.ledger.charge, signed, question.digest, key_id=key_id, idempotency_key=idempotency_key
             )
         except AnswersExhaustedError:
-            await self._refused(signed, key_id, "answers-exhausted")
+            await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
             raise
         except QuotaExhaustedError:
-            await self._refused(signed, key_id, "quota-exhausted")
+            await self._refused(signed, key_id, ProblemKind.QUOTA_EXHAUSTED)
             raise
         match outcome:
             case Release():
@@ -311,12 +312,12 @@ class Answering:
                 raise
         return await asyncio.to_thread(self.ledger.release, charge.id, answer)
 
-    async def _refused(self, signed: SignedTask, key_id: str, reason: str) -> None:
+    async def _refused(self, signed: SignedTask, key_id: str, reason: ProblemKind) -> None:
         """Count a refusal. It stands whether or not the database has time to count it."""
         try:
-            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, reason)
+            await asyncio.to_thread(self.ledger.refuse, signed.address, key_id, reason.slug)
         except sa.exc.SQLAlchemyError as error:
-            log.error("refusal_not_counted", task=signed.address, reason=reason, error=type(error).__name__)
+            log.error("refusal_not_counted", task=signed.address, reason=reason.slug, error=type(error).__name__)
 
     def _digest(self, fields: Mapping[str, str]) -> bytes:
         """What makes two queries the same: their fields, whatever their white space."""

@@ -26,6 +26,7 @@ from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.plans.preview import epsilon_spent
+from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey, Role
 from service.records.engine_record import last_engine
 from service.records.records import Records
@@ -33,7 +34,7 @@ from service.telemetry.responses import Responses
 
 log = structlog.get_logger()
 
-_REFUSED_FOR = ("answers-exhausted", "quota-exhausted")
+_REFUSED_FOR = (ProblemKind.ANSWERS_EXHAUSTED.slug, ProblemKind.QUOTA_EXHAUSTED.slug)
 """What every task can refuse a question for."""
 _CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a second
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accounting.ledger.dialects import insert, reading
+from service.problem_kinds import ProblemKind
 from service.records.tables import http_responses
 from service.telemetry.routes import concerns_exemplars, route_pattern
 
@@ -26,11 +27,14 @@ _SURFACES = {"/v1/": "api", "/admin/": "dashboard"}
 Kind = tuple[str, int, str]
 """Surface, status, and the slug of the problem that the response tells of ('' for none)."""
 
+_WATCHED = (
+    ProblemKind.INVALID_KEY,
+    ProblemKind.BUSY,
+    ProblemKind.INTERNAL_ERROR,
+    ProblemKind.ENGINE_UNAVAILABLE,
+)
 _FROM_THE_START: tuple[Kind, ...] = (
-    ("api", 401, "invalid-key"),
-    ("api", 429, "busy"),
-    ("api", 500, "internal-error"),
-    ("api", 503, "engine-unavailable"),
+    *(("api", kind.status, kind.slug) for kind in _WATCHED),
     ("dashboard", 401, ""),
     ("dashboard", 429, ""),
 )

@@ -112,7 +112,7 @@ class Load:
         if response.status_code == 200:
             told = Received(began, time.monotonic(), task, question, 200, release=document)
         else:
-            slug = str((document or {}).get("type", "")).rpartition("#")[2]
+            slug = str((document or {}).get("type", "")).rpartition("/")[2]
             told = Received(began, time.monotonic(), task, question, response.status_code, slug)
         return self._remember(told)
 

@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from service.api.problems import Problem
 from service.pipeline.queries import InvalidQueryError
+from service.problem_kinds import ProblemKind
 
 
 class Only:
@@ -147,7 +148,7 @@ def newest_message(messages: list[Message], *, ignore_context: bool) -> str:
     if newest.role != "user":
         raise InvalidQueryError(f"the last message is the {newest.role}'s: the query is the user's last message")
     if not ignore_context and any(_says_something(message) for message in context):
-        raise Problem(422, "context-not-supported", _NO_CONTEXT)
+        raise Problem(ProblemKind.CONTEXT_NOT_SUPPORTED, _NO_CONTEXT)
     if isinstance(newest.content, str):
         return newest.content
     parts = newest.content or []

@@ -60,7 +60,7 @@ async def _one(world: World, host: str, port: int, number: int) -> tuple[int, st
     status = int(headers.split(maxsplit=2)[1]) if headers else 0
     world.load.look(f"an answer of {status}", reply)
     document = json.loads(content) if content.startswith(b"{") else {}
-    slug = str(document.get("type", "")).rpartition("#")[2]
+    slug = str(document.get("type", "")).rpartition("/")[2]
     release = document if status == 200 else None
     world.load.received.append(Received(began, time.monotonic(), "toys.colour", question, status, slug, release))
     return status, "problem" if slug else "answer" if release else content[:60].decode(errors="replace")

@@ -15,7 +15,6 @@ from accounting.plan import parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
 from service.api.app import create_app
-from service.api.problems import TYPE_BASE
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -44,7 +43,7 @@ def problem(response, status: int, slug: str) -> dict:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
-    assert document["type"] == TYPE_BASE + slug
+    assert document["type"] == f"/problems/{slug}"
     assert document["status"] == status
     assert document["error"]["message"] == document["detail"]
     return document
@@ -393,7 +392,7 @@ def test_bodies_that_do_not_come_are_given_up(services: Services, monkeypatch: p
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
     asyncio.run(create_app(services)(scope, receive, send))
     assert sent[0]["status"] == 408
-    assert json.loads(sent[1]["body"])["type"] == TYPE_BASE + "body-too-slow"
+    assert json.loads(sent[1]["body"])["type"] == "/problems/body-too-slow"
 
 
 @pytest.mark.parametrize(

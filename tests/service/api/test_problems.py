@@ -1,71 +1,84 @@
-"""Every kind of problem is explained on the page that its type leads to, and nothing else is."""
+"""Every kind of problem is made somewhere, explains itself, and tells clients whether to retry."""
 
 from __future__ import annotations
 
-import ast
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
+from fastapi.testclient import TestClient
 
-from service.api import problems
-from service.api.problems import TYPE_BASE, Problem
+from service.api.app import create_app
+from service.api.problems import Problem
+from service.problem_kinds import ProblemKind
+from service.services import open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "problems.md").read_text()
-ENTRIES = dict(re.findall(r"^### (\S+)\n\*\*(.+?)\*\*(?= )", PAGE, re.MULTILINE))
-_IMPORTS_IT = re.compile(r"service\.api\.problems import (\([^)]*|[^\n]*)\bProblem\b")
-
-
-def raised() -> Iterator[tuple[str, str]]:
-    """(slug, status) wherever the code makes a problem: each must be written out, so that it can be found."""
-    yield from ((slug, str(status)) for status, slug in problems._STATUS_OF.values())
-    yield from ((slug, str(status)) for status, slug in problems._SLUG_OF_STATUS.items())
-    for module in (ROOT / "service").rglob("*.py"):
-        if module.name != "problems.py" and not _IMPORTS_IT.search(module.read_text()):
-            continue  # what is called Problem there is something else
-        for call in ast.walk(ast.parse(module.read_text())):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) == "Problem":
-                status, slug = call.args[:2]
-                if isinstance(slug, ast.Constant):
-                    assert isinstance(status, ast.Constant), f"{module}, line {call.lineno}: write the status out"
-                    yield slug.value, str(status.value)
-                else:
-                    assert module.name == "problems.py", f"{module}, line {call.lineno}: write the slug out"
+SERVICE = Path(__file__).parents[3] / "service"
+each_kind = pytest.mark.parametrize("kind", ProblemKind, ids=lambda kind: kind.slug)
 
 
-def test_every_problem_has_its_heading_and_every_heading_its_problem() -> None:
-    documented = {(slug, status.rstrip(".")) for slug, status in ENTRIES.items()}
-    assert documented == set(raised()) | {("http-error", "Any other status of HTTP")}
+def test_every_kind_is_used() -> None:
+    used = {name for file in SERVICE.rglob("*.py") for name in re.findall(r"ProblemKind\.([A-Z_]+)", file.read_text())}
+    assert used == {kind.name for kind in ProblemKind}
 
 
-@pytest.mark.parametrize("slug", ENTRIES)
-def test_an_entry_says_whether_anything_was_charged_or_changed(slug: str) -> None:
-    entry = PAGE.partition(f"### {slug}\n")[2].partition("\n#")[0].replace("\n", " ")
-    assert re.search(r"\*(Nothing was (charged|changed|stored|promised|created)|Perhaps charged)\b.*?\*", entry)
+@each_kind
+def test_a_kind_says_whether_anything_was_charged_or_changed(kind: ProblemKind) -> None:
+    assert re.search(r"(Nothing was (charged|changed|stored|promised|created)|Perhaps charged)\b", kind.explanation)
 
 
-def test_the_page_shows_a_real_type() -> None:
-    document = json.loads(re.search(r"```json\n(.*?)```", PAGE, re.DOTALL).group(1))
-    assert document["type"] == TYPE_BASE + "answers-exhausted"
-    response = json.loads(Problem(402, "answers-exhausted", "d").response().body)
-    assert response.keys() == document.keys()
-    assert response["error"].keys() == document["error"].keys()
-    assert (response["type"], response["title"]) == (document["type"], document["title"])
+@pytest.fixture
+def client(tmp_path: Path) -> TestClient:
+    return TestClient(create_app(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)))
+
+
+def test_a_type_leads_to_its_explanation(client: TestClient) -> None:
+    refused = client.get("/v1/budgets")
+    assert (refused.status_code, refused.json()["type"]) == (401, "/problems/missing-key")
+    explained = client.get(urljoin(str(refused.request.url), refused.json()["type"]))
+    assert explained.json() == {
+        "title": refused.json()["title"],
+        "status": 401,
+        "explanation": ProblemKind.MISSING_KEY.explanation,
+    }
+
+
+def test_every_kind_is_explained_and_nothing_else(client: TestClient) -> None:
+    for kind in ProblemKind:
+        assert client.get(f"/problems/{kind.slug}").json()["explanation"] == kind.explanation
+    unknown = client.get("/problems/none")
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "/problems/not-found")
+
+
+def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
+    base = "https://docs.example.org/reference/problems.html#"
+    database = f"sqlite:///{tmp_path / 'service.sqlite'}"
+    settings = Settings(database_url=database, development=True, latency_unpadded=True, problem_base=base)
+    records = make_records(tmp_path, settings=settings)
+    client = TestClient(create_app(open_services(records, MajorityEngine(), EMBEDDER)))
+    assert client.get("/v1/budgets").json()["type"] == f"{base}missing-key"
+    assert client.get("/v1/budgets?after=%00").json()["type"] == f"{base}bad-address"
+
+
+@pytest.mark.parametrize("base", ["", "problems/", "javascript:alert(1)", "https://a b/", "//elsewhere/"])
+def test_a_base_is_a_path_or_an_address(base: str) -> None:
+    with pytest.raises(ValueError, match="problem_base"):
+        Settings(problem_base=base)
 
 
 @pytest.mark.parametrize(
     ("problem", "headers"),
     [
-        (Problem(402, "answers-exhausted", ""), {"x-should-retry": "false"}),
-        (Problem(429, "busy", "", retry_after_s=0.2), {"retry-after": "1"}),
-        (Problem(503, "wrong-encryption-key", ""), {"x-should-retry": "false"}),
-        (Problem(404, "unknown-task", ""), {}),
+        (Problem(ProblemKind.ANSWERS_EXHAUSTED, ""), {"x-should-retry": "false"}),
+        (Problem(ProblemKind.BUSY, "", retry_after_s=0.2), {"retry-after": "1"}),
+        (Problem(ProblemKind.WRONG_ENCRYPTION_KEY, ""), {"x-should-retry": "false"}),
+        (Problem(ProblemKind.UNKNOWN_TASK, ""), {}),
     ],
-    ids=lambda value: getattr(value, "slug", ""),
+    ids=lambda value: getattr(value, "kind", ""),
 )
 def test_clients_are_told_whether_to_retry(problem: Problem, headers: dict[str, str]) -> None:
-    told = {name: value for name, value in problem.response().headers.items() if "retry" in name}
+    told = {name: value for name, value in problem.response("/problems/").headers.items() if "retry" in name}
     assert told == headers

@@ -1,0 +1,53 @@
+"""The reference of problems, from the table that the API answers with."""
+
+from __future__ import annotations
+
+import json
+
+from service.api.problems import MEDIA_TYPE, Problem
+from service.problem_kinds import ProblemKind
+from service.settings import Settings
+
+_HEAD = """# Problems
+
+Every error is a problem document (RFC 9457, `{media_type}`):
+
+```json
+{example}
+```
+
+Programs should read `error.code` or the end of `type`: both name the kind of problem and are stable.
+`type` begins with [`DPICL_PROBLEM_BASE`](settings.md#environment) and leads to an explanation.
+`detail` says what to do and may change; `problems` lists several things.
+`error` is for OpenAI's clients.
+
+The header `x-request-id` names the request in the service's log.
+You can send your own (1 to 64 letters, digits and hyphens).
+
+Problems never depend on private data: once a sample is drawn, an answer is released.
+`Retry-After` says in seconds when to retry; `x-should-retry: false` says not to.
+If a problem persists, tell the operator.
+
+"""
+_EXAMPLE = Problem(
+    ProblemKind.ANSWERS_EXHAUSTED,
+    "task 'queue' of plan 1 of knowledge base 'support' has used all its 500 answers; ...",
+)
+_MORE = {
+    ProblemKind.REMOTE_ENGINE_FORBIDDEN: "../admin.md#a-knowledge-base",
+    ProblemKind.CONTEXT_NOT_SUPPORTED: "../analyst.md#from-an-openai-client",
+    ProblemKind.WRONG_ENCRYPTION_KEY: "../operations.md#change-the-encryption-key",
+    ProblemKind.SCHEMA_TOO_NEW: "../upgrading.md",
+}
+
+
+def page() -> str:
+    """Every kind of problem."""
+    base = Settings.model_fields["problem_base"].default
+    example = json.dumps(_EXAMPLE.document(base), indent=2)
+    return _HEAD.format(media_type=MEDIA_TYPE, example=example) + "\n".join(map(_section, ProblemKind))
+
+
+def _section(kind: ProblemKind) -> str:
+    more = f" [More]({_MORE[kind]})." if kind in _MORE else ""
+    return f"## {kind.slug}\n\n**{kind.status or 'Any other status'}.** {kind.explanation}{more}\n"

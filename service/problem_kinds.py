@@ -1,0 +1,166 @@
+"""Every kind of problem that the API answers with: one table, from which errors, metrics and the reference are made."""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+
+@unique
+class ProblemKind(Enum):
+    """A kind of problem. Its name is stable: programs act on it.
+
+    Attributes:
+        status: HTTP status code; 0 for whatever the web framework answers.
+        explanation: what is wrong, whether anything was charged or changed, and what to do.
+    """
+
+    def __init__(self, status: int, explanation: str) -> None:
+        self.status = status
+        self.explanation = explanation
+
+    @property
+    def slug(self) -> str:
+        """The last part of the ``type`` URI."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ").capitalize()
+
+    # Asking
+    ANSWERS_EXHAUSTED = 402, "The task's answers are used up. Nothing was charged. New questions need another plan."
+    QUOTA_EXHAUSTED = 402, "Your key has used its quota. Nothing was charged. An admin can raise it."
+    REMOTE_ENGINE_FORBIDDEN = (
+        403,
+        "The knowledge base does not allow a language model outside the service. Nothing was charged. An "
+        "admin can allow it.",
+    )
+    UNKNOWN_TASK = 404, "The task does not exist in that plan. Nothing was charged. `GET /v1/models` lists tasks."
+    INVALID_QUERY = (
+        422,
+        "A field is missing, unknown, empty, too long or not text. Nothing was charged. `GET "
+        "/v1/tasks/{task}` lists the fields.",
+    )
+    CONTEXT_NOT_SUPPORTED = (
+        422,
+        "A chat completion has a system message or earlier turns. Nothing was charged. Send only the newest "
+        "message, or use `x-dpicl-context: ignore`.",
+    )
+    IDEMPOTENCY_CONFLICT = (
+        422,
+        "This `Idempotency-Key` names another question or task version. Nothing was charged. Use a new key "
+        "per question, or none.",
+    )
+    STILL_ANSWERING = (
+        429,
+        "Another request for this question is taking long. Nothing was charged for this request. A retry will be free.",
+    )
+    BUSY = 429, "The service or its engine is at its limit. Nothing was charged."
+    ENGINE_UNAVAILABLE = 503, "The engine does not answer. Nothing was charged."
+    MEASURING = 503, "`/readyz` only: the service still measures how long answers can take. Nothing was charged."
+    LATENCY_GRAIN_TOO_SMALL = (
+        503,
+        "The task's largest slots take longer than half of `DPICL_LATENCY_GRAIN_MS`, so answer times could "
+        "reveal private data. Nothing was charged. The operator must raise it.",
+    )
+
+    # Keys
+    MISSING_KEY = 401, "The request has no API key. Nothing was charged. Send `Authorization: Bearer dpicl_...`."
+    INVALID_KEY = 401, "The API key is unknown or revoked. Nothing was charged. Ask an admin."
+    WRONG_ROLE = 403, "Admins cannot ask, and analysts cannot change anything. Nothing was charged."
+    RATE_LIMITED = (
+        429,
+        "The key sends too many requests per minute. Nothing was charged. `RateLimit-Policy` and `RateLimit` "
+        "show the limit and the rest.",
+    )
+    UNKNOWN_KEY = 404, "No API key has this id. Nothing was changed."
+
+    # Budgets and plans
+    BUDGET_EXCEEDED = 402, "The plan exceeds the free budget. Nothing was promised."
+    INVALID_PLAN = (
+        422,
+        "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
+        "corrections with `?dry_run=true`.",
+    )
+    ACCOUNTANTS_DISAGREE = (
+        422,
+        "Two accountants contradict each other. Nothing was promised. Change the numbers a little, and please "
+        "report it.",
+    )
+
+    # Knowledge bases
+    UNKNOWN_KNOWLEDGE_BASE = 404, "This knowledge base does not exist. Nothing was changed."
+    KNOWLEDGE_BASE_EXISTS = (
+        409,
+        "A knowledge base with this name exists. Nothing was changed. Choose another name: a lifetime budget is final.",
+    )
+    INVALID_KNOWLEDGE_BASE = (
+        422,
+        "A field name, the embedded field or the response field is invalid. Nothing was created.",
+    )
+    UNSUPPORTED_MEDIA_TYPE = (
+        415,
+        "An upload is neither JSON Lines nor CSV. Nothing was stored. Send `Content-Type: "
+        "application/x-ndjson` or `text/csv`.",
+    )
+    UPLOAD_TOO_LARGE = 413, "The upload exceeds the limit. Nothing was stored. Send several or use `dpicl kb ingest`."
+    BAD_ROW = 422, "The row and field in the detail cannot be stored. Nothing was stored, not even other rows."
+    UNIT_TOO_LARGE = (
+        422,
+        "A privacy unit would exceed 1,000 exemplars or 262,144 bytes of text. Nothing was stored. Check the "
+        "unit column.",
+    )
+    MADE_UP_DATA = (
+        403,
+        "The service runs on made-up data under a published key (`dpicl serve --synthetic`). Nothing was "
+        "stored. Use a service with your own key.",
+    )
+    UNKNOWN_UNIT = 404, "The knowledge base has nothing of this unit. Nothing was changed."
+    UNKNOWN_RELEASE = 404, "No release has this id. Nothing was charged."
+
+    # Any request
+    BAD_ADDRESS = 400, "The address contains a NUL character. Nothing was charged."
+    UNREADABLE_BODY = 400, "The body is not UTF-8 text. Nothing was charged."
+    NOT_FOUND = 404, "The address does not exist. Nothing was charged."
+    METHOD_NOT_ALLOWED = 405, "The address does not take this method. Nothing was charged. See the `Allow` header."
+    BODY_TOO_LARGE = 413, "The body is too large for this address. Nothing was charged."
+    HEADERS_TOO_LARGE = 431, "The headers exceed 64 KiB together. Nothing was charged."
+    BODY_TOO_SLOW = 408, "The body did not arrive within 30 seconds. Nothing was charged."
+    INVALID_REQUEST = (
+        422,
+        "A parameter, header or member is missing, unknown or out of range; `problems` names each. Nothing "
+        "was charged.",
+    )
+    UNKNOWN_CURSOR = (
+        422,
+        "`after` names an entry that is not there. Nothing was charged. Follow `next`, or omit `after`.",
+    )
+    HTTP_ERROR = 0, "The web framework refused the request. Nothing was charged."
+    INTERNAL_ERROR = (
+        500,
+        "Something failed unexpectedly. Perhaps charged, if it was a question. Retrying is safe: it is free "
+        "if it was answered. Give the operator the `x-request-id`.",
+    )
+    DATABASE_UNAVAILABLE = (
+        503,
+        "The database does not answer. Perhaps charged, if it was a question. Retrying is safe: it is free if "
+        "it was answered.",
+    )
+    WRONG_ENCRYPTION_KEY = (
+        503,
+        "The service has another encryption key than the knowledge base. Nothing was charged. The operator "
+        "must start it with the right key.",
+    )
+    STOPPING = 503, "The service is about to stop. Nothing was charged. Retry in a moment."
+    SCHEMA_TOO_NEW = (
+        503,
+        "The database schema is newer than this replica. Perhaps charged: earlier charges stay. Only the "
+        "operator can help, by upgrading this replica.",
+    )
+    LEDGER_RESTORED = (
+        503,
+        "The ledger was restored and lacks later charges. Nothing was charged. The operator must run `dpicl "
+        "ledger status` and `dpicl ledger acknowledge`.",
+    )
+    WITNESS_UNAVAILABLE = 503, "The database that notices a restored ledger does not answer. Nothing was charged."
