@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast format lint types vulnerabilities check bench chaos images lock docs clean
+.PHONY: help demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,6 +78,13 @@ chaos: $(VENV)/.installed  ## Break the service on purpose for half an hour, the
 
 images: $(VENV)/.installed  ## Build the CPU image's stages without Docker and start it (needs root, some minutes, 5 GB)
 	$(BIN)/python -m tests.deploy.rehearsal cpu
+
+# RUNBOOKS=https://docs.example.org/runbooks.html lets alerts link to where you publish docs/runbooks.md.
+RULES := deploy/observability
+alerts:  ## Make the rules for Prometheus' operator from rules.yaml
+	$(if $(RUNBOOKS),sed -i 's|runbook_url: .*#|runbook_url: $(RUNBOOKS)#|' $(RULES)/rules.yaml)
+	sed -i '/^spec:/q' $(RULES)/prometheus-rule.yaml
+	sed '/^#/d; s/^/  /; s/ *$$//' $(RULES)/rules.yaml >> $(RULES)/prometheus-rule.yaml
 
 # The first three with the same versions; requirements-runtime.lock is the CPU image's, requirements-vllm.lock the GPU
 # image's, which does without the overrides (CUDA's torch, and all that vLLM asks for); requirements-sbom.lock writes the

@@ -72,11 +72,39 @@ def test_serve_takes_the_config(overlay: str, tmp_path: Path):
     assert config.http_options.port == 8000
 
 
-def test_the_base_serves_what_the_package_serves():
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """What is at the ends of a config, by path; an entry of a list is named, not counted."""
+    if isinstance(value, list):
+        value = {one["name"]: one for one in value}
+    if not isinstance(value, dict):
+        return {path: value}
+    return {end: leaf for key, one in value.items() for end, leaf in leaves(one, f"{path}/{key}").items()}
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    """Where two configs differ, without the name of the application."""
+    mine, theirs = leaves(one), leaves(other)
+    paths = mine.keys() | theirs.keys()
+    return {path.removeprefix("/applications/dp-icl/") for path in paths if mine.get(path) != theirs.get(path)}
+
+
+def test_serve_configs_differ_where_they_must():
+    """Kustomize patches no text, so each is written out; a change of one that the others lack is noticed here."""
     packaged = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
-    door = {"proxy_location", "http_options"}
-    assert {k: v for k, v in serve_config("local").items() if k not in door} == {
-        k: v for k, v in packaged.items() if k not in door
+    local, gpu, production = map(serve_config, ("local", "gpu", "production"))
+    assert differing(packaged, local) == {"/proxy_location", "/http_options/host", "/http_options/port"}
+    assert {path.rsplit("/", 1)[0] for path in differing(local, gpu)} == {
+        "args",
+        "args/engine",
+        "deployments/Ingress/ray_actor_options/resources",
+        "deployments/EngineDeployment",
+        "deployments/EngineDeployment/autoscaling_config",
+        "deployments/EngineDeployment/ray_actor_options",
+    }
+    assert differing(gpu, production) == {
+        "deployments/Ingress/num_replicas",
+        "deployments/Ingress/max_replicas_per_node",
+        "deployments/EmbedderDeployment/num_replicas",
     }
 
 
