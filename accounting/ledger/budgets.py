@@ -164,8 +164,8 @@ def address(knowledge_base: str, task: str, version: int) -> str:
     return f"{knowledge_base}.{task}@{version}"
 
 
-class BudgetBook:
-    """Budgets, plans and tasks in the database; :class:`accounting.ledger.charges.Ledger` adds the charges.
+class Budgets:
+    """Lifetime budgets, and the plans and tasks they are granted to (:attr:`accounting.ledger.charges.Ledger.budgets`).
 
     Args:
         database: from ``service.records.database.open_database``: on SQLite transactions must begin with BEGIN
@@ -178,10 +178,7 @@ class BudgetBook:
         self._clock = clock
         self._plans_read: dict[tuple[int, str], SignedPlan] = {}
 
-    def _reading(self) -> sa.Connection:
-        return reading(self._database)
-
-    def open_budget(
+    def open(
         self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
     ) -> None:
         """Give a knowledge base its lifetime budget, within the caller's transaction (the one that creates it).
@@ -206,7 +203,7 @@ class BudgetBook:
         granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
         trail.append(connection, now, "budget.opened", granted | {"by": by})
 
-    def has_budget(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> bool:
+    def has(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> bool:
         """Whether a knowledge base has this very lifetime budget.
 
         Args:
@@ -302,7 +299,7 @@ class BudgetBook:
         Raises:
             UnknownPlanError: the knowledge base has no plan of this version.
         """
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             chosen = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.version == version)
             if connection.execute(sa.select(plans.c.id).where(chosen)).first() is None:
                 raise UnknownPlanError(f"knowledge base {knowledge_base!r} has no signed plan of version {version}")
@@ -310,7 +307,7 @@ class BudgetBook:
 
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             ids = connection.execute(_plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
             return [_read_plan(connection, plans.c.id == plan_id) for plan_id in ids.all()]
 
@@ -325,7 +322,7 @@ class BudgetBook:
             raise UnknownTaskError(f"{task_address!r} is no task address; write knowledge_base.task or ...task@version")
         knowledge_base, name, version = parsed.group("knowledge_base", "task", "version")
         named = {"of": knowledge_base, "named": name}
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             if version is None:
                 row = connection.execute(_NEWEST_TASK, named).first()
             else:
@@ -341,15 +338,9 @@ class BudgetBook:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
             return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
 
-    def answers_left(self, task: SignedTask) -> int:
-        """How many answers a task may still give, now."""
-        with self._reading() as connection:
-            query = sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)
-            return int(connection.execute(query).scalar_one())
-
-    def budgets(self) -> list[BudgetStatus]:
+    def statuses(self) -> list[BudgetStatus]:
         """Every knowledge base's budget with its tasks, by name and version."""
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             lifetimes = connection.execute(sa.select(budgets).order_by(budgets.c.knowledge_base)).all()
             counted = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
             states: dict[int, dict[str, int]] = {}

@@ -28,8 +28,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import BudgetBook, Clock, LedgerError, SignedTask, address, utc_now
-from accounting.ledger.dialects import insert
+from accounting.ledger.budgets import Budgets, Clock, LedgerError, SignedTask, address, utc_now
+from accounting.ledger.dialects import insert, reading
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
@@ -91,22 +91,27 @@ class Release:
     created_at: datetime
 
 
-class Ledger(BudgetBook):
-    """Budgets, plans, charges and releases in one database, correct under any number of processes.
+class Ledger:
+    """Charges and releases in one database, correct under any number of processes.
 
     Args:
-        database: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.Budgets`.
         lease_s: seconds a holder has to settle its charge before a twin may take it for dead. Longer than the longest
             query: ending too early spends a second answer, never lets one go unpaid. With several hosts their clocks
             must agree to well within it.
         clock: returns the present as an aware datetime.
         witness: is told of every charge before it may be spent; None leaves a restored ledger unnoticed.
+
+    Attributes:
+        budgets: what is charged: lifetime budgets, signed plans and their tasks.
     """
 
     def __init__(
         self, database: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
     ) -> None:
-        super().__init__(database, clock=clock)
+        self.budgets = Budgets(database, clock=clock)
+        self._database = database
+        self._clock = clock
         self._lease = timedelta(seconds=lease_s)
         self._witness = witness
 
@@ -140,7 +145,7 @@ class Ledger(BudgetBook):
         if idempotency_key is not None and len(idempotency_key) > 300:
             raise ValueError("Idempotency-Key: longer than 300 characters; send a shorter one, such as a UUID")
         bound = idempotency_key is None
-        with self._reading() as connection:  # most repeats end here, without a lock
+        with reading(self._database) as connection:  # most repeats end here, without a lock
             if idempotency_key is not None:
                 bound = _is_bound(connection, task, query_digest, key_id, idempotency_key)
             present = _present(connection, task, query_digest)
@@ -303,11 +308,17 @@ class Ledger(BudgetBook):
             particulars = {"charge": charge_id, "task": _address(charge), "reason": reason}
             trail.append(connection, now, "void", particulars)
 
+    def answers_left(self, task: SignedTask) -> int:
+        """How many answers a task may still give, now."""
+        with reading(self._database) as connection:
+            query = sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)
+            return int(connection.execute(query).scalar_one())
+
     def expire_leases(self) -> int:
         """Mark every charge whose lease ran out as lost, and say how many. They stay spent: this is for the display."""
         now = self._clock()
         dead = sa.and_(charges.c.state == "charged", charges.c.lease_until <= now)
-        with self._reading() as connection:  # most often there is none, and nothing to lock
+        with reading(self._database) as connection:  # most often there is none, and nothing to lock
             if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
                 return 0
         with self._database.begin() as connection:
@@ -330,12 +341,12 @@ class Ledger(BudgetBook):
 
     def refusals(self, knowledge_base: str | None = None) -> list[Refusal]:
         """Refusals by task, key and reason, of one knowledge base or of all."""
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             return refusals_of(connection, knowledge_base)
 
     def stored_release(self, task: SignedTask, query_digest: bytes) -> Release | None:
         """The query's stored release under a task, or None; nothing is charged."""
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             return _present(connection, task, query_digest)[0]
 
     def get_release(self, release_id: str) -> Release:
@@ -344,7 +355,7 @@ class Ledger(BudgetBook):
         Raises:
             UnknownReleaseError: there is none of this id.
         """
-        with self._reading() as connection:
+        with reading(self._database) as connection:
             row = connection.execute(_RELEASES.where(releases.c.id == release_id)).first()
         if row is None:
             raise UnknownReleaseError(f"no release {release_id!r}")

@@ -35,7 +35,7 @@ class History:
     """Reads what :class:`accounting.ledger.charges.Ledger` wrote. Pages run from the newest entry to the oldest.
 
     Args:
-        database: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.Budgets`.
     """
 
     def __init__(self, database: sa.Engine) -> None:

@@ -156,7 +156,7 @@ class AuditTrail:
     """The trail in the database, to be read.
 
     Args:
-        database: see :class:`accounting.ledger.budgets.BudgetBook`.
+        database: see :class:`accounting.ledger.budgets.Budgets`.
     """
 
     def __init__(self, database: sa.Engine) -> None:

@@ -117,7 +117,7 @@ class TaskView(BaseModel):
 @router.get("/tasks/{task}", summary="Describe a task", responses={404: ASKING_RESPONSES[404]})
 async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> TaskView:
     """What it gives, the fields a query brings, and the answers left."""
-    signed = await asyncio.to_thread(services.records.ledger.task, task)
+    signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
     return task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
 

@@ -126,7 +126,7 @@ async def list_plans(
 ) -> Page[SignedPlanView]:
     """Every plan signed for the knowledge base, oldest first."""
     await asyncio.to_thread(services.records.store.get, knowledge_base)
-    signed = await asyncio.to_thread(services.records.ledger.plans, knowledge_base)
+    signed = await asyncio.to_thread(services.records.ledger.budgets.plans, knowledge_base)
     page = window.cut(signed, lambda plan: str(plan.version))
     return Page(data=[view(plan) for plan in page.data], has_more=page.has_more, next=page.next)
 

@@ -99,7 +99,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
     release is stored, no private exemplar is read. A key of either role may ask; it counts toward the key's rate limit.
     """
     records = services.records
-    signed = await asyncio.to_thread(records.ledger.task, task)
+    signed = await asyncio.to_thread(records.ledger.budgets.task, task)
     described = await asyncio.to_thread(records.store.get, signed.knowledge_base)
     trial = await services.trials.try_task(
         read_signed(signed.document),

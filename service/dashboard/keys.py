@@ -162,5 +162,5 @@ def _named(message: str) -> tuple[str, str]:
 
 def _example(services: Services) -> str | None:
     """A task to try the new key on: one of the newest plan of any knowledge base."""
-    tasks = [task for status in services.records.ledger.budgets() for task in status.tasks if task.left]
+    tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
     return tasks[-1].address.partition("@")[0] if tasks else None

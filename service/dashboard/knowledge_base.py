@@ -116,7 +116,7 @@ def _view(records: Records, name: str, after: str | None) -> View:
     return View(
         described=described,
         summary=summary,
-        plans=[_plan(signed) for signed in reversed(records.ledger.plans(name))],
+        plans=[_plan(signed) for signed in reversed(records.ledger.budgets.plans(name))],
         spending=_spending(name, history, now.date()),
         refusals=records.ledger.refusals(name),
         releases=releases[:_RELEASES],

@@ -79,7 +79,7 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
 
 
 def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
-    signed = {plan.version: plan.signed_at for plan in records.ledger.plans(budget.knowledge_base)}
+    signed = {plan.version: plan.signed_at for plan in records.ledger.budgets.plans(budget.knowledge_base)}
     outlooks = [
         (burn_down.outlook(task.task, task.answers, task.left, days, now), signed[plan.version])
         for plan in reversed(budget.plans)

@@ -201,7 +201,7 @@ class Answering:
 
     async def _checked(self, address: str, query: str | Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
-        signed = await asyncio.to_thread(self.ledger.task, address)
+        signed = await asyncio.to_thread(self.ledger.budgets.task, address)
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
         fields = check_query(task, query)

@@ -99,8 +99,8 @@ class MeasuredGrains:
         """
 
         def open_tasks() -> list[SignedTask]:
-            statuses = [task for budget in self._ledger.budgets() for task in budget.tasks]
-            return [self._ledger.task(task.address) for task in statuses if task.left]
+            statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
+            return [self._ledger.budgets.task(task.address) for task in statuses if task.left]
 
         self.report = [await self.measured(task) for task in await asyncio.to_thread(open_tasks)]
         return self.report

@@ -51,7 +51,10 @@ class KnowledgeBaseBudget(BaseModel):
 def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
     """Every knowledge base's budget, by name."""
     records.ledger.expire_leases()  # so that charges whose holder died show as lost
-    return [_knowledge_base(status, records.ledger.plans(status.knowledge_base)) for status in records.ledger.budgets()]
+    return [
+        _knowledge_base(status, records.ledger.budgets.plans(status.knowledge_base))
+        for status in records.ledger.budgets.statuses()
+    ]
 
 
 def _knowledge_base(status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:

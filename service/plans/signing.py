@@ -36,7 +36,7 @@ def sign(
         accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left.
     """
     plan = calibrated.plan
-    return records.ledger.sign(
+    return records.ledger.budgets.sign(
         plan.knowledge_base,
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,

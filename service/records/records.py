@@ -70,8 +70,8 @@ class Records:
                 remote_engine=remote_engine,
             )
             # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
-            if not self.ledger.has_budget(connection, name, epsilon, delta):
-                self.ledger.open_budget(connection, name, epsilon, delta, by)
+            if not self.ledger.budgets.has(connection, name, epsilon, delta):
+                self.ledger.budgets.open(connection, name, epsilon, delta, by)
             if remote_engine:
                 self.audited("remote_engine.changed", name, by, True)(connection)
 

@@ -92,11 +92,13 @@ class Scrape(Collector):
         """Every family."""
         records = self._records
         records.ledger.expire_leases()  # so that charges whose holder died show as lost
-        budgets = records.ledger.budgets()
+        budgets = records.ledger.budgets.statuses()
         yield InfoMetricFamily("dpicl_build", "Always 1: the service's version.", {"version": version("dp-icl")})
         yield from _engine(records, self._engine_up)
         yield from _budgets(budgets)
-        yield _spent([plan for budget in budgets for plan in records.ledger.plans(budget.knowledge_base)], budgets)
+        yield _spent(
+            [plan for budget in budgets for plan in records.ledger.budgets.plans(budget.knowledge_base)], budgets
+        )
         yield from _tasks([(budget.knowledge_base, task) for budget in budgets for task in budget.tasks])
         yield _overdue(records)
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])

@@ -137,7 +137,7 @@ def answer(server: Server, records: Records, address: str, query: str = "a new t
 def states(records: Records, task: str) -> dict[str, int]:
     with records.database.connect() as connection:
         assert violations(connection) == []
-    (found,) = [one for budget in records.ledger.budgets() for one in budget.tasks if one.name == task]
+    (found,) = [one for budget in records.ledger.budgets.statuses() for one in budget.tasks if one.name == task]
     return {state: n for state, n in found.states.items() if n}
 
 

@@ -172,7 +172,7 @@ def signed(kind: str, how_drawn: Literal["units", "blocks"]) -> None:
         _public(kind, answer)
     with records.database.connect() as connection:
         require_equal(connection.execute(sa.select(tasks.c.answers)).scalar_one(), ANSWERS, "answers")
-    document = records.ledger.task("wired.task").document
+    document = records.ledger.budgets.task("wired.task").document
     require_equal(CalibratedPlan.model_validate_json(document), calibrated, "the stored plan")
     among, q = (31 if how_drawn == "units" else 12), 18 / 24
     require_equal(noise.sampling_probability, q, "sampling probability")
@@ -348,7 +348,7 @@ def nothing_is_given_back_after_the_sample() -> None:
     with services.records.database.connect() as connection:
         states = list(connection.execute(sa.select(charges.c.state)).scalars())
     require_equal(states, ["charged"], "the charge of an answer that failed after its sample")
-    left = services.records.ledger.answers_left(services.records.ledger.task(address))
+    left = services.records.ledger.answers_left(services.records.ledger.budgets.task(address))
     require_equal(left, 2, "answers left")
 
 

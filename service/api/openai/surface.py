@@ -87,7 +87,7 @@ async def chat_completions(
     With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
     """
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
-    signed = await asyncio.to_thread(services.records.ledger.task, body.model)
+    signed = await asyncio.to_thread(services.records.ledger.budgets.task, body.model)
     fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
     answer = await asking(signed.address, query_in(text, fields))
     if not body.stream:
@@ -155,16 +155,16 @@ async def list_models(services: TheServices, _key: AnyKey) -> Models:
 async def get_model(model: TaskAddress, services: TheServices, _key: AnyKey) -> Model:
     """The task, under the name it was asked for."""
     ledger = services.records.ledger
-    signed = await asyncio.to_thread(ledger.task, model)
+    signed = await asyncio.to_thread(ledger.budgets.task, model)
     return _model(model, signed.plan, signed.name, await asyncio.to_thread(ledger.answers_left, signed))
 
 
 def _models(records: Records) -> list[Model]:
     found: list[Model] = []
-    for budget in records.ledger.budgets():
+    for budget in records.ledger.budgets.statuses():
         left = {task.address: task.left for task in budget.tasks}
         named: set[str] = set()
-        for plan in reversed(records.ledger.plans(budget.knowledge_base)):
+        for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
             for name, _ in plan.tasks:
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"

@@ -112,8 +112,8 @@ async def open_desk(visit: Visit) -> Desk:
 
 def _open(records: Records, name: str) -> Desk:
     described = records.store.get(name)
-    (status,) = (status for status in records.ledger.budgets() if status.knowledge_base == name)
-    return Desk(described, status, [plan.version for plan in reversed(records.ledger.plans(name))])
+    (status,) = (status for status in records.ledger.budgets.statuses() if status.knowledge_base == name)
+    return Desk(described, status, [plan.version for plan in reversed(records.ledger.budgets.plans(name))])
 
 
 async def look_at(visit: Visit, desk: Desk, *, patiently: bool = False) -> Look:

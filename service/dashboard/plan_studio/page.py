@@ -20,7 +20,7 @@ async def choose(visit: Visit) -> Response:
     """Which knowledge base the plan is for."""
     if name := visit.request.query_params.get("knowledge_base"):
         return visit.redirect(HOME.format(name=quote(name, safe="")))
-    budgets = await asyncio.to_thread(visit.services.records.ledger.budgets)
+    budgets = await asyncio.to_thread(visit.services.records.ledger.budgets.statuses)
     return visit.page("plan_choose.html", here="plans", budgets=budgets)
 
 
@@ -32,7 +32,9 @@ async def write(visit: Visit) -> Response:
     choices = chosen(query)
     version = query.get("from", "")
     if version.isascii() and version.isdigit():
-        signed = await asyncio.to_thread(visit.services.records.ledger.plan, desk.described.name, int(version[:9]))
+        signed = await asyncio.to_thread(
+            visit.services.records.ledger.budgets.plan, desk.described.name, int(version[:9])
+        )
         text = await asyncio.to_thread(again, signed.document)
     else:
         text = draft(desk.described, desk.status, choices)

@@ -60,7 +60,7 @@ def _sign_once(records: Records, calibrated: CalibratedPlan, signed_by: str, aft
         return sign(records, calibrated, signed_by, after_version=after).version
     except PlansChangedError:
         name = calibrated.plan.knowledge_base
-        plans = {plan.version: plan for plan in records.ledger.plans(name)}
+        plans = {plan.version: plan for plan in records.ledger.budgets.plans(name)}
         if (twin := plans.get(after + 1)) is not None and twin.digest == calibrated.digest:
             return twin.version
         raise

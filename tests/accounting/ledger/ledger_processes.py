@@ -58,7 +58,7 @@ def charge_many(url: str, processes: int, count: int) -> list[int]:
 
     def work(index: int) -> int:
         ledger = Ledger(open_database(url))
-        task = ledger.task("kb.topic")
+        task = ledger.budgets.task("kb.topic")
         charged = 0
         for number in range(count):
             try:
@@ -77,7 +77,7 @@ def twins(url: str, processes: int, count: int) -> list[list[str]]:
 
     def work(index: int) -> list[str]:
         ledger = Ledger(open_database(url))
-        task = ledger.task("kb.topic")
+        task = ledger.budgets.task("kb.topic")
         seen = []
         for number in range(count):
             query = f"query {number}".encode()
@@ -102,7 +102,7 @@ def sign_many(url: str, processes: int, count: int) -> list[int]:
         signed = 0
         for _ in range(count):
             try:
-                ledger.sign(
+                ledger.budgets.sign(
                     "kb",
                     epsilon=0.1,
                     delta=1e-6,
@@ -154,7 +154,7 @@ def _charge_and_settle(url: str, ending: str, dies_at: int) -> None:
 
     engine = open_database(url)
     ledger = Ledger(engine)
-    task = ledger.task("kb.topic")
+    task = ledger.budgets.task("kb.topic")
     for point in ("before_cursor_execute", "after_cursor_execute"):
         sa.event.listen(engine, point, moment)
     commit = engine.dialect.do_commit

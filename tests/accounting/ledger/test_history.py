@@ -25,12 +25,12 @@ class Past:
         self.history = History(engine)
         for knowledge_base in ("animals", "plants"):
             with engine.begin() as connection:
-                self.ledger.open_budget(connection, knowledge_base, 3, 1e-4)
+                self.ledger.budgets.open(connection, knowledge_base, 3, 1e-4)
             self.sign(knowledge_base)
         self._queries = 0
 
     def sign(self, knowledge_base: str) -> None:
-        self.ledger.sign(
+        self.ledger.budgets.sign(
             knowledge_base,
             epsilon=1,
             delta=1e-5,
@@ -42,7 +42,7 @@ class Past:
 
     def charge(self, task: str, key_id: str = "k", hours: int = 1) -> str:
         self._queries += 1
-        charged = self.ledger.charge(self.ledger.task(task), b"%d" % self._queries, key_id=key_id)
+        charged = self.ledger.charge(self.ledger.budgets.task(task), b"%d" % self._queries, key_id=key_id)
         assert isinstance(charged, Charged)
         self.now += timedelta(hours=hours)
         return charged.id

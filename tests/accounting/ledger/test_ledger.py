@@ -43,8 +43,8 @@ def ledger(engine: sa.Engine, clock: Clock) -> Iterator[Ledger]:
 
 def sign(ledger: Ledger, engine: sa.Engine, knowledge_base: str = "kb", answers: int = ANSWERS) -> SignedTask:
     with engine.begin() as connection:
-        ledger.open_budget(connection, knowledge_base, 3, 1e-4)
-    ledger.sign(
+        ledger.budgets.open(connection, knowledge_base, 3, 1e-4)
+    ledger.budgets.sign(
         knowledge_base,
         epsilon=1,
         delta=1e-5,
@@ -53,7 +53,7 @@ def sign(ledger: Ledger, engine: sa.Engine, knowledge_base: str = "kb", answers:
         tasks=[("topic", answers), ("tone", answers)],
         signed_by="ana",
     )
-    return ledger.task(f"{knowledge_base}.topic")
+    return ledger.budgets.task(f"{knowledge_base}.topic")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def ask(ledger: Ledger, task: SignedTask, query: bytes = b"query") -> Charged:
 
 
 def states(ledger: Ledger) -> dict[str, int]:
-    return {state: number for state, number in ledger.budgets()[0].tasks[0].states.items() if number}
+    return {state: number for state, number in ledger.budgets.statuses()[0].tasks[0].states.items() if number}
 
 
 def test_a_charge_becomes_a_release_that_answers_every_repeat(ledger: Ledger, task: SignedTask, clock: Clock):
@@ -86,9 +86,11 @@ def test_a_charge_becomes_a_release_that_answers_every_repeat(ledger: Ledger, ta
 
 def test_another_task_or_version_is_another_query(ledger: Ledger, task: SignedTask):
     ledger.release(ask(ledger, task).id, {})
-    ask(ledger, ledger.task("kb.tone"))
-    ledger.sign("kb", epsilon=1, delta=0, accountant="pld", document="{}", tasks=[("topic", 1)], signed_by="ana")
-    ask(ledger, ledger.task("kb.topic"))
+    ask(ledger, ledger.budgets.task("kb.tone"))
+    ledger.budgets.sign(
+        "kb", epsilon=1, delta=0, accountant="pld", document="{}", tasks=[("topic", 1)], signed_by="ana"
+    )
+    ask(ledger, ledger.budgets.task("kb.topic"))
     assert isinstance(ledger.charge(task, b"query", key_id="k"), Release)
 
 
@@ -107,7 +109,7 @@ def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: Si
     assert ledger.charge(task, b"0", key_id="k") == released
     assert isinstance(ledger.charge(task, b"1", key_id="k"), InFlight)
     assert ledger.answers_left(task) == 0
-    ask(ledger, ledger.task("kb.tone"), b"3")  # each task has answers of its own
+    ask(ledger, ledger.budgets.task("kb.tone"), b"3")  # each task has answers of its own
 
 
 def test_a_void_gives_the_answer_back_once(ledger: Ledger, task: SignedTask):
@@ -216,7 +218,7 @@ def test_an_idempotency_key_stands_for_one_query_of_one_caller(ledger: Ledger, t
     with pytest.raises(IdempotencyConflictError, match="'once'"):
         charge(b"other")
     with pytest.raises(IdempotencyConflictError):
-        charge(b"query", on=ledger.task("kb.tone"))
+        charge(b"query", on=ledger.budgets.task("kb.tone"))
     assert isinstance(charge(b"other", key="another caller"), Charged)
     assert ledger.answers_left(task) == ANSWERS - 2
 
@@ -335,7 +337,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
 
         @invariant()
         def the_ledger_counts_the_same(self) -> None:
-            status = next(s for s in ledger.budgets() if s.knowledge_base == self.task.knowledge_base).tasks[0]
+            status = next(s for s in ledger.budgets.statuses() if s.knowledge_base == self.task.knowledge_base).tasks[0]
             assert status.charged == self.spent
             assert {k: v for k, v in status.states.items() if v} == {
                 state: list(self.state.values()).count(state) for state in set(self.state.values())

@@ -28,14 +28,14 @@ def ledger(engine: sa.Engine) -> Ledger:
     tables.metadata.create_all(engine)
     ledger = Ledger(engine)
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 0.3, 1e-4)
+        ledger.budgets.open(connection, "kb", 0.3, 1e-4)
     return ledger
 
 
 def sign(
     ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int], **options
 ) -> SignedPlan:
-    return ledger.sign(
+    return ledger.budgets.sign(
         "kb",
         epsilon=epsilon,
         delta=delta,
@@ -68,7 +68,7 @@ def test_no_rounding_lets_the_last_digit_in(ledger: Ledger):
     with pytest.raises(BudgetExceededError):
         sign(ledger, "0.1", 0)
     sign(ledger, "0.0" + "9" * 61, 0)
-    assert ledger.budgets()[0].free_epsilon == 0
+    assert ledger.budgets.statuses()[0].free_epsilon == 0
 
 
 def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
@@ -79,7 +79,7 @@ def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
     with ThreadPoolExecutor(4) as pool:
         signed = [pool.submit(sign, ledger, 0.01, after_version=2) for _ in range(4)]
         assert sum(one.exception() is None for one in signed) == 1
-    assert len(ledger.plans("kb")) == 3
+    assert len(ledger.budgets.plans("kb")) == 3
 
 
 def test_delta_is_a_budget_of_its_own(ledger: Ledger):
@@ -92,7 +92,7 @@ def test_delta_is_a_budget_of_its_own(ledger: Ledger):
 def test_a_refused_plan_leaves_nothing(ledger: Ledger):
     with pytest.raises(BudgetExceededError):
         sign(ledger, 1)
-    status = ledger.budgets()[0]
+    status = ledger.budgets.statuses()[0]
     assert (status.promised_epsilon, status.free_epsilon, status.tasks) == (0, Decimal("0.3"), ())
 
 
@@ -117,53 +117,57 @@ def test_a_refused_plan_leaves_nothing(ledger: Ledger):
 )
 def test_what_makes_no_plan_is_named(ledger: Ledger, epsilon, delta, tasks, message):
     with pytest.raises(ValueError, match=message):
-        ledger.sign("kb", epsilon=epsilon, delta=delta, accountant="pld", document="{}", tasks=tasks, signed_by="ana")
-    assert ledger.budgets()[0].tasks == ()
+        ledger.budgets.sign(
+            "kb", epsilon=epsilon, delta=delta, accountant="pld", document="{}", tasks=tasks, signed_by="ana"
+        )
+    assert ledger.budgets.statuses()[0].tasks == ()
 
 
 def test_a_signed_plan_is_read_back_as_signed(ledger: Ledger):
     signed = sign(ledger, 0.1, 1e-5, ("topic", 5), ("tone", 7))
-    assert ledger.plan("kb", 1) == signed
-    assert ledger.plans("kb") == [signed]
+    assert ledger.budgets.plan("kb", 1) == signed
+    assert ledger.budgets.plans("kb") == [signed]
     assert signed.digest == hashlib.sha256(signed.document.encode()).hexdigest()
     assert signed.tasks == (("topic", 5), ("tone", 7))
     assert signed.signed_at.utcoffset() is not None
     assert (signed.epsilon, signed.delta) == (Decimal("0.1"), Decimal("0.00001"))
     with pytest.raises(UnknownPlanError, match="version 2"):
-        ledger.plan("kb", 2)
+        ledger.budgets.plan("kb", 2)
 
 
 def test_addresses(ledger: Ledger):
     sign(ledger, 0.1, 0, ("topic", 5), ("tone", 7))
     sign(ledger, 0.1, 0, ("topic", 6))
-    assert ledger.task("kb.topic").address == "kb.topic@2"
-    assert ledger.task("kb.topic@1").answers == 5
-    assert ledger.task("kb.tone").address == "kb.tone@1"  # the newest plan that has it
-    tone = ledger.task("kb.tone")
+    assert ledger.budgets.task("kb.topic").address == "kb.topic@2"
+    assert ledger.budgets.task("kb.topic@1").answers == 5
+    assert ledger.budgets.task("kb.tone").address == "kb.tone@1"  # the newest plan that has it
+    tone = ledger.budgets.task("kb.tone")
     assert (tone.knowledge_base, tone.version, tone.document) == ("kb", 1, '{"noise": 1.5}')
     for unknown in ("kb.tone@2", "kb.topic@3", "kb.other"):
         with pytest.raises(UnknownTaskError, match=r"kb\.tone@1, kb\.topic@1, kb\.topic@2"):
-            ledger.task(unknown)
+            ledger.budgets.task(unknown)
     with pytest.raises(UnknownTaskError, match="no plan was signed"):
-        ledger.task("elsewhere.topic")
+        ledger.budgets.task("elsewhere.topic")
     for bad in ("topic", "", "kb.", "kb.topic@", "kb.topic@0", "kb.topic@x", "kb.topic@1@1"):
         with pytest.raises(UnknownTaskError):
-            ledger.task(bad)
+            ledger.budgets.task(bad)
 
 
 def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
     with pytest.raises(BudgetExistsError), engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 99, 1e-4)
+        ledger.budgets.open(connection, "kb", 99, 1e-4)
     with pytest.raises(UnknownBudgetError, match="elsewhere"):
-        ledger.sign("elsewhere", epsilon=1, delta=0, accountant="pld", document="", tasks=[("a", 1)], signed_by="ana")
-    assert ledger.budgets()[0].epsilon == Decimal("0.3")
+        ledger.budgets.sign(
+            "elsewhere", epsilon=1, delta=0, accountant="pld", document="", tasks=[("a", 1)], signed_by="ana"
+        )
+    assert ledger.budgets.statuses()[0].epsilon == Decimal("0.3")
 
 
 def test_a_budget_is_opened_with_its_knowledge_base_or_not_at_all(ledger: Ledger, engine: sa.Engine):
     with engine.connect() as connection, connection.begin() as creating:
-        ledger.open_budget(connection, "other", 1, 0)
+        ledger.budgets.open(connection, "other", 1, 0)
         creating.rollback()
-    assert [status.knowledge_base for status in ledger.budgets()] == ["kb"]
+    assert [status.knowledge_base for status in ledger.budgets.statuses()] == ["kb"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ def test_a_budget_is_opened_with_its_knowledge_base_or_not_at_all(ledger: Ledger
 )
 def test_the_database_refuses_to_rewrite_history(ledger: Ledger, engine: sa.Engine, statement: str):
     sign(ledger)
-    charged = ledger.charge(ledger.task("kb.topic"), b"query", key_id="k")
+    charged = ledger.charge(ledger.budgets.task("kb.topic"), b"query", key_id="k")
     ledger.release(charged.id, {"label": "World"})
     with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
         connection.execute(sa.text(statement))
@@ -199,7 +203,7 @@ def test_the_database_refuses_to_rewrite_history(ledger: Ledger, engine: sa.Engi
 def test_replay_finds_what_bypassed_the_ledger(ledger: Ledger, engine: sa.Engine):
     """The checker itself, on a database whose guards were taken away: it must see each kind of damage."""
     sign(ledger)
-    task = ledger.task("kb.topic")
+    task = ledger.budgets.task("kb.topic")
     ledger.release(ledger.charge(task, b"one", key_id="k").id, {})
     ledger.charge(task, b"two", key_id="k")
     with engine.begin() as connection:

@@ -39,12 +39,12 @@ def ledger(engine: sa.Engine) -> Ledger:
     tables.metadata.create_all(engine)
     ledger = Ledger(engine)
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 1, 1e-5)
+        ledger.budgets.open(connection, "kb", 1, 1e-5)
     return ledger
 
 
 def sign(ledger: Ledger, answers: int) -> None:
-    ledger.sign(
+    ledger.budgets.sign(
         "kb",
         epsilon=0.3,
         delta=1e-6,
@@ -65,7 +65,7 @@ def test_sixteen_processes_charge_exactly_what_is_left(database_url: str, ledger
     charged = run(database_url, "charge_many", processes=16, count=100)
     assert len(charged) == 16
     assert sum(charged) == 500
-    status = ledger.budgets()[0].tasks[0]
+    status = ledger.budgets.statuses()[0].tasks[0]
     assert (status.charged, status.left, status.states["charged"]) == (500, 0, 500)
     check(engine)
 
@@ -76,14 +76,14 @@ def test_twins_share_one_charge_and_one_answer(database_url: str, ledger: Ledger
     assert len(seen) == 8
     assert all(answers == seen[0] for answers in seen)
     assert len(set(seen[0])) == 10
-    assert ledger.budgets()[0].tasks[0].states == {"charged": 0, "released": 10, "voided": 0, "lost": 0}
+    assert ledger.budgets.statuses()[0].tasks[0].states == {"charged": 0, "released": 10, "voided": 0, "lost": 0}
     check(engine)
 
 
 def test_signers_racing_cannot_exceed_the_lifetime_budget(database_url: str, ledger: Ledger, engine: sa.Engine):
     signed = run(database_url, "sign_many", processes=8, count=3)
     assert sum(signed) == 10  # 10 × 0.1 in 1
-    status = ledger.budgets()[0]
+    status = ledger.budgets.statuses()[0]
     assert (status.free_epsilon, [task.version for task in status.tasks]) == (0, list(range(1, 11)))
     check(engine)
 
@@ -99,7 +99,7 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     check(engine)
 
     # Whatever the moment, the charge was written or not; what was written is open, or settled as it should be.
-    before = Counter(ledger.budgets()[0].tasks[0].states)
+    before = Counter(ledger.budgets.statuses()[0].tasks[0].states)
     settled = {"release": "released", "void": "voided"}[ending]
     assert before["charged"] >= 1, "no process died between its charge and its end"
     assert before[settled] >= 2, "no process died after settling"
@@ -108,9 +108,9 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
 
     # Later every query can be asked: answered ones are, the others need a new charge, the dead ones stay spent.
     later = Ledger(engine, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
-    task = later.task("kb.topic")
+    task = later.budgets.task("kb.topic")
     outcomes = [later.charge(task, one["query"].encode(), key_id="k") for one in runs]
-    after = Counter(ledger.budgets()[0].tasks[0].states)
+    after = Counter(ledger.budgets.statuses()[0].tasks[0].states)
     assert after["lost"] == before["charged"]
     assert after[settled] == before[settled]
     answered = sum(isinstance(outcome, Release) for outcome in outcomes)

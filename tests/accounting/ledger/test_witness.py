@@ -44,10 +44,10 @@ class Deployment:
 
     def create(self, name: str = "kb") -> None:
         with self.database.begin() as connection:
-            self.ledger.open_budget(connection, name, 2, 1e-4)
+            self.ledger.budgets.open(connection, name, 2, 1e-4)
 
     def sign(self, name: str = "kb") -> SignedTask:
-        self.ledger.sign(
+        self.ledger.budgets.sign(
             name,
             epsilon=1,
             delta=1e-5,
@@ -56,7 +56,7 @@ class Deployment:
             tasks=[("topic", ANSWERS)],
             signed_by="root",
         )
-        return self.ledger.task(f"{name}.topic")
+        return self.ledger.budgets.task(f"{name}.topic")
 
     def key(self, key: str, kind: str = "key.created") -> None:
         body = {"key": key, "name": key, "role": "analyst", "quota": None, "by": "root"}
@@ -64,7 +64,7 @@ class Deployment:
             append(connection, utc_now(), kind, body)
 
     def answer(self, query: bytes, task: SignedTask | None = None) -> str:
-        charge = self.ledger.charge(task or self.ledger.task("kb.topic"), query, key_id="ana")
+        charge = self.ledger.charge(task or self.ledger.budgets.task("kb.topic"), query, key_id="ana")
         assert isinstance(charge, Charged)
         self.ledger.release(charge.id, {"label": "a"})
         return charge.id
@@ -116,7 +116,7 @@ def running(deployment: Deployment) -> Deployment:
 
 
 def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
-    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
     newest = running.trail.head()
     assert newest.particulars["charge"] == charge.id
     assert running.witness.head() == Mark(newest.sequence, newest.hash)
@@ -128,7 +128,7 @@ def test_a_restored_ledger_is_refused_and_charges_nothing(running: Deployment) -
     running.restore()
     with pytest.raises(LedgerRestoredError, match="dpicl ledger status"):
         running.witness.catch_up()
-    task = running.ledger.task("kb.topic")
+    task = running.ledger.budgets.task("kb.topic")
     events = running.trail.head()
     for query in (b"2", b"3"):
         with pytest.raises(LedgerRestoredError, match="restored from a backup"):
@@ -143,7 +143,7 @@ def test_a_restore_under_a_running_service_charges_nothing(running: Deployment) 
     running.answer(b"2")
     running.database.dispose()
     running.restore()
-    task = running.ledger.task("kb.topic")
+    task = running.ledger.budgets.task("kb.topic")
     with pytest.raises(LedgerRestoredError):
         running.ledger.charge(task, b"3", key_id="ana")
     assert [event.kind for event in running.trail.events(newest_first=True, limit=2)] == ["void", "charge"]
@@ -154,9 +154,9 @@ def test_going_on_gives_no_answer_back(running: Deployment) -> None:
     lost = {running.answer(b"2"), running.answer(b"3")}
     running.restore()
     running.acknowledge()
-    task = running.ledger.task("kb.topic")
+    task = running.ledger.budgets.task("kb.topic")
     assert running.ledger.answers_left(task) == 1
-    [status] = running.ledger.budgets()[0].tasks
+    [status] = running.ledger.budgets.statuses()[0].tasks
     assert (status.charged, status.states) == (3, {"charged": 0, "released": 1, "voided": 0, "lost": 2})
     assert running.problems() == []
     [restored] = running.trail.events(kinds=[RESTORED])
@@ -196,17 +196,17 @@ def test_without_a_witness_the_same_attack_succeeds(running: Deployment) -> None
 
 
 def test_what_failed_publicly_stays_given_back(running: Deployment) -> None:
-    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
     running.ledger.void(charge.id, "engine-unavailable")
     running.witness.catch_up()
     running.restore()
     running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 1
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 1
     assert running.problems() == []
 
 
 def test_holders_from_before_the_restore_keep_their_own_answers(running: Deployment) -> None:
-    task = running.ledger.task("kb.topic")
+    task = running.ledger.budgets.task("kb.topic")
     held = [running.ledger.charge(task, query, key_id="ana").id for query in (b"2", b"3")]
     running.restore()
     running.acknowledge()
@@ -220,23 +220,23 @@ def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deploym
     running.create("other")
     running.sign("other")
     running.key("bo")
-    running.answer(b"3", running.ledger.task("other.topic"))
+    running.answer(b"3", running.ledger.budgets.task("other.topic"))
     running.restore()
     running.acknowledge()
-    assert running.ledger.task("kb.topic").version == 2
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 1
-    assert running.ledger.answers_left(running.ledger.task("other.topic")) == ANSWERS - 1
-    assert [status.free_epsilon for status in running.ledger.budgets()] == [0, 1]
+    assert running.ledger.budgets.task("kb.topic").version == 2
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 1
+    assert running.ledger.answers_left(running.ledger.budgets.task("other.topic")) == ANSWERS - 1
+    assert [status.free_epsilon for status in running.ledger.budgets.statuses()] == [0, 1]
     assert running.problems() == []
     with running.database.begin() as connection:
-        assert running.ledger.has_budget(connection, "other", 2, 1e-4)
+        assert running.ledger.budgets.has(connection, "other", 2, 1e-4)
         with pytest.raises(BudgetExistsError, match="keeps it"):
-            running.ledger.has_budget(connection, "other", 3, 1e-4)
+            running.ledger.budgets.has(connection, "other", 3, 1e-4)
 
 
 def test_keys_lost_are_in_the_trail_as_revoked(running: Deployment) -> None:
     running.key("bo")
-    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="bo")
+    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="bo")
     assert isinstance(charge, Charged)
     running.restore()
     seen = []
@@ -252,7 +252,7 @@ def test_of_two_copies_only_one_goes_on(running: Deployment, tmp_path: Path) -> 
     other = Ledger(copy, witness=Witness(copy, running.witness_database))
     running.answer(b"2")
     with pytest.raises(LedgerRestoredError):
-        other.charge(other.task("kb.topic"), b"3", key_id="ana")
+        other.charge(other.budgets.task("kb.topic"), b"3", key_id="ana")
     running.answer(b"4")
     copy.dispose()
     assert running.problems() == []
@@ -269,7 +269,7 @@ def test_two_histories_both_count(running: Deployment) -> None:
     with pytest.raises(LedgerRestoredError):
         running.witness.catch_up()
     running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == 0
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == 0
     assert running.problems() == []
 
 
@@ -280,7 +280,7 @@ def test_more_answers_than_planned_are_told(running: Deployment) -> None:
     running.ledger = Ledger(running.database)
     running.answer(b"5")
     running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == 0
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == 0
     assert any("charged 5 answers of 4" in problem for problem in running.problems())
 
 
@@ -290,7 +290,7 @@ def test_two_histories_that_promise_too_much_end_the_knowledge_base(running: Dep
     running.restore()
     running.sign()
     running.acknowledge()
-    tasks = running.ledger.budgets()[0].tasks
+    tasks = running.ledger.budgets.statuses()[0].tasks
     assert [(task.version, task.left) for task in tasks] == [(1, 0), (2, 0), (3, 0)]
     assert any("promise more than its lifetime budget" in problem for problem in running.problems())
 
@@ -326,7 +326,7 @@ def test_an_older_witness_is_brought_up_to_date(running: Deployment, tmp_path: P
 
 
 def test_a_changed_trail_is_refused(running: Deployment) -> None:
-    charge = running.ledger.charge(running.ledger.task("kb.topic"), b"2", key_id="ana")
+    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
     with running.database.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
         connection.exec_driver_sql("UPDATE audit_events SET body = '{}' WHERE kind = 'plan.signed'")
@@ -363,7 +363,7 @@ def test_an_acknowledgement_that_crashed_is_finished(running: Deployment) -> Non
     loss = find_loss(running.trail, running.witness)
     assert (loss.acknowledged, loss.events) == (True, ())
     running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 2
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
     assert running.problems() == []
     assert len(running.trail.events(kinds=[RESTORED])) == 1
 
@@ -377,14 +377,14 @@ def test_answers_given_elsewhere_meanwhile_are_charged_too(running: Deployment, 
     elsewhere = open_database(f"sqlite:///{tmp_path}/newer.sqlite")
     other = Ledger(elsewhere, witness=Witness(elsewhere, running.witness_database))
     loss = find_loss(running.trail, running.witness)
-    charge = other.charge(other.task("kb.topic"), b"3", key_id="ana")
+    charge = other.charge(other.budgets.task("kb.topic"), b"3", key_id="ana")
     assert isinstance(charge, Charged)
     elsewhere.dispose()
     with pytest.raises(LedgerRestoredError, match="still runs on another copy"):
         acknowledge(running.database, running.witness, loss, by="root")
     running.acknowledge()
-    assert running.ledger.task("kb.topic").version == 2
-    assert running.ledger.answers_left(running.ledger.task("kb.topic")) == ANSWERS - 2
+    assert running.ledger.budgets.task("kb.topic").version == 2
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
     assert running.problems() == []
 
 
@@ -406,7 +406,7 @@ def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deploym
 def test_a_witness_that_does_not_answer_costs_nothing(running: Deployment, tmp_path: Path) -> None:
     with running.witness_database.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE witnessed_events RENAME TO elsewhere")
-    task = running.ledger.task("kb.topic")
+    task = running.ledger.budgets.task("kb.topic")
     for query in (b"2", b"3"):
         with pytest.raises(WitnessUnavailableError, match="DPICL_WITNESS_URL"):
             running.ledger.charge(task, query, key_id="ana")
@@ -425,9 +425,11 @@ def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibra
     witness.create()
     ledger = Ledger(engine, witness=witness)
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 2, 1e-4)
-    ledger.sign("kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 100)], signed_by="root")
-    task = ledger.task("kb.topic")
+        ledger.budgets.open(connection, "kb", 2, 1e-4)
+    ledger.budgets.sign(
+        "kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 100)], signed_by="root"
+    )
+    task = ledger.budgets.task("kb.topic")
     together = threading.Barrier(8)
 
     def charge(number: int) -> bool:

@@ -32,8 +32,8 @@ def ledger(engine: sa.Engine, clock: Clock) -> Ledger:
 
 def sign(ledger: Ledger, engine: sa.Engine, calibrated: CalibratedPlan) -> SignedTask:
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 2, 1e-4)
-    ledger.sign(
+        ledger.budgets.open(connection, "kb", 2, 1e-4)
+    ledger.budgets.sign(
         "kb",
         epsilon=1,
         delta=1e-5,
@@ -42,7 +42,7 @@ def sign(ledger: Ledger, engine: sa.Engine, calibrated: CalibratedPlan) -> Signe
         tasks=[("topic", 4)],
         signed_by="root",
     )
-    return ledger.task("kb.topic")
+    return ledger.budgets.task("kb.topic")
 
 
 def make_key(ledger: Ledger, engine: sa.Engine, key: str, quota: int | None = None) -> None:
@@ -285,7 +285,7 @@ def test_events_are_never_changed_or_deleted(ledger, engine, calibrated):
 def test_what_is_rolled_back_leaves_no_event(ledger, engine):
     with engine.connect() as connection:
         connection.begin()
-        ledger.open_budget(connection, "kb", 1, 0)
+        ledger.budgets.open(connection, "kb", 1, 0)
         connection.rollback()
     assert AuditTrail(engine).head() is None
     assert [json.loads(line) for line in AuditTrail(engine).export()] == [{"end": {"sequence": 0, "hash": FIRST}}]

@@ -327,7 +327,7 @@ def test_an_unexpected_failure_tells_nothing(api: Api, monkeypatch: pytest.Monke
     def explode(*_args):
         raise RuntimeError("secret text of an exemplar")
 
-    monkeypatch.setattr(api.services.records.ledger, "budgets", explode)
+    monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", explode)
     document = problem(api("analyst", "GET", "/v1/budgets"), 500, "internal-error")
     assert "secret" not in json.dumps(document)
 
@@ -336,7 +336,7 @@ def test_a_database_that_is_gone_is_no_failure_of_ours(api: Api, monkeypatch: py
     def gone(*_args):
         raise sa.exc.OperationalError("SELECT secret", {}, OSError("secret"))
 
-    monkeypatch.setattr(api.services.records.ledger, "budgets", gone)
+    monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", gone)
     response = api("analyst", "GET", "/v1/budgets")
     assert "secret" not in json.dumps(problem(response, 503, "database-unavailable"))
     assert response.headers["x-should-retry"] == "false"

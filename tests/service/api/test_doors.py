@@ -35,7 +35,7 @@ class HeldEngine(MajorityEngine):
 
 def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
     asyncio.run(_stop_while_answering(records))
-    assert records.ledger.budgets()[0].tasks[0].charged == 1
+    assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 
 async def _stop_while_answering(records: Records) -> None:
@@ -67,7 +67,7 @@ async def _stop_while_answering(records: Records) -> None:
 
 def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
     asyncio.run(_ask_a_full_service(records))
-    assert records.ledger.budgets()[0].tasks[0].charged == 1
+    assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 
 async def _ask_a_full_service(records: Records) -> None:

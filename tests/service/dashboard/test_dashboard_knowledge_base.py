@@ -76,7 +76,7 @@ def test_spending_refusals_and_releases_are_shown(browser: Browser) -> None:
 
 def test_releases_are_paged_and_texts_shown(services: Services) -> None:
     ledger = services.records.ledger
-    task = ledger.task("toys.colour@1")
+    task = ledger.budgets.task("toys.colour@1")
     answers = [{"label": f"label-{i:02}"} for i in range(18)]
     answers += [
         {"text": "Send <b>it</b> back.", "keywords": ["back", "send"], "fallback": False},
@@ -96,7 +96,7 @@ def test_releases_are_paged_and_texts_shown(services: Services) -> None:
 def test_older_releases_are_a_page_further(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.dashboard.knowledge_base._RELEASES", 8)
     ledger = services.records.ledger
-    task = ledger.task("toys.colour@1")
+    task = ledger.budgets.task("toys.colour@1")
     for i in range(20):
         ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, {"label": f"label-{i:02}"})
     browser = Browser(services)
@@ -129,7 +129,7 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert "“notes” is there" not in browser.get("/knowledge-bases/notes").text
     described = browser.services.records.store.get("notes")
     assert (described.public_size, described.fields, described.remote_engine) == (20000, ("text", "code"), True)
-    budget = next(b for b in browser.services.records.ledger.budgets() if b.knowledge_base == "notes")
+    budget = next(b for b in browser.services.records.ledger.budgets.statuses() if b.knowledge_base == "notes")
     assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
 
 

@@ -55,7 +55,7 @@ def confirm(browser: Browser, text: str = SMALL) -> dict[str, str]:
 
 
 def signed(browser: Browser) -> int:
-    return len(browser.services.records.ledger.plans("toys"))
+    return len(browser.services.records.ledger.budgets.plans("toys"))
 
 
 def test_strangers_see_and_sign_nothing(services: Services) -> None:
@@ -317,7 +317,7 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     done = browser.post(f"{STUDIO}/sign", form | {"name": "toys"})
     assert done.headers["location"] == "/admin/knowledge-bases/toys#plans"
     assert "Plan 2 is signed. From now on it answers at toys.colour" in browser.get("/").text
-    plan = browser.services.records.ledger.plan("toys", 2)
+    plan = browser.services.records.ledger.budgets.plan("toys", 2)
     assert plan.signed_by == "chief"
     assert plan.digest == form["digest"]
     assert browser.services.records.audit.events(newest_first=True, limit=1)[0].kind == "plan.signed"
@@ -354,7 +354,7 @@ LINES = '{"text": "red ball", "label": "red"}\n\n{"text": "blue ball", "label": 
 
 @pytest.mark.parametrize("rows", [ROWS, LINES])
 def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> None:
-    before = browser.services.records.ledger.budgets()
+    before = browser.services.records.ledger.budgets.statuses()
     form = {"text": SMALL, "trial_rows": rows, "trial_query": "a ball"}
     part = browser.post(f"{STUDIO}/try", form, headers=HTMX)
     said = words(part.text)
@@ -364,7 +364,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> Non
     page = browser.post(f"{STUDIO}/try", form | {"trial_task": "colour"}).text
     assert "Noise left that standing" in page
     assert rows.strip() in html.unescape(page)  # kept, to be tried again
-    assert browser.services.records.ledger.budgets() == before
+    assert browser.services.records.ledger.budgets.statuses() == before
 
 
 @pytest.mark.parametrize(

@@ -643,7 +643,7 @@ def ask(records: Records, behaviour: Behaviour, address: str = "toys.colour", **
 
 
 def states(records: Records) -> dict[str, int]:
-    (budget,) = records.ledger.budgets()
+    (budget,) = records.ledger.budgets.statuses()
     with records.database.connect() as connection:
         assert violations(connection) == []
     return {state: n for state, n in budget.tasks[0].states.items() if n}

@@ -43,7 +43,7 @@ async def started(answering: Answering) -> None:
 
 
 def states(services: Services) -> dict[str, int]:
-    (budget,) = services.records.ledger.budgets()
+    (budget,) = services.records.ledger.budgets.statuses()
     with services.records.database.connect() as connection:
         assert violations(connection) == []
     return {state: n for state, n in budget.tasks[0].states.items() if n}
@@ -312,7 +312,7 @@ def test_a_twin_that_never_settles_is_waited_for_only_so_long(services: Services
     records = services.records
     impatient = answering(services, timeout_s=0.1)
     digest = impatient._digest({"text": "q"})
-    records.ledger.charge(records.ledger.task("toys.colour"), digest, key_id="somebody who died")
+    records.ledger.charge(records.ledger.budgets.task("toys.colour"), digest, key_id="somebody who died")
     with pytest.raises(StillAnsweringError):
         run(impatient.answer("toys.colour", "q", key_id="k"))
 

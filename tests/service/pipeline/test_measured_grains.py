@@ -56,7 +56,7 @@ def test_the_slots_measured_are_as_large_as_any_can_be(tmp_path: Path, calibrate
         assert 0.8 * MAX_EXEMPLAR_BYTES < size <= MAX_EXEMPLAR_BYTES
         said = [keywords(exemplar.fields["text"]) for exemplar, *_ in slots]
         assert len(frozenset().union(*said)) == sum(map(len, said))  # as many words to count as there can be
-    assert services.records.ledger.budgets()[0].tasks[0].charged == 0
+    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
 
 
 def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path, calibrated: CalibratedPlan) -> None:
@@ -73,7 +73,7 @@ def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, ca
     """As a restore can leave it: numbers are given again."""
     engine = SlowEngine(0.0)
     services = padded(tmp_path, calibrated, engine)
-    task = services.records.ledger.task("toys.colour")
+    task = services.records.ledger.budgets.task("toys.colour")
     document = task.document.replace('"ensemble":10,', '"ensemble":20,')
     assert document != task.document
     other = replace(task, plan=replace(task.plan, document=document, digest="of another"))
@@ -95,14 +95,14 @@ def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(
     assert "set DPICL_LATENCY_GRAIN_MS to at least" in measured.problem
     with pytest.raises(GrainTooSmallError, match="a latency grain of 150 ms does not hide that"):
         asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert services.records.ledger.budgets()[0].tasks[0].states["charged"] == 0
+    assert services.records.ledger.budgets.statuses()[0].tasks[0].states["charged"] == 0
 
 
 def test_an_answer_waits_for_the_measurement_and_keeps_its_grain(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine())
 
     async def ask() -> float:
-        grain = await services.grains.of(services.records.ledger.task("toys.colour"))
+        grain = await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
         started = time.monotonic()
         await services.answering.answer("toys.colour", "q", key_id="k")
         assert time.monotonic() - started >= grain
@@ -126,7 +126,7 @@ def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(
     monkeypatch.setattr("service.pipeline.measured_grains.REFUSED_FOR_S", 0.05)
 
     async def both() -> None:
-        task = services.records.ledger.task("toys.colour")
+        task = services.records.ledger.budgets.task("toys.colour")
         with pytest.raises(GrainTooSmallError):
             await services.grains.of(task)
         engine.takes_s = 0.0

@@ -32,11 +32,11 @@ def earlier(tmp_path: Path) -> Records:
 
 
 def test_its_budget_plan_key_and_exemplars_are_there(earlier: Records) -> None:
-    (budget,) = earlier.ledger.budgets()
+    (budget,) = earlier.ledger.budgets.statuses()
     assert (float(budget.epsilon), float(budget.promised_epsilon)) == (8, 4)
     (task,) = budget.tasks
     assert task.states == {"charged": 0, "released": 2, "voided": 1, "lost": 0}
-    (plan,) = earlier.ledger.plans("toys")
+    (plan,) = earlier.ledger.budgets.plans("toys")
     assert read_signed(plan.document).plan.tasks["colour"].answers == 20
     (key,) = earlier.keys.list()
     assert (key.name, key.role) == ("desk", "analyst")

@@ -79,7 +79,7 @@ def test_replicas_change_keys_one_after_the_other(database_url: str, tmp_path: P
         ("exemplars.renewed", {"knowledge_base": "toys", "by": "root"}),
     ]
     assert verify(trail.export(), recompute=False).problems == []
-    assert [task.charged for budget in after.records.ledger.budgets() for task in budget.tasks] == [4]
+    assert [task.charged for budget in after.records.ledger.budgets.statuses() for task in budget.tasks] == [4]
     for services in (before, after, restarted):
         services.records.database.dispose()
 

@@ -168,7 +168,7 @@ def fill(engine: sa.Engine, store: ExemplarStore) -> list[str]:
     with engine.begin() as connection:
         for name in KB:
             store.create(connection, name, **fields)
-            Ledger(engine).open_budget(connection, name, 1, 1e-5)
+            Ledger(engine).budgets.open(connection, name, 1, 1e-5)
 
     def rows(unit: str, size: int, each: int) -> list[Row]:
         return [Row(n, unit, {"text": f"{unit}-{n}".ljust(size, "x"), "label": "l"}) for n in range(1, each + 1)]

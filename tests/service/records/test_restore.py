@@ -158,7 +158,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     assert "the ledger answers again" in dpicl.ok("ledger", "acknowledge", "--yes")
     assert "Nothing to acknowledge" in dpicl.ok("ledger", "acknowledge", "--yes")
     records = open_records(database.settings())
-    assert records.ledger.budgets()[0].tasks[0].charged == 5
+    assert records.ledger.budgets.statuses()[0].tasks[0].charged == 5
     keys = {key.name: key for key in records.keys.list()}
     assert keys["stolen"].revoked_at is not None
     assert (keys["spared"].revoked_at, keys["spared"].quota) == (None, 3)
@@ -194,7 +194,7 @@ def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, datab
         reply = client.post("/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=headers)
         assert reply.status_code == 200  # the same process goes on
         assert "No new question" not in admin.get("/").text
-    assert opened.records.ledger.budgets()[0].tasks[0].charged == 2
+    assert opened.records.ledger.budgets.statuses()[0].tasks[0].charged == 2
     close(opened.records)
 
 

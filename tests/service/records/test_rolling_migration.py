@@ -62,8 +62,8 @@ def ledger(engine: sa.Engine) -> Iterator[Ledger]:
     migrate(engine)
     ledger = Ledger(engine)
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 3, 1e-4)
-    ledger.sign(
+        ledger.budgets.open(connection, "kb", 3, 1e-4)
+    ledger.budgets.sign(
         "kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 100_000)], signed_by="ana"
     )
     yield ledger
@@ -73,7 +73,7 @@ def ledger(engine: sa.Engine) -> Iterator[Ledger]:
 
 @pytest.fixture
 def task(ledger: Ledger) -> SignedTask:
-    return ledger.task("kb.topic")
+    return ledger.budgets.task("kb.topic")
 
 
 def answer(ledger: Ledger, task: SignedTask, query: str) -> None:
@@ -120,7 +120,7 @@ def test_this_code_answers_before_during_and_after_a_migration_that_adds(
     again = open_database(database_url)  # started again, or rolled back to
     assert migrate(again) == (NEXT, NEXT)
     require(again)
-    answer(Ledger(again), Ledger(again).task("kb.topic"), "after")
+    answer(Ledger(again), Ledger(again).budgets.task("kb.topic"), "after")
     again.dispose()
     assert "note" in {column["name"] for column in sa.inspect(engine).get_columns("charges")}
 
@@ -238,9 +238,11 @@ def test_a_migration_gives_way_to_charges_while_a_table_is_in_use(
     migrate(engine)
     ledger = Ledger(engine)
     with engine.begin() as connection:
-        ledger.open_budget(connection, "kb", 3, 1e-4)
-    ledger.sign("kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 999)], signed_by="ana")
-    task = ledger.task("kb.topic")
+        ledger.budgets.open(connection, "kb", 3, 1e-4)
+    ledger.budgets.sign(
+        "kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 999)], signed_by="ana"
+    )
+    task = ledger.budgets.task("kb.topic")
     versions = next_version(tmp_path, ADDS)
     with ThreadPoolExecutor(1) as pool:
         with engine.begin() as reader:

@@ -108,7 +108,7 @@ def test_budgets_and_what_was_spent(scraper: Scraper) -> None:
 
 def test_charges_whose_holder_died_are_overdue_and_then_lost(scraper: Scraper) -> None:
     ledger, settings = scraper.services.records.ledger, scraper.services.records.settings
-    ledger.charge(ledger.task("toys.colour"), b"d" * 32, key_id=scraper.analyst.id)
+    ledger.charge(ledger.budgets.task("toys.colour"), b"d" * 32, key_id=scraper.analyst.id)
     assert scraper.value("dpicl_charges_open", **COLOUR) == 1
     assert scraper.value("dpicl_charges_overdue") == 0
     age_charge(scraper, settings.lease_s * 0.6)

@@ -103,7 +103,7 @@ def test_what_the_application_did_not_expect_is_counted(services: Services, monk
         raise RuntimeError("a bug")
 
     _, admin = services.records.keys.create("decides", "admin")
-    monkeypatch.setattr(type(services.records.ledger), "budgets", broken)
+    monkeypatch.setattr(type(services.records.ledger.budgets), "statuses", broken)
     with TestClient(create_app(services)) as client:
         client.get("/v1/budgets", headers={"Authorization": f"Bearer {admin}"})
     assert counted(services) == {("api", 500, "internal-error"): 1}
