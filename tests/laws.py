@@ -9,9 +9,13 @@ probability of about 1e-7. Where a wrong sampler must be rejected, it escapes le
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import stats
 
 ALPHA = 1e-9
+
+ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""Of a law that the sampler draws by itself; other tests show that either database hands out what was drawn."""
 
 
 def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) -> float:

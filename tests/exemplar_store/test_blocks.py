@@ -15,7 +15,7 @@ from exemplar_store import Row, Slot, UnknownKnowledgeBaseError
 from exemplar_store.blocks import tag_range
 from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.tables import exemplars, knowledge_bases, units
-from tests.laws import ALPHA, p_value
+from tests.laws import ALPHA, ONE_DATABASE, p_value
 
 EVERYBODY = {"probability": 1, "max_exemplars": 1000}
 
@@ -105,6 +105,7 @@ def test_the_order_within_a_block_mixes_units(store, tickets, rows):
 BLOCKS = 4
 
 
+@ONE_DATABASE
 def test_each_block_is_drawn_independently_with_the_probability(store, tickets, rows):
     """The whole joint law of which blocks are drawn: 16 sets."""
     store.ingest("tickets", rows(80))
@@ -124,6 +125,7 @@ def test_each_block_is_drawn_independently_with_the_probability(store, tickets, 
     assert p_value(counts, runs, fixed_size) < ALPHA
 
 
+@ONE_DATABASE
 def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, rows):
     """Binomial over all blocks, those that nobody is in among them; so an empty knowledge base has slots too."""
     runs, q = 600, 0.25

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import itertools
+import os
+import signal
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,7 @@ from exemplar_store.tables import data_keys, exemplars, knowledge_bases, units
 from service.records.database import open_database
 from tests.exemplar_store.test_data_keys import NEW, OLD, texts
 from tests.exemplar_store.test_encryption import _stored_bytes
+from tests.processes import FRESH
 
 
 def stored(engine: sa.Engine, table: sa.Table) -> list[sa.Row]:
@@ -164,33 +166,37 @@ def test_samples_are_whole_and_uploads_go_on_meanwhile(store, engine, database_u
     assert texts(store) == texts(ExemplarStore(engine, OLD))
 
 
-KILLED = """
-import os, signal, sys
-from exemplar_store import ExemplarStore, renewing
-from service.records.database import open_database
+WITHIN = 99
+"""For a number of pauses: killed while the names change."""
 
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
-def pause(_seconds, left=[int(sys.argv[2])]):
-    left[0] -= 1
-    if left[0] < 0:
-        die()
+def renew_and_die(url: str, pauses: int) -> None:
+    """Be killed after so many pauses of a renewal, which takes 10 exemplars a step."""
+    numbers = itertools.count()
 
-renewing.STEP_ROWS, renewing._pause = 10, pause
-within = die if sys.argv[2] == "99" else lambda _connection: None
-ExemplarStore(open_database(sys.argv[1]), bytes(range(32))).renew("tickets", within=within)
-"""
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def pause(_seconds: float) -> None:
+        if next(numbers) == pauses:
+            die()
+
+    renewing.STEP_ROWS, renewing._pause = 10, pause
+    within = die if pauses == WITHIN else lambda _connection: None
+    ExemplarStore(open_database(url), OLD).renew("tickets", within=within)
+
+
 # One pause looks for what was left, one begins, 5 copy, one changes names, 5 delete, one deletes the hidden row.
 
 
-@pytest.mark.parametrize("pauses", [1, 3, 7, 99, 8, 10, 13])
+@pytest.mark.parametrize("pauses", [1, 3, 7, WITHIN, 8, 10, 13])
 def test_a_renewal_whose_process_is_killed_is_made_good_by_the_next(store, engine, database_url, tickets, rows, pauses):
     store.ingest("tickets", rows(50))
     before = texts(store)
-    command = [sys.executable, "-c", KILLED, database_url, str(pauses)]
-    killed = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    assert killed.returncode < 0, killed.stderr
+    process = FRESH.Process(target=renew_and_die, args=(database_url, pauses))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert texts(store) == before
     assert [one.name for one in store.list()] == ["tickets"] == [*store.data_keys.since()]
     assert len(stored(engine, knowledge_bases)) == 2 - (pauses == 13)

@@ -18,7 +18,7 @@ from scipy import stats
 
 import exemplar_store
 from exemplar_store import ExemplarStore, sampling
-from tests.laws import ALPHA, p_value
+from tests.laws import ALPHA, ONE_DATABASE, p_value
 
 RUNS = 20_000
 UNITS = 12
@@ -166,6 +166,7 @@ def pieces_of_a_shuffle(ensemble: int, units: int) -> np.ndarray:
     return slots
 
 
+@ONE_DATABASE
 @pytest.mark.parametrize("slots", [balanced, pieces_of_a_shuffle])
 def test_the_checks_reject_a_store_with_slots_of_equal_sizes(store, tickets, rows, slots, monkeypatch):
     store.ingest("tickets", rows(STORE_UNITS))

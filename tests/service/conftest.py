@@ -6,8 +6,11 @@ import asyncio
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -151,6 +154,26 @@ def nearly_noiseless(plan: Plan) -> CalibratedPlan:
     """With more ε than may be signed for, so that no test of what answers say fails by chance."""
     with mock.patch.object(accounting.plan, "LARGEST_EPSILON", 100.0):
         return calibrate_plan(plan, 60)
+
+
+def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which computes once in all tests what it makes of a list and further arguments."""
+
+    @cache
+    def of(first: tuple[Any, ...], *others: Any) -> Any:
+        return function(first, *others)
+
+    return lambda first, *others: copy(of(tuple(first), *others))
+
+
+CALIBRATIONS = {name: remembered(getattr(accounting.plan, name)) for name in ("calibrate", "compare")}
+
+
+@pytest.fixture(autouse=True)
+def equal_plans_are_calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many tests here sign the same plans; what noise a plan needs is shown by the accounting's own tests."""
+    for name, calibration in CALIBRATIONS.items():
+        monkeypatch.setattr(accounting.plan, name, calibration)
 
 
 @pytest.fixture(scope="session")

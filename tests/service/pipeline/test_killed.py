@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from service.plans.signing import sign
 from service.records.records import Records, open_records
 from service.services import open_services
 from service.settings import Settings
+from tests.processes import FRESH
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 # Where the process dies, and how many charges there are for the one query afterwards.
@@ -75,7 +75,7 @@ def ask_and_die(url: str, step: str) -> None:
 def test_killed_at(step: str, database_url: str, tmp_path: Path, calibrated: CalibratedPlan) -> None:
     records = make_records(tmp_path, database_url)
     sign(records, calibrated, "test")
-    process = multiprocessing.get_context("spawn").Process(target=ask_and_die, args=(database_url, step))
+    process = FRESH.Process(target=ask_and_die, args=(database_url, step))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from service.records.database import open_database
+from tests.processes import FRESH
 
 
 def setting(engine: sa.Engine, name: str) -> object:
@@ -125,10 +126,9 @@ def _open_each(urls: list[str], together: threading.Barrier, failures: multiproc
 def test_processes_may_open_a_new_file_at_the_same_moment(tmp_path: Path):
     """SQLite does not wait while another process switches the file to the write-ahead log; without our waiting about
     one file in thirty fails so, hence so many."""
-    context = multiprocessing.get_context("spawn")
-    together, failures = context.Barrier(8), context.Queue()
+    together, failures = FRESH.Barrier(8), FRESH.Queue()
     urls = [f"sqlite:///{tmp_path}/{number}.sqlite" for number in range(150)]
-    processes = [context.Process(target=_open_each, args=(urls, together, failures)) for _ in range(8)]
+    processes = [FRESH.Process(target=_open_each, args=(urls, together, failures)) for _ in range(8)]
     for process in processes:
         process.start()
     found = []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,19 +28,17 @@ from service.records import tables
 from service.records.database import open_database
 from service.records.schema import VERSIONS, migrate, revision
 from service.telemetry import responses  # noqa: F401  (two tables among the keys')
+from tests.processes import FRESH
 
-ROOT = Path(__file__).parents[3]
 METADATA = [exemplar_store.tables.metadata, ledger_tables.metadata, tables.metadata]
 
 KB = ("fits", "letters", "tickets")
 
-MIGRATING = """
-import sys
-from service.records.database import open_database
-from service.records.schema import VERSIONS, migrate, revision
-sys.stdin.readline()
-migrate(open_database(sys.argv[1]))
-"""
+
+def migrate_together(url: str, together: threading.Barrier) -> None:
+    database = open_database(url)
+    together.wait()
+    migrate(database)
 
 
 def definitions(engine: sa.Engine) -> list[tuple[str, list[str]]]:
@@ -117,22 +114,13 @@ def test_migrating_again_changes_nothing(engine: sa.Engine):
 
 def test_processes_that_start_together_may_all_migrate(database_url: str, engine: sa.Engine):
     engine.dispose()
-    starting = [
-        subprocess.Popen(
-            [sys.executable, "-c", MIGRATING, database_url],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for _ in range(4)
-    ]
-    for process in starting:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    errors = [process.communicate(timeout=120)[1] for process in starting]
-    assert [process.returncode for process in starting] == [0] * 4, errors
+    together = FRESH.Barrier(4)
+    processes = [FRESH.Process(target=migrate_together, args=(database_url, together)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 4
     assert differences(engine) == []
 
 
