@@ -1,9 +1,10 @@
-"""Report noisy max with Gaussian noise: the label of the largest noisy vote.
+"""Votes with Gaussian noise, and report noisy max: the label of the largest noisy vote.
 
 Source: DP-ICL (Wu, Panda, Wang, Mittal 2023, arXiv 2305.01639), section 3.1, after Zhu and Wang 2022.
 
 Privacy. The noisy votes are a Gaussian mechanism on a sum of L2 sensitivity √2 (see :mod:`aggregation.votes`); with
-σ = √2·z its noise multiplier is z. Reading off the largest, and adding a public prior before, is post-processing.
+σ = √2·z its noise multiplier is z. Reading off the largest, adding a public prior before, and weighing them against a
+public prior (:mod:`aggregation.posterior`) is post-processing.
 """
 
 from __future__ import annotations
@@ -52,8 +53,12 @@ class RnmGaussian:
         Returns:
             The index of the released label.
         """
+        return self.select(self.noisy_votes(contributions), prior)
+
+    def noisy_votes(self, contributions: Iterable[Contribution | None]) -> npt.NDArray[np.float64]:
+        """The votes for each label with noise, shape (labels,): all that may be known of the contributions."""
         votes = sum_votes(contributions, self.labels, self.vote)
-        return self.select(from_fixed_point(add_gaussian_noise(votes, self.sigma)), prior)
+        return from_fixed_point(add_gaussian_noise(votes, self.sigma))
 
     def select(self, noisy_votes: npt.NDArray[np.float64], prior: npt.NDArray[np.float64] | None = None) -> int:
         """Post-process noisy votes, shape (labels,), into a label: add the public prior, take the largest."""
