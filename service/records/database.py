@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -43,7 +44,7 @@ def _open_postgresql(url: sa.URL) -> sa.Engine:
     )
 
     @sa.event.listens_for(database, "connect")
-    def configure(connection, _record):  # type: ignore[no-untyped-def]
+    def configure(connection: Any, _record: Any) -> None:
         with connection.cursor() as cursor:
             # Stricter settings (a standby that must have applied it) stay as they are.
             cursor.execute(
@@ -68,7 +69,7 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
         )
 
     @sa.event.listens_for(database, "connect")
-    def configure(connection, _record):  # type: ignore[no-untyped-def]
+    def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # SQLAlchemy, not the driver, begins transactions (see below)
         cursor = connection.cursor()
         _use_write_ahead_log(cursor)
