@@ -106,13 +106,17 @@ class CalibratedPlan(Strict):
 
 
 def register(mechanism: type[Mechanism]) -> None:
-    """Let plans name a further mechanism.
+    """Let plans name a further mechanism; nothing happens if it is known.
 
     Raises:
         ValueError: there is another of its type; what was signed must mean for ever what it meant.
     """
-    if MECHANISMS.setdefault(type_of(mechanism), mechanism) is not mechanism:
-        raise ValueError(f"there is another mechanism {type_of(mechanism)}")
+    written = type_of(mechanism)
+    if MECHANISMS.get(written) is mechanism:
+        return
+    if written in MECHANISMS:
+        raise ValueError(f"there is another mechanism {written}")
+    MECHANISMS[written] = mechanism
     for model in (ClassifyTask, GenerateTask, Plan, CalibratedPlan):  # each is made of those before
         model.model_rebuild(force=True)
 

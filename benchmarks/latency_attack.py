@@ -39,8 +39,9 @@ from exemplar_store.exemplar import content
 from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.pipeline.aggregating import NearestCandidate, said
 from service.pipeline.latency import Departure
+from service.pipeline.mechanisms.adapter import said
+from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.private_threads import privately
 from service.plans.signing import sign
 from service.records.records import open_records

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.api.releases import ReleaseView, view
-from service.plans.signed import read_signed
 from service.records.engine_record import EngineView
+from service.records.signed import read_signed
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

@@ -18,9 +18,9 @@ from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
 from service.plans.preview import PlanPreview, preview
-from service.plans.signed import read_signed
 from service.plans.signing import prepare, sign
 from service.records.engine_record import EngineView, last_engine
+from service.records.signed import read_signed
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 

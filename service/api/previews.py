@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
 from service.api.dependencies import AnyKey, TheServices
-from service.plans.signed import read_signed
 from service.records.engine_record import EngineView
+from service.records.signed import read_signed
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
 
 router = APIRouter(prefix="/v1", tags=["answers"])

@@ -20,8 +20,8 @@ from service.dashboard.overview import Summary, summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import number
 from service.plans.preview import PlanPreview, preview
-from service.plans.signed import read_signed
 from service.records.records import Records
+from service.records.signed import read_signed
 
 pages = Pages()
 

@@ -15,8 +15,8 @@ from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, TaskSpec, ZeroShot
-from service.pipeline.aggregating import Outputs
 from service.pipeline.draw import draw
+from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
 from service.records.database import open_database
 from service.records.schema import migrate

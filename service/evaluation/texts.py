@@ -1,8 +1,7 @@
 """Free text: how close the answers come to the right ones, before noise and after, by several mechanisms.
 
-Everything is the pipeline's own, from :func:`service.pipeline.aggregating.prepare` to the engine's ``reconstruct``,
-except that what depends on no noise (embeddings, their sum, words, sentences) is computed once and noise is drawn many
-times.
+Everything is the pipeline's own, from the mechanism to the engine's ``reconstruct``, except that embeddings and
+sentences are computed once and noise is drawn many times.
 
 Slots are drawn independently of each other, so the first M of N slots are an ensemble of M slots at the sampling
 probability of M slots; and a task without public answers that asks for fewer candidates gets the first of them. One
@@ -21,14 +20,12 @@ from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanis
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import GenerateTask
-from aggregation.keywords import keywords
-from aggregation.noise import add_gaussian_noise, from_fixed_point
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked
 from service.evaluation.tables import Grid
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.aggregating import Aggregator, NearestCandidate, RankedKeywords, TestedKeywords, prepare, said
+from service.pipeline.mechanisms.adapter import Public, adapter_of, said
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -133,43 +130,21 @@ class Texts:
             noise: of one answer.
             draws: of noise, per row; 0 for one answer without any.
         """
-        answers = []
+        adapter, answers = adapter_of(task, noise), []
         for number, one in enumerate(self.asked):
-            sentence = self._sentence_maker(number)
+            public = Public(one.query, one.zero_shot, self._embedder, self._sentence_maker(number))
             try:
-                ready = await prepare(
-                    task, noise, one.query, one.zero_shot, embedder=self._embedder, reconstruct=sentence
-                )
+                ready = await adapter.prepare(public)
             except InvalidQueryError:
                 continue
             if draws:
-                answers.append(await self._answers(ready, one, draws, sentence))
+                released = [await ready.release(one.outputs) for _ in range(draws)]
             else:
-                exact = await consensus(ready, one.outputs)
-                answers.append(Answers(one.answer, [str(exact.answer["text"])]))
+                released = [(await consensus(adapter, ready, one.outputs)).answer]
+            fallbacks = [bool(answer["fallback"]) for answer in released if "fallback" in answer]
+            texts = [str(answer["text"]) for answer in released]
+            answers.append(Answers(one.answer, texts, sum(fallbacks) if fallbacks else None))
         return answers
-
-    async def _answers(
-        self, ready: Aggregator, one: Asked, draws: int, sentence: Callable[[Sequence[str], bool], Awaitable[Sentence]]
-    ) -> Answers:
-        texts = _usable(one)
-        match ready:
-            case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
-                embeddings = [vector for vector in await ready.embeddings(one.outputs) if vector is not None]
-                total = mean.sum(embeddings, mean.centre(vectors))
-                sums = [add_gaussian_noise(total, mean.sigma) for _ in range(draws)]
-                chosen = [mean.select(from_fixed_point(noisy), vectors) for noisy in sums]
-                return Answers(one.answer, [candidates[i] for i in chosen])
-            case RankedKeywords(mechanism=ranked, domain=domain):
-                sets = [keywords(text) for text in texts]
-                sequences = [ranked.release(sets, domain) for _ in range(draws)]
-                return Answers(one.answer, [(await sentence(words, True)).text for words in sequences])
-            case TestedKeywords(mechanism=tested, fallback=fallback):
-                sets = [keywords(text) for text in texts]
-                released = [tested.release(sets) for _ in range(draws)]
-                sentences = [(await sentence(words, False)).text if words else fallback for words in released]
-                return Answers(one.answer, sentences, sum(not words for words in released))
-        raise TypeError(f"{type(ready).__name__} releases no text")
 
     def _sentence_maker(self, number: int) -> Callable[[Sequence[str], bool], Awaitable[Sentence]]:
         one = self.asked[number]

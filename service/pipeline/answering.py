@@ -30,14 +30,14 @@ from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
-from service.pipeline import aggregating
 from service.pipeline.draw import draw
 from service.pipeline.latency import Departure, Grains
+from service.pipeline.mechanisms import adapter as mechanisms
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
-from service.plans.signed import read_signed
 from service.problem_kinds import ProblemKind
+from service.records.signed import read_signed
 
 log = structlog.get_logger()
 
@@ -295,7 +295,7 @@ class Answering:
         except Exception:
             return [()] * question.task.ensemble
 
-    async def _settle(self, charge: Charged, question: _Question, answer: aggregating.Answer) -> Release:
+    async def _settle(self, charge: Charged, question: _Question, answer: mechanisms.Answer) -> Release:
         """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""
         for attempt in range(_SETTLE_ATTEMPTS):
             try:

@@ -21,12 +21,12 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, made_up_slots
 from service.embedding.embedder import DIMENSION
 from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
-from service.pipeline.aggregating import Aggregator
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
+from service.pipeline.mechanisms.adapter import Aggregator
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, task_spec
 from service.pipeline.stages import Stages
-from service.plans.signed import read_signed
+from service.records.signed import read_signed
 
 log = structlog.get_logger()
 

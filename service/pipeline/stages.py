@@ -15,8 +15,7 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine, Sentence, TaskSpec, ZeroShot
-from service.pipeline import aggregating
-from service.pipeline.aggregating import Aggregator, Outputs
+from service.pipeline.mechanisms.adapter import Aggregator, Outputs, Public, adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
 
@@ -49,15 +48,13 @@ class Stages:
         """
         async with asyncio.timeout(self.timeout_s):
             zero_shot = await self.engine.zero_shot(spec, query)
-            aggregator = await aggregating.prepare(
-                task,
-                noise,
+            public = Public(
                 query,
                 zero_shot,
-                embedder=self.embedder,
-                reconstruct=lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
+                self.embedder,
+                lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
             )
-        return zero_shot, aggregator
+            return zero_shot, await adapter_of(task, noise).prepare(public)
 
     async def ask(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from accounting.mechanisms import EmbeddingMeanMechanism
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.plans.outlook import RELIABLE, outlook
-from service.plans.signed import read_signed
+from service.pipeline.mechanisms.adapter import adapter_of
+from service.pipeline.mechanisms.outlook import RELIABLE
+from service.records.signed import read_signed
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -31,10 +31,7 @@ class TaskPreview(BaseModel):
         sampling_probability: chance of each privacy unit to take part in an answer.
         expected_exemplars: exemplars drawn per answer, at the public size.
         ensemble: slots an answer is drawn from.
-        noise: the mechanism's public numbers. ``rnm_gaussian``: noise_multiplier, noise_votes (standard deviation on
-            each label's votes). ``embedding_mean``: noise_multiplier, sigma (on each coordinate of the sum).
-            ``keyword_joint_em``: epsilon (per answer). ``keyword_ptr``: epsilon (of choosing k), noise_multiplier,
-            delta0 and threshold (of the test; the threshold in slots).
+        noise: the mechanism's public numbers, by name.
         noise_words: the same in short.
         slots_for_95_percent: with how many slots that do what ``slots_mean`` says the release is good in 95 of 100
             cases; None where even the whole ensemble does not reach it.
@@ -100,8 +97,8 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
 
 def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTask) -> TaskPreview:
     q = calibrated.noise[name].sampling_probability
-    seen = outlook(task, calibrated.noise[name])
-    calls, tokens = _engine_work(task)
+    adapter = adapter_of(task, calibrated.noise[name])
+    seen, calls = adapter.outlook(), task.ensemble + adapter.public_calls
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
@@ -114,21 +111,17 @@ def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTa
         slots_for_95_percent=seen.needed if seen.needed <= task.ensemble else None,
         slots_mean=seen.slots_mean,
         llm_calls=calls,
-        llm_tokens=tokens,
+        llm_tokens=_prompt_tokens(task, calls),
         summary=seen.in_words(task.answers, task.ensemble),
     )
 
 
-def _engine_work(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
-    """Calls per answer, and their prompt tokens: one a slot, the zero-shot ones, and one to make words a sentence."""
-    without_exemplars = 1
-    if isinstance(task, GenerateTask):
-        without_exemplars = task.candidates + (not isinstance(task.mechanism, EmbeddingMeanMechanism))
-    calls = task.ensemble + without_exemplars
+def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int) -> int:
+    """Of all calls of an answer, roughly."""
     prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
     tokens_per_call = prompt_characters // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
     exemplar_tokens = len(task.prompt.exemplar) // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
-    return calls, calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
+    return calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
 
 
 def epsilon_spent(document: str, charged: dict[str, int]) -> float:
@@ -167,7 +160,7 @@ def plot(calibrated: CalibratedPlan) -> Any:
     tasks = calibrated.plan.tasks
     figure = Figure(figsize=(7.0, 0.5 + 3.2 * len(tasks)), layout="constrained")
     for axes, (name, task) in zip(figure.subplots(len(tasks), squeeze=False).flat, tasks.items(), strict=True):
-        seen = outlook(task, calibrated.noise[name])
+        seen = adapter_of(task, calibrated.noise[name]).outlook()
         slots = np.unique(np.linspace(0, task.ensemble, 201).astype(int)).tolist()
         axes.plot(slots, [seen.chance(n) for n in slots])
         axes.axhline(RELIABLE, color="grey", linewidth=0.8, linestyle="--")

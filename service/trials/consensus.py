@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pkgutil import resolve_name
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,17 +17,12 @@ from aggregation.keyword_ptr import gap, top_words
 from aggregation.keywords import count_words, keywords
 from aggregation.noise import from_fixed_point
 from aggregation.votes import sum_votes
-from service.pipeline.aggregating import (
-    Aggregator,
-    Answer,
-    LabelVote,
-    NearestCandidate,
-    Outputs,
-    RankedKeywords,
-    TestedKeywords,
-    said,
-    sentence,
-)
+from service.pipeline.mechanisms.adapter import Adapter, Aggregator, Answer, Outputs, said
+from service.pipeline.mechanisms.embedding_mean import NearestCandidate
+from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
+from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
+from service.pipeline.mechanisms.rnm_gaussian import LabelVote
+from service.pipeline.mechanisms.words import sentence
 
 _SHOWN = 20
 
@@ -47,46 +43,62 @@ class Consensus:
     measure: Literal["votes", "slots", "mean similarity"]
 
 
-async def consensus(aggregator: Aggregator, outputs: Outputs) -> Consensus:
-    """The noiseless answer of one query's slots; ``keyword_ptr`` is not tested, so it never falls back.
+async def consensus(adapter: Adapter[Any, Any], aggregator: Aggregator, outputs: Outputs) -> Consensus:
+    """The noiseless answer of one query's slots, by the function that the mechanism names.
 
     Args:
-        aggregator: from :func:`service.pipeline.aggregating.prepare`.
+        adapter: the mechanism's.
+        aggregator: from its ``prepare``.
         outputs: of the slots, None for an abstention.
     """
-    texts = [text for output in outputs if (text := said(output))]
-    match aggregator:
-        case LabelVote(mechanism=vote, labels=labels, prior=prior):
-            vectors = [output for output in outputs if isinstance(output, np.ndarray)]
-            votes = from_fixed_point(sum_votes(vectors, len(labels), vote.vote))
-            return Consensus(
-                {"label": labels[vote.select(votes, prior)]}, _most(zip(labels, votes, strict=True), None), "votes"
-            )
-        case NearestCandidate(mechanism=mean, texts=candidates, vectors=vectors):
-            embeddings = [one for one in await aggregator.embeddings(outputs) if one is not None]
-            total = from_fixed_point(mean.sum(embeddings, mean.centre(vectors)))
-            cosines = vectors @ np.mean(embeddings, axis=0) if embeddings else np.zeros(len(candidates))
-            text = candidates[mean.select(total, vectors)]
-            support = _most(zip(candidates, cosines, strict=True))
-            return Consensus({"text": text, "method": "without noise"}, support, "mean similarity")
-        case RankedKeywords(mechanism=ranked, domain=domain, reconstruct=reconstruct):
-            counts = count_words(keywords(text) & set(domain) for text in texts)
-            top = top_words(counts, ranked.k)
-            words = [*top, *[word for word in domain if word not in top][: ranked.k - len(top)]]
-            return Consensus(await sentence(words, True, reconstruct), _most(counts.items()), "slots")
-        case TestedKeywords(mechanism=tested, fallback=fallback, reconstruct=reconstruct):
-            counts = count_words(map(keywords, texts))
-            if not counts:
-                none = {"text": fallback, "keywords": [], "method": "the zero-shot answer: the slots named no words"}
-                return Consensus(none, {}, "slots")
-            ordered = sorted(counts.values(), reverse=True) + [0] * (tested.k_max + 1)
-            k = max(range(tested.k_min, tested.k_max + 1), key=lambda k: gap(ordered, k))
-            words = sorted(top_words(counts, k))
-            return Consensus(await sentence(words, False, reconstruct), _most(counts.items()), "slots")
-    raise TypeError(f"{type(aggregator).__name__} is no mechanism known here")
+    found: Consensus = await resolve_name(adapter.noiseless)(aggregator, outputs)
+    return found
 
 
-def _most(support: Iterable[tuple[str, float]], count: int | None = _SHOWN) -> dict[str, float]:
+async def most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
+    """Of ``rnm_gaussian``."""
+    votes = [output for output in outputs if isinstance(output, np.ndarray)]
+    summed = from_fixed_point(sum_votes(votes, len(ready.labels), ready.mechanism.vote))
+    label = ready.labels[ready.mechanism.select(summed, ready.prior)]
+    return Consensus({"label": label}, most(zip(ready.labels, summed, strict=True), None), "votes")
+
+
+async def nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consensus:
+    """Of ``embedding_mean``."""
+    mean, vectors = ready.mechanism, ready.vectors
+    embeddings = [one for one in await ready.embeddings(outputs) if one is not None]
+    total = from_fixed_point(mean.sum(embeddings, mean.centre(vectors)))
+    cosines = vectors @ np.mean(embeddings, axis=0) if embeddings else np.zeros(len(ready.texts))
+    answer = {"text": ready.texts[mean.select(total, vectors)], "method": "without noise"}
+    return Consensus(answer, most(zip(ready.texts, cosines, strict=True)), "mean similarity")
+
+
+async def ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
+    """Of ``keyword_joint_em``."""
+    k, domain = ready.mechanism.k, ready.domain
+    counts = count_words(keywords(text) & set(domain) for text in _texts(outputs))
+    top = top_words(counts, k)
+    words = [*top, *[word for word in domain if word not in top][: k - len(top)]]
+    return Consensus(await sentence(words, True, ready.reconstruct), most(counts.items()), "slots")
+
+
+async def frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
+    """Of ``keyword_ptr``; the words are not tested, so it falls back only where there are none."""
+    counts = count_words(map(keywords, _texts(outputs)))
+    if not counts:
+        none = {"text": ready.fallback, "keywords": [], "method": "the zero-shot answer: the slots named no words"}
+        return Consensus(none, {}, "slots")
+    ordered = sorted(counts.values(), reverse=True) + [0] * (ready.mechanism.k_max + 1)
+    k = max(range(ready.mechanism.k_min, ready.mechanism.k_max + 1), key=lambda k: gap(ordered, k))
+    words = sorted(top_words(counts, k))
+    return Consensus(await sentence(words, False, ready.reconstruct), most(counts.items()), "slots")
+
+
+def _texts(outputs: Outputs) -> list[str]:
+    return [text for output in outputs if (text := said(output))]
+
+
+def most(support: Iterable[tuple[str, float]], count: int | None = _SHOWN) -> dict[str, float]:
     """The largest, equals by name."""
     largest = sorted(support, key=lambda item: (-item[1], item[0]))[:count]
     return {name: float(value) for name, value in largest}

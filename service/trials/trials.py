@@ -29,9 +29,9 @@ from service.engines.protocol import (
     Sentence,
     UnanswerableQueryError,
 )
-from service.pipeline.aggregating import Aggregator, Answer, RankedKeywords, TestedKeywords
 from service.pipeline.answering import BusyError
 from service.pipeline.latency import Departure
+from service.pipeline.mechanisms.adapter import Answer, Public, adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.trials.consensus import Consensus, consensus
@@ -192,8 +192,9 @@ class Trials:
         slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
         outputs = await stages.ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
-        noiseless = await consensus(aggregator, outputs)
-        again = _without_sentences(aggregator)
+        adapter = adapter_of(task, noise)
+        noiseless = await consensus(adapter, aggregator, outputs)
+        again = await adapter.prepare(Public(query, zero_shot, stages.embedder, _no_sentence))
         drawn = [answer, *[await again.release(outputs) for _ in range(repeats - 1)]]
         return Trial(
             task=name,
@@ -235,16 +236,9 @@ async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], em
     return [Exemplar(row, *vectors[i * each : (i + 1) * each]) for i, row in enumerate(rows)]
 
 
-def _without_sentences(aggregator: Aggregator) -> Aggregator:
-    """The same mechanism, the engine asked for no sentence: only the words are compared."""
-
-    async def plain(words: Sequence[str], _ordered: bool) -> Sentence:
-        return Sentence(" ".join(words), "")
-
-    match aggregator:
-        case RankedKeywords() | TestedKeywords():
-            return replace(aggregator, reconstruct=plain)
-    return aggregator
+async def _no_sentence(words: Sequence[str], _ordered: bool) -> Sentence:
+    """Asks the engine for nothing: of repeats, only the words are compared."""
+    return Sentence(" ".join(words), "")
 
 
 def _released(answer: Answer) -> object:

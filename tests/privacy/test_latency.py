@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.latency_attack import MECHANISMS, Grain, World, embeddings_at_answer_time, world
 from service.embedding.embedder import Embedder
-from service.pipeline.aggregating import NearestCandidate
 from service.pipeline.latency import Departure
+from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from tests.privacy.audit import epsilon_lower_bound
 
 ANSWERS = 40

@@ -80,9 +80,9 @@ BUGS = {
         "joint EM, units, secret words",
         "a secret leaves",
         (
-            "service.pipeline.aggregating:RankedKeywords.release",
-            "map(_keywords, outputs), self.domain)",
-            "map(_keywords, outputs), sorted({*self.domain, *(w for o in outputs for w in _keywords(o) or ())}))",
+            "service.pipeline.mechanisms.keyword_joint_em:RankedKeywords.release",
+            "map(words_of, outputs), self.domain)",
+            "map(words_of, outputs), sorted({*self.domain, *(w for o in outputs for w in words_of(o) or ())}))",
         ),
     ),
     "all slots abstain if most do": bug(
@@ -116,7 +116,7 @@ BUGS = {
         "signed, soft votes, blocks",
         "what an answer tells",
         (
-            "service.pipeline.aggregating:LabelVote.release",
+            "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
             'return {"label":',
             'return {"spoke": sum(vote is not None for vote in votes), "label":',
         ),
@@ -125,16 +125,16 @@ BUGS = {
         "PTR, units, a secret that nobody else says",
         "the secret leaves",
         (
-            "service.pipeline.aggregating:TestedKeywords.release",
+            "service.pipeline.mechanisms.keyword_ptr:TestedKeywords.release",
             '"text": self.fallback',
-            '"text": next(filter(None, map(said, outputs)), self.fallback)',
+            '"text": next(filter(lambda o: isinstance(o, str), outputs), self.fallback)',
         ),
     ),
     "equal texts are embedded once": bug(
         "same work",
         "texts embedded for an answer",
         (
-            "service.pipeline.aggregating:NearestCandidate.embeddings",
+            "service.pipeline.mechanisms.embedding_mean:NearestCandidate.embeddings",
             "list(await privately(lambda: embed(texts)))",
             "list(map(dict(zip(once := [*dict.fromkeys(texts)], await privately(lambda: embed(once)))).get, texts))",
         ),
@@ -199,12 +199,16 @@ BUGS = {
     "PTR's test passes ten times as often": bug(
         "signed, PTR, units",
         "threshold",
-        ("service.pipeline.aggregating:prepare", "(epsilon, z, delta0,", "(epsilon, z, 10 * delta0,"),
+        ("service.pipeline.mechanisms.keyword_ptr:KeywordPtrAdapter.mechanism", "n.delta0", "10 * n.delta0"),
     ),
     "half the noise multiplier": bug(
         "signed, hard votes, units",
         "standard deviation of the noise",
-        ("service.pipeline.aggregating:prepare", "_gaussian(noise), len", "0.5 * _gaussian(noise), len"),
+        (
+            "service.pipeline.mechanisms.rnm_gaussian:RnmGaussianAdapter.mechanism",
+            "self.noise.noise_multiplier",
+            "0.5 * self.noise.noise_multiplier",
+        ),
     ),
     "a sensitivity of R for 2R": bug(
         "signed, centred embedding mean, blocks",

@@ -15,8 +15,8 @@ from accounting.ledger.budgets import SignedPlan
 from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in
-from service.plans.signed import read_signed
 from service.records.records import Records
+from service.records.signed import read_signed
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

@@ -8,7 +8,8 @@ from accounting.plan import LARGEST_EPSILON, CalibratedPlan, Plan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.dashboard.wording import figure, number, percent
-from service.plans.outlook import RELIABLE, outlook
+from service.pipeline.mechanisms.adapter import adapter_of
+from service.pipeline.mechanisms.outlook import RELIABLE
 
 FACTORS = (0.5, 1.0, 2.0)
 """Half, the same, twice: of ε, or of the answers."""
@@ -20,7 +21,7 @@ _SMALLEST_EPSILON, _MOST_ANSWERS = 1e-3, 100_000_000
 
 def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Chart:
     """The chance of a good release of a task against the number of slots that agree on it."""
-    seen = outlook(task, noise)
+    seen = adapter_of(task, noise).outlook()
     steps = min(task.ensemble, _POINTS)
     slots = [round(i * task.ensemble / steps) for i in range(steps + 1)]
     marks = [Mark(f"{percent(RELIABLE)} of releases", y=RELIABLE)]
@@ -90,7 +91,7 @@ def _needed(
 
 def _share(seen: CalibratedPlan, name: str) -> float:
     task = seen.plan.tasks[name]
-    return outlook(task, seen.noise[name]).needed / task.ensemble
+    return adapter_of(task, seen.noise[name]).outlook().needed / task.ensemble
 
 
 def _reach(share: float) -> str:

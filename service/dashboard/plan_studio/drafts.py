@@ -12,7 +12,7 @@ import yaml
 
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase
-from service.plans.signed import read_signed
+from service.records.signed import read_signed
 
 KINDS = {"labels": "one of some labels", "text": "a text"}
 _SHOTS, _ENSEMBLE = 4, 100

@@ -13,7 +13,7 @@ from aggregation import keyword_ptr
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.rnm_gaussian import probability_correct
-from service.plans.outlook import outlook
+from service.pipeline.mechanisms.adapter import adapter_of
 from service.plans.preview import PlanPreview, epsilon_spent, plot, preview
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
@@ -63,7 +63,8 @@ def text_task(mechanism: str, **changes: object) -> GenerateTask:
 
 def words(mechanism: str, noise: object, **changes: object) -> str:
     task = text_task(mechanism, **changes)
-    return outlook(task, TaskNoise(sampling_probability=0.04, mechanism=noise)).in_words(task.answers, task.ensemble)
+    outlook = adapter_of(task, TaskNoise(sampling_probability=0.04, mechanism=noise)).outlook()
+    return outlook.in_words(task.answers, task.ensemble)
 
 
 def test_the_plan_is_described_by_every_accountant(described: PlanPreview) -> None:
@@ -106,7 +107,7 @@ def test_the_slots_stated_make_the_release_good_in_95_of_100_cases(described: Pl
 
 
 def test_the_curve_of_ranked_words_is_the_mechanisms(calibrated: CalibratedPlan) -> None:
-    seen = outlook(calibrated.plan.tasks["words"], calibrated.noise["words"])
+    seen = adapter_of(calibrated.plan.tasks["words"], calibrated.noise["words"]).outlook()
     joint = JointExponentialMechanism(calibrated.noise["words"].mechanism.epsilon, 4)
     for slots in (1, 10, 40, 100):
         exact = joint.loss_probabilities(np.array([slots] * 4 + [0] * 46))[0]
@@ -182,7 +183,9 @@ def test_a_domain_of_no_choice_and_a_single_candidate_need_no_slot() -> None:
         ("{type: keyword_joint_em, k: 10, typical_domain: 10}", BoundedRange(0.1), {}),
         ("{type: embedding_mean}", Gaussian(50.0), {"candidates": 1}),
     ]:
-        seen = outlook(text_task(mechanism, **changes), TaskNoise(sampling_probability=0.1, mechanism=noise))
+        seen = adapter_of(
+            text_task(mechanism, **changes), TaskNoise(sampling_probability=0.1, mechanism=noise)
+        ).outlook()
         assert seen.needed == 0
         assert seen.chance(0) == 1
 

@@ -11,8 +11,8 @@ import yaml
 
 from accounting.replay.trail import verify
 from service.application import ApplicationArgs
-from service.plans.signed import read_signed
 from service.records.records import Records, open_records
+from service.records.signed import read_signed
 from service.services import open_services
 from service.settings import Settings
 from tests.service.conftest import EMBEDDER, MajorityEngine

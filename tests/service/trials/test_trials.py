@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import service
+from accounting.mechanisms import MECHANISMS
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import BadRowError, Exemplar
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
@@ -296,5 +297,5 @@ def test_what_answers_private_queries_cannot_say_the_noiseless_answer() -> None:
                     for a in node.names
                     if (root.parent / f"{node.module}.{a.name}".replace(".", "/")).with_suffix(".py").exists()
                 )
-    assert {"service.pipeline.stages", "service.pipeline.aggregating"} <= seen
+    assert {"service.pipeline.stages", *(f"service.pipeline.mechanisms.{name}" for name in MECHANISMS)} <= seen
     assert not {"service.trials.consensus", "service.trials.trials"} & seen

@@ -1,0 +1,18 @@
+"""The mechanisms that answer, one file each; a further one is registered here.
+
+A file holds what the service does with its mechanism. Two things are elsewhere. Its parameters are in
+``accounting/mechanisms.py``, since plans are read and calibrated without the service; a mechanism that is the service's
+alone may keep them in its own file. Its noiseless answer is in ``service/trials/consensus.py``, since what answers
+private queries must not import it. Registering an adapter makes all of it known.
+"""
+
+from service.pipeline.mechanisms.adapter import register
+from service.pipeline.mechanisms.embedding_mean import EmbeddingMeanAdapter
+from service.pipeline.mechanisms.keyword_joint_em import KeywordJointEmAdapter
+from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
+from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
+
+register(RnmGaussianAdapter)
+register(EmbeddingMeanAdapter)
+register(KeywordJointEmAdapter)
+register(KeywordPtrAdapter)

@@ -1,0 +1,89 @@
+"""``keyword_ptr``: the most frequent words if they stand out, made a sentence; else the zero-shot answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from accounting.mechanisms import KeywordPtrMechanism
+from accounting.privacy import profiles
+from aggregation.keyword_ptr import ProposeTestRelease
+from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
+from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
+from service.pipeline.mechanisms.words import sentence, words_of
+from service.pipeline.private_threads import privately
+
+
+@dataclass(frozen=True)
+class TestedKeywords:
+    """The most frequent words if they stand out, and a sentence made of them; else the zero-shot answer."""
+
+    mechanism: ProposeTestRelease
+    fallback: str
+    reconstruct: Reconstruct
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`.adapter.Aggregator`."""
+        words = await privately(lambda: self.mechanism.release(map(words_of, outputs)))
+        if not words:
+            method = "the zero-shot answer, which saw no exemplar: no words stood out enough"
+            return {"text": self.fallback, "keywords": [], "fallback": True, "method": method}
+        return {**await sentence(words, False, self.reconstruct), "fallback": False}
+
+
+class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRelease]):
+    """See :class:`.adapter.Adapter`."""
+
+    schema = KeywordPtrMechanism
+    profile = profiles.ProposeTestRelease
+    noiseless = "service.trials.consensus:frequent_words"
+    example = KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=8)
+    about = "The words that stand out, made a sentence."
+    reconstructs = True
+
+    @property
+    def mechanism(self) -> ProposeTestRelease:
+        """The signed one."""
+        n, m = self.noise, self.written
+        return ProposeTestRelease(n.epsilon, n.noise_multiplier, n.delta0, m.k_min, m.k_max)
+
+    async def prepare(self, public: Public) -> TestedKeywords:
+        """See :class:`.adapter.Adapter`."""
+        return TestedKeywords(self.mechanism, self.candidates(public.zero_shot)[0], public.reconstruct)
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`; ``epsilon`` is of choosing k, all else of the test."""
+        mechanism = self.mechanism
+        gaps = [math.ceil(share * self.task.ensemble) for share in (0.1, 0.25, 0.5)]
+        fallbacks = [f"{100 * (1 - mechanism.probability_passes(gap)):.0f}" for gap in gaps]
+        notes = (
+            f" At a lead of {_listed(gaps)} slots the zero-shot answer is given instead in {_listed(fallbacks)} of 100 "
+            "cases."
+        )
+        if others := mechanism.k_max - mechanism.k_min:
+            stands_out = (math.log(others) + math.log(RELIABLE / (1 - RELIABLE))) * mechanism.gumbel_scale
+            notes += (
+                f" Of {mechanism.k_min} to {mechanism.k_max}, that k is the one tried in 95 of 100 cases if its lead "
+                f"is {math.ceil(max(0.0, stands_out))} slots and every other's 0; a narrower range needs less."
+            )
+        return Outlook(
+            noise={
+                "epsilon": mechanism.epsilon,
+                "noise_multiplier": mechanism.noise_multiplier,
+                "delta0": mechanism.delta0,
+                "threshold": mechanism.threshold,
+            },
+            noise_words=f"ε {mechanism.epsilon:.2f}, σ {mechanism.sigma:.1f}",
+            head=f"k chosen with ε = {mechanism.epsilon:.2f} and tested with Gaussian noise of {mechanism.sigma:.1f} "
+            "slots",
+            needed=mechanism.required_gap(RELIABLE),
+            slots_mean="slots of lead of the k-th word over the next",
+            outcome="these k words pass the test and are released",
+            chance=mechanism.probability_passes,
+            notes=notes,
+        )
+
+
+def _listed(items: list[int] | list[str]) -> str:
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,65 @@
+"""What must hold for a good release of one task: how many slots must agree, and what that buys.
+
+Public figures only: the task, its noise, and what the plan guesses of queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+RELIABLE = 0.95
+"""The chance of a good release that the figures are stated for."""
+
+REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
+"""What helps against too much noise, whatever the mechanism."""
+
+_DEMANDING = 0.75  # of the ensemble: a consensus that few questions reach
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One task's noise, and what it takes to be heard above it.
+
+    Attributes:
+        noise: the mechanism's public numbers, by name.
+        noise_words: the most telling of them, for a table.
+        head: what happens to the slots' outputs.
+        needed: with how many slots the release is good in 95 of 100 cases; may exceed the ensemble.
+        slots_mean: what these slots must do, beginning with "slots".
+        outcome: what a good release is, a clause.
+        chance: of that, at a number of slots.
+        remedies: what to change if the slots needed are too many.
+        notes: further sentences.
+    """
+
+    noise: Mapping[str, float]
+    noise_words: str
+    head: str
+    needed: float
+    slots_mean: str
+    outcome: str
+    chance: Callable[[int], float]
+    remedies: str = REMEDIES
+    notes: str = ""
+
+    def in_words(self, answers: int, ensemble: int) -> str:
+        """A few sentences an admin can decide by.
+
+        Args:
+            answers: how many the plan grants.
+            ensemble: how many slots there are.
+        """
+        if self.needed > ensemble:
+            best = math.floor(100 * self.chance(ensemble))
+            few = f"only {best}" if best else "fewer than 1"
+            says = (
+                f"Out of reach: even with all {ensemble} {self.slots_mean}, {self.outcome} in {few} of 100 cases. "
+                f"What helps: {self.remedies}."
+            )
+        else:
+            says = f"With {math.ceil(self.needed)} of {ensemble} {self.slots_mean}, {self.outcome} in 95 of 100 cases."
+            if self.needed > _DEMANDING * ensemble:
+                says += f" Few questions bring so many together. What helps: {self.remedies}."
+        return f"{answers} answers: {self.head}. {says}{self.notes}"
