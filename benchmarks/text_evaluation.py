@@ -30,8 +30,9 @@ from service.embedding.embedder import Embedder
 from service.embedding.memory import EmbeddingMemory
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset as data
+from service.evaluation.evaluator import noise_of
 from service.evaluation.tables import Grid, write_csv
-from service.evaluation.texts import Result, Texts, evaluate, measure, noise_of, plot
+from service.evaluation.texts import Result, Texts, evaluate, measure, plot
 
 ABLATION_EPSILON = 3.0
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from accounting.mechanisms import TextMechanism
-from accounting.plan import Plan, load_plan, parse_plan
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
 from service.evaluation import dataset as data
-from service.evaluation import labels, texts
+from service.evaluation.evaluator import Evaluator, Pass
+from service.evaluation.labels import LabelEvaluator
 from service.evaluation.tables import Grid, write_csv
+from service.evaluation.texts import TextEvaluator
+
+EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
+    "classify": lambda plan, task_name, _mechanisms: LabelEvaluator(plan, task_name),
+    "generate": TextEvaluator,
+}
+"""By the task's kind."""
 
 
 def evaluate(
@@ -56,7 +62,6 @@ def evaluate(
     measured on your data is not private: use data you may look at.
     """
     from service.embedding.embedder import Embedder, cores
-    from service.embedding.memory import EmbeddingMemory
     from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
     if png:
@@ -65,123 +70,51 @@ def evaluate(
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
-    chosen = plan.tasks[name]
     field = data.embedded_field(plan, name, embedded_field)
-    if isinstance(chosen, ClassifyTask):
-        labels.require_labels(dataset, chosen, queries)
-        default = [1000, 10_000]
-    else:
-        compared = _mechanisms(mechanism, plan, name)
-        default = [chosen.answers]
-    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or default, draws, prior)
-    settings = len(grid.epsilons) * len(grid.answers)
+    evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
+    evaluator.check(dataset, queries)
+    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior)
     embedder = Embedder(threads=cores())
     engine = NearestExemplarEngine(embedder)
+    with _progress(json) as progress:
+        asking = data.ask(
+            dataset,
+            plan,
+            name,
+            engine,
+            embedder.embed,
+            field=field,
+            unit_id=unit_id,
+            limit=queries,
+            progress=progress,
+        )
+        asked, size = asyncio.run(asking), data.training_size(dataset)
+        given = Pass(asked, size, data.specification(plan, name, field), engine, embedder)
+        rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
+    title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
+    if csv:
+        write_csv(rows, csv)
+    if png:
+        evaluator.plot(rows, title).savefig(png, dpi=150)
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = evaluator.table(rows, title)
+    print_table(table.title, table.columns, table.rows)
+    for note in table.notes:
+        typer.echo(note)
+
+
+@contextmanager
+def _progress(hidden: bool) -> Iterator[data.Progress]:
+    """A bar for each stage."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, disable=json) as bar:
-        bars: dict[str, int] = {}
+    with Progress(*columns, disable=hidden) as shown:
+        bars: dict[str, TaskID] = {}
 
         def progress(stage: str, done: int, total: int) -> None:
             if stage not in bars:
-                bars[stage] = bar.add_task(stage, total=total)
-            bar.update(bars[stage], completed=done)  # type: ignore[arg-type]
+                bars[stage] = shown.add_task(stage, total=total)
+            shown.update(bars[stage], completed=done)
 
-        asked = asyncio.run(
-            data.ask(
-                dataset,
-                plan,
-                name,
-                engine,
-                embedder.embed,
-                field=field,
-                unit_id=unit_id,
-                limit=queries,
-                progress=progress,
-            )
-        )
-        size = data.training_size(dataset)
-        results: Sequence[labels.Result] | Sequence[texts.Result]
-        if isinstance(chosen, ClassifyTask):
-            votes = labels.tally(asked, chosen.labels)
-            total = 4 + 4 * settings
-            results = found = labels.evaluate(
-                votes, plan, name, chosen, size, grid, lambda done: progress("results", done, total)
-            )
-        else:
-            total = 2 + len(compared) * (1 + settings)
-            kept = texts.Texts(asked, data.specification(plan, name, field), engine, EmbeddingMemory(embedder))
-            results = read = asyncio.run(
-                texts.evaluate(
-                    kept, plan, name, chosen, size, compared, grid, lambda done: progress("results", done, total)
-                )
-            )
-    title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
-    if csv:
-        write_csv(results, csv)
-    if png:
-        figure = labels.plot(found, title) if isinstance(chosen, ClassifyTask) else texts.plot(read, title)
-        figure.savefig(png, dpi=150)
-    if json:
-        print_json([asdict(result) for result in results])
-    elif isinstance(chosen, ClassifyTask):
-        _print_labels(found, title)
-    else:
-        _print_texts(read, title)
-
-
-def _mechanisms(written: list[str] | None, plan: Plan, name: str) -> list[TextMechanism]:
-    """Those of ``--mechanism``, read as if the plan had them; or the task's own and one of each other type."""
-    document = plan.model_dump(mode="json")
-    read = []
-    for one in written or []:
-        try:
-            document["tasks"][name]["mechanism"] = yaml.safe_load(one)
-        except yaml.YAMLError:
-            raise ValueError(f"--mechanism: {one!r} is not YAML; write it as in a plan") from None
-        read.append(_generate(parse_plan(document), name).mechanism)
-    own = _generate(plan, name).mechanism
-    return read or [own, *(other for other in texts.COMPARED if other.type != own.type)]
-
-
-def _generate(plan: Plan, name: str) -> GenerateTask:
-    task = plan.tasks[name]
-    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)  # nosec B101
-    return task
-
-
-def _print_labels(results: Sequence[labels.Result], title: str) -> None:
-    rows = [
-        (
-            result.method,
-            "" if result.epsilon is None else f"{result.epsilon:g}",
-            result.answers or "",
-            result.vote,
-            "yes" if result.prior else "",
-            f"{result.sigma:.1f}" if result.sigma else "",
-            f"{result.accuracy:.1f} ± {result.standard_error:.1f}",
-        )
-        for result in results
-    ]
-    print_table(title, ["method", "ε", "answers", "vote", "prior", "σ (votes)", "accuracy, % ± s.e."], rows)
-
-
-def _print_texts(results: Sequence[texts.Result], title: str) -> None:
-    """The important columns, so that a terminal holds them; files and JSON have them all."""
-    several = len({result.answers for result in results if result.answers}) > 1
-    rows = [
-        (
-            result.mechanism or result.method,
-            f"{result.epsilon:g}" if result.epsilon else ("no noise" if result.mechanism else ""),
-            *([result.answers or ""] if several else []),
-            f"{result.rouge1:.1f} ± {result.rouge1_error:.1f}",
-            f"{result.rougeL:.1f}",
-            f"{result.bleu:.1f}",
-            f"{result.levenshtein:.1f}",
-            "" if result.fallbacks is None else f"{result.fallbacks:.0f}",
-        )
-        for result in results
-    ]
-    columns = ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-L", "BLEU", "Lev.", "fallback"]
-    print_table(f"{title}, in %", columns, rows)
-    for mechanism, refused in {result.mechanism: result.refused for result in results if result.refused}.items():
-        typer.echo(f"{mechanism or 'zero-shot'}: {refused} queries left out, which the service would refuse.")
+        yield progress

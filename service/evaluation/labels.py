@@ -9,14 +9,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from accounting.plan import Budget, Plan, calibrate_plan
+from accounting.mechanisms import RnmGaussianMechanism
+from accounting.plan import Plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from service.evaluation import dataset as data
-from service.evaluation.tables import Grid
+from service.evaluation.evaluator import Pass, noise_of
+from service.evaluation.tables import Grid, Table
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,59 @@ class Result:
     standard_error: float
 
 
-def require_labels(dataset: Path, task: ClassifyTask, limit: int | None = None) -> None:
-    """Check the answers of ``test.jsonl``, before much time is spent on it.
+class LabelEvaluator:
+    """Of tasks that release labels; see :class:`service.evaluation.evaluator.Evaluator`.
+
+    Args:
+        plan: its δ and accountant are used.
+        task_name: a task that classifies.
 
     Raises:
-        ValueError: the file cannot be read, or an answer is not among the task's labels.
+        ValueError: its labels are not released by votes, which are what is measured here.
     """
-    for row in data.questions(dataset, limit):
-        if row.get(task.label_field) not in task.labels:
-            raise ValueError(
-                f"{dataset}/test.jsonl: label {row.get(task.label_field)!r} is not among the task's labels"
+
+    answers: Sequence[int] = (1000, 10_000)
+
+    def __init__(self, plan: Plan, task_name: str):
+        task = plan.tasks[task_name]
+        if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
+            raise ValueError(f"{task_name}: only votes (rnm_gaussian) are measured, not {task.mechanism.type}")
+        self._plan, self._name, self._task = plan, task_name, task
+
+    def check(self, dataset: Path, limit: int | None) -> None:
+        """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
+        for row in data.questions(dataset, limit):
+            if (label := row.get(self._task.label_field)) not in self._task.labels:
+                raise ValueError(f"{dataset}/test.jsonl: label {label!r} is not among the task's labels")
+
+    def rows(self, grid: Grid) -> int:
+        """See :class:`.evaluator.Evaluator`."""
+        return 4 + 4 * grid.settings
+
+    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[Result]:
+        """See :class:`.evaluator.Evaluator`."""
+        votes = tally(given.asked, self._task.labels)
+        return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
+
+    def plot(self, rows: Sequence[Result], title: str) -> Any:
+        """See :class:`.evaluator.Evaluator`."""
+        return plot(rows, title)
+
+    def table(self, rows: Sequence[Result], title: str) -> Table:
+        """See :class:`.evaluator.Evaluator`."""
+        shown = [
+            (
+                row.method,
+                "" if row.epsilon is None else f"{row.epsilon:g}",
+                row.answers or "",
+                row.vote,
+                "yes" if row.prior else "",
+                f"{row.sigma:.1f}" if row.sigma else "",
+                f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
             )
+            for row in rows
+        ]
+        return Table(title, ["method", "ε", "answers", "vote", "prior", "σ (votes)", "accuracy, % ± s.e."], shown)
 
 
 def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
@@ -105,25 +149,13 @@ def evaluate(
     ]
     for answers in grid.answers:
         for epsilon in grid.epsilons:
-            z = _noise_multiplier(plan, task_name, task, public_size, epsilon, answers)
+            noise = noise_of(plan, task_name, task.model_copy(update={"answers": answers}), public_size, epsilon)
+            assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
+            z = noise.mechanism.noise_multiplier
             for vote in get_args(Vote):
                 results += _private(votes, task, vote, z, epsilon, answers, grid)
             progress(len(results))
     return results
-
-
-def _noise_multiplier(
-    plan: Plan, name: str, task: ClassifyTask, public_size: int, epsilon: float, answers: int
-) -> float:
-    one = Plan(
-        knowledge_base=plan.knowledge_base,
-        budget=Budget(epsilon=epsilon, delta=plan.budget.delta),
-        accountant=plan.accountant,
-        tasks={name: task.model_copy(update={"answers": answers})},
-    )
-    mechanism = calibrate_plan(one, public_size).noise[name].mechanism
-    assert isinstance(mechanism, Gaussian)  # noqa: S101  (the only noise that votes are released with)  # nosec B101
-    return mechanism.noise_multiplier
 
 
 def _private(

@@ -25,6 +25,21 @@ class Grid:
     draws: int = 20
     prior_in_sigmas: float = 1.0
 
+    @property
+    def settings(self) -> int:
+        """How many combinations of budgets and answers there are."""
+        return len(self.epsilons) * len(self.answers)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people, with notes below it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    notes: Sequence[str] = ()
+
 
 def write_csv(results: Sequence[Any], file: Path) -> None:
     """Write the table, a row per result (a dataclass, all of one class), numbers to two decimal places."""

@@ -10,31 +10,29 @@ pass over the data therefore also serves smaller ensembles (:meth:`Texts.first_s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
-from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism, TextMechanism
-from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
+from accounting.mechanisms import TextMechanism
+from accounting.plan import Plan, TaskNoise, parse_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import GenerateTask
 from service.embedding.embedder import TextEmbedder
+from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked
-from service.evaluation.tables import Grid
+from service.evaluation.evaluator import Pass, noise_of
+from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import Public, adapter_of, said
+from service.pipeline.mechanisms.adapter import ADAPTERS, Public, adapter_of, said
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
-
-COMPARED: tuple[TextMechanism, ...] = (
-    EmbeddingMeanMechanism(type="embedding_mean"),
-    KeywordJointEmMechanism(type="keyword_joint_em", k=5),
-    KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=10),
-)
-"""One of each type, for comparison with a plan's own."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +158,89 @@ class Texts:
         return make
 
 
+class TextEvaluator:
+    """Of tasks that release texts; see :class:`service.evaluation.evaluator.Evaluator`.
+
+    Args:
+        plan: its δ and accountant are used.
+        task_name: a task that generates.
+        mechanisms: to compare, in YAML as in a plan; if there are none, the task's own and one of each other type.
+
+    Raises:
+        accounting.plan.PlanError: a mechanism cannot be the task's.
+        ValueError: one is not YAML.
+    """
+
+    def __init__(self, plan: Plan, task_name: str, mechanisms: Sequence[str]):
+        self._plan, self._name, self._task = plan, task_name, _generate(plan, task_name)
+        self._compared = [self._read(written) for written in mechanisms] or compared(self._task.mechanism)
+        self.answers: Sequence[int] = (self._task.answers,)
+
+    def _read(self, written: str) -> TextMechanism:
+        document = self._plan.model_dump(mode="json")
+        try:
+            document["tasks"][self._name]["mechanism"] = yaml.safe_load(written)
+        except yaml.YAMLError:
+            raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
+        return _generate(parse_plan(document), self._name).mechanism
+
+    def check(self, dataset: Path, limit: int | None) -> None:
+        """See :class:`.evaluator.Evaluator`: any text may be an answer."""
+
+    def rows(self, grid: Grid) -> int:
+        """See :class:`.evaluator.Evaluator`."""
+        return 2 + len(self._compared) * (1 + grid.settings)
+
+    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[Result]:
+        """See :class:`.evaluator.Evaluator`."""
+        texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
+        table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
+        return asyncio.run(table)
+
+    def plot(self, rows: Sequence[Result], title: str) -> Any:
+        """See :class:`.evaluator.Evaluator`."""
+        return plot(rows, title)
+
+    def table(self, rows: Sequence[Result], title: str) -> Table:
+        """See :class:`.evaluator.Evaluator`."""
+        several = len({row.answers for row in rows if row.answers}) > 1
+        shown = [
+            (
+                row.mechanism or row.method,
+                f"{row.epsilon:g}" if row.epsilon else ("no noise" if row.mechanism else ""),
+                *([row.answers or ""] if several else []),
+                f"{row.rouge1:.1f} ± {row.rouge1_error:.1f}",
+                f"{row.rougeL:.1f}",
+                f"{row.bleu:.1f}",
+                f"{row.levenshtein:.1f}",
+                "" if row.fallbacks is None else f"{row.fallbacks:.0f}",
+            )
+            for row in rows
+        ]
+        refused = {row.mechanism: row.refused for row in rows if row.refused}
+        return Table(
+            f"{title}, in %",
+            ["answer", "ε", *(["answers"] if several else []), "ROUGE-1", "-L", "BLEU", "Lev.", "fallback"],
+            shown,
+            [
+                f"{mechanism or 'zero-shot'}: {count} queries left out, which the service would refuse."
+                for mechanism, count in refused.items()
+            ],
+        )
+
+
+def compared(own: TextMechanism) -> list[TextMechanism]:
+    """A task's own mechanism, and one of each other type."""
+    others = [adapter.example for known, adapter in ADAPTERS.items() if issubclass(known, TextMechanism)]
+    return [own, *(other for other in others if other.type != own.type)]
+
+
+def _generate(plan: Plan, name: str) -> GenerateTask:
+    task = plan.tasks[name]
+    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)  # nosec B101
+    return task
+
+
 async def evaluate(
     texts: Texts,
     plan: Plan,
@@ -204,17 +285,6 @@ async def evaluate(
                 results.append(measure(private, total, "private", mechanism, epsilon, answers, noise))
                 progress(len(results))
     return results
-
-
-def noise_of(plan: Plan, task_name: str, task: GenerateTask, public_size: int, epsilon: float) -> TaskNoise:
-    """The noise of a task that has a whole budget to itself.
-
-    Raises:
-        accounting.plan.PlanError: the budget cannot be kept.
-    """
-    budget = Budget(epsilon=epsilon, delta=plan.budget.delta)
-    alone = Plan(knowledge_base=plan.knowledge_base, budget=budget, accountant=plan.accountant, tasks={task_name: task})
-    return calibrate_plan(alone, public_size).noise[task_name]
 
 
 def measure(
