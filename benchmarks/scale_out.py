@@ -37,6 +37,8 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from service.local_ray import SETTINGS  # noqa: E402
+
 UNITS = 2000
 SHOTS = 4
 LATENCY_S = 0.4
@@ -70,13 +72,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.seconds, options.replicas = 3.0, [1, 2]
-    # As `dpicl serve` sets them. The replicas find the simulated engine by PYTHONPATH.
+    # The replicas find the simulated engine by PYTHONPATH.
     os.environ.update(
-        RAY_USAGE_STATS_ENABLED="0",
-        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
-        RAY_enable_metrics_collection="0",
-        RAY_event_stats="0",
-        RAY_automatic_object_spilling_enabled="0",
+        **SETTINGS,
         PYTHONPATH=str(ROOT),
         DPICL_ENCRYPTION_KEY=base64.b64encode(secrets.token_bytes(32)).decode(),
         DPICL_LATENCY_UNPADDED="true",

@@ -21,6 +21,7 @@ from exemplar_store.knowledge_base import KnowledgeBase, default_response_field
 from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 from exemplar_store.made_up import made_up_slots
 from exemplar_store.master_key import load_key
+from exemplar_store.packed_slots import PackedSlots
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines
 from exemplar_store.store import ExemplarStore
 
@@ -41,6 +42,7 @@ __all__ = [
     "KnowledgeBaseExistsError",
     "Layout",
     "Master",
+    "PackedSlots",
     "RenewalOvertakenError",
     "Row",
     "Slot",

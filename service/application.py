@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
@@ -18,6 +19,7 @@ from ray.serve import Application
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from exemplar_store import PackedSlots
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
@@ -31,7 +33,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.local_ray import keep_to_loopback
+from service.local_ray import keep_to_loopback, require_whole_messages
 from service.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -132,11 +134,11 @@ class EngineDeployment:
             return refusal
 
     async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+        self, task: TaskSpec, query: Mapping[str, str], slots: PackedSlots, zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
         """See :class:`service.engines.protocol.Engine`; no output if it fails, and the pipeline asks slot by slot."""
         try:
-            return await self._engine.contributions(task, query, slots, zero_shot)
+            return await self._engine.contributions(task, query, slots.slots(), zero_shot)
         except Exception:  # Serve would log it with its traceback, which may quote an exemplar
             return []
 
@@ -187,7 +189,7 @@ class RemoteEngine:
     ) -> Sequence[Output | None]:
         """Ask once per slot."""
         outputs: Sequence[Output | None] = await self._call(
-            self._handle, "contributions", task, query, slots, zero_shot
+            self._handle, "contributions", task, query, PackedSlots.of(slots), zero_shot
         )
         return outputs
 
@@ -216,7 +218,7 @@ class RemoteEngine:
             return await getattr(handle, method).remote(*args)
         except BackPressureError as error:
             raise EngineBusyError("the engine deployment has a full queue") from error
-        except (RayServeException, RayError, OSError) as error:
+        except (RayServeException, RayError, grpc.RpcError, OSError) as error:
             raise EngineUnavailableError("the engine deployment does not answer") from error
 
 
@@ -237,6 +239,7 @@ class Ingress:
 
         configure_logs()
         keep_to_loopback()
+        require_whole_messages()
         settings = Settings()
         self._doors = Doors(settings.max_queries_in_flight + _OTHER_PLACES)
         self._services = open_services(

@@ -12,9 +12,25 @@ import logging
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from typing import NoReturn
 
 from service import ray_private
+
+SETTINGS: Mapping[str, str] = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Its metrics time every call, without a key and before padding; the other writes the same into its logs.
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_automatic_object_spilling_enabled": "0",  # exemplars would go to disk
+    "RAY_worker_register_timeout_seconds": "180",  # a minute is short on a busy machine
+    # Calls between replicas: half the processor time of Ray's own, and no exemplar enters its object store.
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    # Left at 4 MiB, it would refuse a call or not by the length of the exemplars drawn.
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
+}
+"""What every process of Ray should have in its environment before it imports Ray; the images set the same."""
 
 START_WITHIN_S = 120.0
 """Ray's own patience, 30 s, is too little for a machine with much else to do."""
@@ -102,3 +118,18 @@ def keep_to_loopback() -> None:
     node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     if ipaddress.ip_address(node).is_loopback:
         ray_private.listen_at(node)
+
+
+def require_whole_messages() -> None:
+    """Refuse to answer where calls to the engine may be too long for the way they go: that would tell what was drawn.
+
+    Raises:
+        NotStartedError: a limit on messages is set too low.
+    """
+    name = "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH"
+    limit = ray_private.largest_message()
+    if limit is not None and limit < int(SETTINGS[name]):
+        raise NotStartedError(
+            f"calls between replicas carry at most {limit} bytes here, since RAY_SERVE_USE_GRPC_BY_DEFAULT is 1, and "
+            f"whether one is too long would depend on private exemplars: set {name}={SETTINGS[name]} on every node"
+        )

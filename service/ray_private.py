@@ -53,6 +53,15 @@ def local_node() -> Any:
     return worker._global_node
 
 
+def largest_message() -> int | None:
+    """The most bytes that a call between replicas may carry, or None if calls go by Ray's own way, without a limit."""
+    from ray.serve._private import constants
+
+    if not constants.RAY_SERVE_USE_GRPC_BY_DEFAULT:
+        return None
+    return int(constants.RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH)
+
+
 def listen_at(address: str) -> None:
     """Let Serve's port for calls between replicas listen here. Serve writes the address out in one function.
 

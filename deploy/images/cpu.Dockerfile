@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="dp-icl" \
 RUN install -d -o 10001 -g 10001 /var/lib/dp-icl
 COPY --from=build /opt/dp-icl /opt/dp-icl
 COPY --from=sbom /src/sbom.json /opt/dp-icl/sbom.json
-# RAY_... keep private timings out of Ray's metrics and logs and exemplars off its disk, as `dpicl serve` does.
+# RAY_...: service/local_ray.py says what each is for.
 # Caches go to /tmp: with a read-only root file system, only /tmp (Ray, caches) and /var/lib/dp-icl (SQLite) are written.
 ENV PATH=/opt/dp-icl/bin:$PATH \
     HOME=/tmp \
@@ -50,7 +50,9 @@ ENV PATH=/opt/dp-icl/bin:$PATH \
     RAY_enable_metrics_collection=0 \
     RAY_event_stats=0 \
     RAY_automatic_object_spilling_enabled=0 \
-    RAY_worker_register_timeout_seconds=180
+    RAY_worker_register_timeout_seconds=180 \
+    RAY_SERVE_USE_GRPC_BY_DEFAULT=1 \
+    RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH=2147483647
 WORKDIR /var/lib/dp-icl
 USER 10001:10001
 EXPOSE 8080

@@ -54,14 +54,9 @@ def serve(
     --synthetic it needs neither, and touches neither: it fills a temporary database with support tickets that nobody
     wrote, signs plans for them, and removes it all at the end.
     """
-    # Ray asks for these before it is imported, which happens here: the other commands do without it.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Its metrics time every call, without a key and before padding; its object store would spill exemplars to disk.
-    os.environ.setdefault("RAY_enable_metrics_collection", "0")
-    os.environ.setdefault("RAY_event_stats", "0")  # the same into its logs
-    os.environ.setdefault("RAY_automatic_object_spilling_enabled", "0")
-    os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")  # a minute is short on a busy machine
+    # Before Ray is imported, which happens here: the other commands do without it.
+    for name, value in local_ray.SETTINGS.items():
+        os.environ.setdefault(name, value)
     if "RAY_ADDRESS" not in os.environ:
         local_ray.close()
     from service.serve_config import load_serve_config

@@ -20,16 +20,11 @@ MEMORY = 100 * 2**20
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints is no reply
-    # As `dpicl serve` sets them. The workers find the simulated engine by PYTHONPATH.
-    os.environ.update(
-        RAY_USAGE_STATS_ENABLED="0",
-        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
-        RAY_enable_metrics_collection="0",
-        RAY_event_stats="0",
-        RAY_automatic_object_spilling_enabled="0",
-        PYTHONPATH=str(ROOT),
-    )
     sys.path.insert(0, str(ROOT))
+    from service.local_ray import SETTINGS
+
+    # The workers find the simulated engine by PYTHONPATH.
+    os.environ.update(**SETTINGS, PYTHONPATH=str(ROOT))
     import ray
     from ray import serve
     from ray.cluster_utils import Cluster

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.local_ray import NotStartedError, require_free
+from service.local_ray import SETTINGS, NotStartedError, require_free
 
 pytestmark = pytest.mark.slow
 
@@ -114,3 +114,23 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(tmp_path):
     assert "Traceback" not in said
     for process in left:  # the kernel ends them with their parent
         process.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [({}, False), (SETTINGS, False), ({"RAY_SERVE_USE_GRPC_BY_DEFAULT": "1"}, True)],
+    ids=["as Ray is", "as set here", "with gRPC's own limit"],
+)
+def test_a_limit_on_messages_that_would_tell_of_exemplars_is_refused(settings: dict[str, str], refused: bool) -> None:
+    elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("RAY_SERVE")}
+    done = subprocess.run(
+        [sys.executable, "-c", "from service.local_ray import require_whole_messages as check; check()"],
+        env=elsewhere | settings,
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert bool(done.returncode) is refused, done.stderr
+    if refused:
+        assert f"set RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH={2**31 - 1} on every node" in done.stderr

@@ -1,0 +1,41 @@
+"""Slots that went from one process to another are what they were."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from exemplar_store import Exemplar, PackedSlots, Slot
+
+
+def exemplar(number: int, embedded: int) -> Exemplar:
+    """One with so many embeddings."""
+    vectors = [np.full(3, number + part, np.float32) for part in range(embedded)]
+    return Exemplar({"text": f"text {number}", "label": f"label {number}"}, *vectors)
+
+
+def told(slots: Sequence[Slot]) -> list[list[tuple[dict[str, str], list[float] | None, list[float] | None]]]:
+    """All there is to them, to be compared."""
+    return [
+        [
+            (
+                dict(one.fields),
+                None if one.embedding is None else one.embedding.tolist(),
+                None if one.response_embedding is None else one.response_embedding.tolist(),
+            )
+            for one in slot
+        ]
+        for slot in slots
+    ]
+
+
+@pytest.mark.parametrize("embedded", [0, 1, 2])
+@pytest.mark.parametrize("sizes", [(2, 0, 3, 1), (0, 0), ()], ids=str)
+def test_there_and_back(sizes: tuple[int, ...], embedded: int) -> None:
+    numbers = iter(range(100))
+    slots = [tuple(exemplar(next(numbers), embedded) for _ in range(size)) for size in sizes]
+    there = pickle.loads(pickle.dumps(PackedSlots.of(slots)))  # noqa: S301
+    assert told(there.slots()) == told(slots)
