@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
