@@ -35,12 +35,12 @@ from exemplar_store.tables import data_keys, key_wraps, knowledge_bases
 _LOCK = 0x64706963_6C6B  # PostgreSQL's advisory lock of both tables
 
 
-Told = Callable[[sa.Connection, str], None]
-"""Is told the fingerprint of a master key that was added or retired, last in the same transaction."""
+BeforeKeyCommit = Callable[[sa.Connection, str], None]
+"""Called last in the transaction that adds or retires a master key, with its fingerprint."""
 
 
-def tell_nobody(_connection: sa.Connection, _fingerprint: str) -> None:
-    """The default :data:`Told`."""
+def do_nothing(_connection: sa.Connection, _fingerprint: str) -> None:
+    """The default :data:`BeforeKeyCommit`."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,12 @@ class DataKeys:
             found = connection.execute(joined.where(VISIBLE).order_by(knowledge_bases.c.name)).all()
         return {name: as_utc(at) for name, at in found}
 
-    def add(self, master: bytes, told: Told = tell_nobody) -> str:
+    def add(self, master: bytes, before_commit: BeforeKeyCommit = do_nothing) -> str:
         """Let another master key open the database too.
 
         Args:
             master: 32 bytes.
-            told: is told of it.
+            before_commit: called with it.
 
         Returns:
             The new key's fingerprint.
@@ -164,17 +164,17 @@ class DataKeys:
             connection.execute(
                 sa.insert(key_wraps), [_wrap(new, number, data_key, at) for number, data_key in opened.items()]
             )
-            told(connection, new.fingerprint)
+            before_commit(connection, new.fingerprint)
         return new.fingerprint
 
-    def retire(self, fingerprint: str | None = None, told: Told = tell_nobody) -> list[str]:
+    def retire(self, fingerprint: str | None = None, before_commit: BeforeKeyCommit = do_nothing) -> list[str]:
         """Let other master keys open the database no longer. The one this process holds always stays.
 
         On SQLite the wraps are overwritten in the file; on PostgreSQL they go with the table's next rewriting.
 
         Args:
             fingerprint: of the one to retire; None for all that were added before the one this process holds.
-            told: is told of each.
+            before_commit: called with each.
 
         Returns:
             Fingerprints of those retired.
@@ -202,7 +202,7 @@ class DataKeys:
             gone = others if fingerprint is None else [fingerprint]
             connection.execute(sa.delete(key_wraps).where(key_wraps.c.fingerprint.in_(gone)))
             for one in gone:
-                told(connection, one)
+                before_commit(connection, one)
         empty_write_ahead_log(self._database)
         return gone
 

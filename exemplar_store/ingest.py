@@ -24,12 +24,12 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Progress = Callable[[int], None]
-InTransaction = Callable[[sa.Connection], None]
-"""Something else to be done in the transaction of a change, so that both are committed or neither."""
+BeforeCommit = Callable[[sa.Connection], None]
+"""Something else to do last in the transaction of a change, so both are committed or neither."""
 
 
 def do_nothing(_connection: sa.Connection) -> None:
-    """The default :data:`InTransaction`."""
+    """The default :data:`BeforeCommit`."""
 
 
 EMBED_BATCH = 64
@@ -75,7 +75,7 @@ def ingest(
     rows: Iterable[Row],
     embed: Embed | None,
     progress: Progress | None,
-    within: InTransaction,
+    before_commit: BeforeCommit,
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
     if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
@@ -87,11 +87,11 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, within)
+            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, before_commit)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, within)
+                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, before_commit)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -204,7 +204,7 @@ def _write(
     spool: Spool,
     dimension: int,
     progress: Progress | None,
-    within: InTransaction,
+    before_commit: BeforeCommit,
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
@@ -248,7 +248,7 @@ def _write(
         _check_stored_sizes(connection, oversized, sorted(grown))
         update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
-        within(connection)
+        before_commit(connection)
     return stored
 
 

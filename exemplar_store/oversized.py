@@ -12,8 +12,8 @@ from exemplar_store.exemplar import overhead
 from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
-Told = Callable[[sa.Connection, Mapping[str, int]], None]
-"""Is told how many units were deleted from each knowledge base, last in the same transaction."""
+BeforeCommit = Callable[[sa.Connection, Mapping[str, int]], None]
+"""Called last in the transaction, with how many units were deleted from each knowledge base."""
 
 
 def too_large(kb_id: int, dimension: int, *, response: bool) -> sa.Select[tuple[int]]:
@@ -34,14 +34,14 @@ def too_large(kb_id: int, dimension: int, *, response: bool) -> sa.Select[tuple[
     return of_units.group_by(exemplars.c.position).having(beyond)
 
 
-def forget_oversized(database: sa.Engine, told: Told) -> dict[str, int]:
+def forget_oversized(database: sa.Engine, before_commit: BeforeCommit) -> dict[str, int]:
     """Delete all units that versions without these limits stored and this one may not; for before it migrates.
 
     Needs no encryption key. What is deleted goes from the files as :meth:`exemplar_store.ExemplarStore.forget` says.
 
     Args:
         database: of a database as those versions left it: no knowledge base had a response field.
-        told: is told of them.
+        before_commit: called with them.
 
     Returns:
         How many units were deleted, by the knowledge base's name; those with none are left out.
@@ -59,6 +59,6 @@ def forget_oversized(database: sa.Engine, told: Told) -> dict[str, int]:
                     connection.execute(sa.delete(table).where(unit))
             if positions:
                 forgotten[row.name] = len(positions)
-        told(connection, forgotten)
+        before_commit(connection, forgotten)
     empty_write_ahead_log(database)
     return forgotten

@@ -30,7 +30,7 @@ from exemplar_store.encryption import SALT_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import RenewalOvertakenError, TamperedError
 from exemplar_store.exemplar import packed_content
 from exemplar_store.hidden import LEFT_OVER, KnowledgeBaseRow, beside, hidden_name
-from exemplar_store.ingest import InTransaction, Progress
+from exemplar_store.ingest import BeforeCommit, Progress
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -54,7 +54,7 @@ class Renewal:
     lock: Lock
     progress: Progress
     """Called now and then with the percentage done."""
-    within: InTransaction
+    before_commit: BeforeCommit
     """What else is to be done in the transaction that lets queries see the new exemplars, last."""
 
     def run(self) -> int:
@@ -116,7 +116,7 @@ class Renewal:
         kept = ("id", "data_key", "key_salt", "key_check", "earlier_tag_keys")
         _set(connection, row.id, name=hidden_name(copy.id), next_position=LEFT_OVER)
         _set(connection, copy.id, **{name: value for name, value in row._mapping.items() if name not in kept})
-        self.within(connection)
+        self.before_commit(connection)
 
     def _delete_some(self, told: Callable[[int, int], None]) -> bool:
         """Delete some of the hidden knowledge base; whether any of it may be left."""

@@ -18,7 +18,7 @@ from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
 from exemplar_store.exemplar import Slot
 from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
-from exemplar_store.ingest import Embed, IngestReport, InTransaction, Locked, Progress, do_nothing, ingest
+from exemplar_store.ingest import BeforeCommit, Embed, IngestReport, Locked, Progress, do_nothing, ingest
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
 from exemplar_store.reading import fill, list_exemplars, read_listed
 from exemplar_store.renewing import Renewal
@@ -120,13 +120,13 @@ class ExemplarStore:
                 self.data_keys.of(connection, row)
         return [_describe(row) for row in found]
 
-    def allow_remote_engine(self, name: str, allowed: bool, within: InTransaction = do_nothing) -> KnowledgeBase:
+    def allow_remote_engine(self, name: str, allowed: bool, before_commit: BeforeCommit = do_nothing) -> KnowledgeBase:
         """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
 
         Args:
             name: the knowledge base.
             allowed: whether they may.
-            within: what else is to be done in the same transaction, last.
+            before_commit: what else is to be done in the same transaction, last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -136,7 +136,7 @@ class ExemplarStore:
             row, _ = self._open(connection, name, lock=True)
             this = knowledge_bases.c.id == row.id
             connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
-            within(connection)
+            before_commit(connection)
             return _describe(self._open(connection, name)[0])
 
     def ingest(
@@ -145,7 +145,7 @@ class ExemplarStore:
         rows: Iterable[Row],
         embed: Embed | None = None,
         progress: Progress | None = None,
-        within: InTransaction = do_nothing,
+        before_commit: BeforeCommit = do_nothing,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
@@ -159,7 +159,7 @@ class ExemplarStore:
             embed: texts to unit vectors, float array (n, d); called with up to 64 texts. None stores no embeddings.
                 One knowledge base has them for all its exemplars, of one length, or for none.
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far.
-            within: what else is to be done in the same transaction, last.
+            before_commit: what else is to be done in the same transaction, last.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -177,9 +177,9 @@ class ExemplarStore:
                 return Locked(row, keys)
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
-        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, within)
+        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, before_commit)
 
-    def forget(self, name: str, unit_id: str, within: InTransaction = do_nothing) -> int:
+    def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
 
         On SQLite the bytes are overwritten in the file and the write-ahead log is emptied (if a reader is in the
@@ -190,7 +190,7 @@ class ExemplarStore:
         Args:
             name: the knowledge base.
             unit_id: whose exemplars.
-            within: what else is to be done in the same transaction, last.
+            before_commit: what else is to be done in the same transaction, last.
 
         Returns:
             The number of exemplars deleted.
@@ -209,11 +209,11 @@ class ExemplarStore:
             deleted = _delete_unit(connection, row.id, position)
             if hidden := beside(connection, row):
                 _delete_unit(connection, hidden.id, position)
-            within(connection)
+            before_commit(connection)
         empty_write_ahead_log(self._database)
         return deleted
 
-    def renew(self, name: str, progress: Progress | None = None, within: InTransaction = do_nothing) -> int:
+    def renew(self, name: str, progress: Progress | None = None, before_commit: BeforeCommit = do_nothing) -> int:
         """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet.
 
         See :mod:`exemplar_store.renewing` for what that helps against, and how it goes. Services go on meanwhile:
@@ -225,7 +225,8 @@ class ExemplarStore:
         Args:
             name: the knowledge base.
             progress: called now and then with the percentage done.
-            within: what else is to be done in the transaction from which on queries read the renewed exemplars, last.
+            before_commit: what else is to be done last in the transaction after which queries read the renewed
+                exemplars.
 
         Returns:
             How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
@@ -240,7 +241,7 @@ class ExemplarStore:
         def lock(connection: sa.Connection) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
             return self._open(connection, name, lock=True)
 
-        return Renewal(self._database, self.data_keys, lock, progress or (lambda _percent: None), within).run()
+        return Renewal(self._database, self.data_keys, lock, progress or (lambda _percent: None), before_commit).run()
 
     def sample_slots(
         self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True

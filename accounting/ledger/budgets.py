@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
+from accounting.ledger.events import BudgetOpened, PlanSigned
 from accounting.ledger.tables import budgets, charges, plans, tasks
 
 Number = Decimal | float | str
@@ -200,8 +201,8 @@ class Budgets:
         now = self._clock()
         row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
         connection.execute(sa.insert(budgets).values(row))
-        granted = {"knowledge_base": knowledge_base, "epsilon": str(asked[0]), "delta": str(asked[1])}
-        trail.append(connection, now, "budget.opened", granted | {"by": by})
+        granted = BudgetOpened(knowledge_base=knowledge_base, epsilon=str(asked[0]), delta=str(asked[1]), by=by)
+        trail.append(connection, now, granted)
 
     def has(self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number) -> bool:
         """Whether a knowledge base has this very lifetime budget.
@@ -272,15 +273,12 @@ class Budgets:
             if asked[0] > free[0] or asked[1] > free[1]:
                 raise BudgetExceededError(knowledge_base, asked, promised, free)
             now = self._clock()
-            particulars = {
+            values = {
                 "knowledge_base": knowledge_base,
                 "version": version,
                 "accountant": accountant,
                 "document": document,
                 "signed_by": signed_by,
-            }
-            values = {
-                **particulars,
                 "epsilon": asked[0],
                 "delta": asked[1],
                 "digest": hashlib.sha256(document.encode()).hexdigest(),
@@ -289,8 +287,17 @@ class Budgets:
             plan_id = connection.execute(sa.insert(plans).values(values).returning(plans.c.id)).scalar_one()
             rows = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in tasks]
             connection.execute(sa.insert(_tasks), rows)
-            granted = {"epsilon": str(asked[0]), "delta": str(asked[1]), "answers": dict(tasks)}
-            trail.append(connection, now, "plan.signed", particulars | granted)
+            granted = PlanSigned(
+                knowledge_base=knowledge_base,
+                version=version,
+                accountant=accountant,
+                document=document,
+                signed_by=signed_by,
+                epsilon=str(asked[0]),
+                delta=str(asked[1]),
+                answers=dict(tasks),
+            )
+            trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
 
     def plan(self, knowledge_base: str, version: int) -> SignedPlan:

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.budgets import Budgets, Clock, LedgerError, SignedTask, address, utc_now
 from accounting.ledger.dialects import insert, reading
+from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
@@ -179,9 +180,8 @@ class Ledger:
                 connection.execute(lost.values(state="lost", settled_at=now))
             charged = self._insert_charge(connection, task, query_digest, key_id, now)
             if twin is not None:
-                trail.append(connection, now, "lost", {"charge": twin.charge_id, "task": task.address})
-            particulars = {"charge": charged.id, "task": task.address, "key": key_id}
-            trail.append(connection, now, "charge", particulars)
+                trail.append(connection, now, ChargeLost(charge=twin.charge_id, task=task.address))
+            trail.append(connection, now, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
             return charged
 
     def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
@@ -262,13 +262,9 @@ class Ledger:
                 "created_at": now,
             }
             connection.execute(_ADD_RELEASE, row)
-            particulars = {
-                "release": release.id,
-                "charge": charge_id,
-                "task": release.task,
-                "answer_sha256": hashlib.sha256(trail.canonical(plain).encode()).hexdigest(),
-            }
-            trail.append(connection, now, "release", particulars)
+            sha256 = hashlib.sha256(trail.canonical(plain).encode()).hexdigest()
+            left = AnswerReleased(release=release.id, charge=charge_id, task=release.task, answer_sha256=sha256)
+            trail.append(connection, now, left)
             return release
 
     def _lose(self, connection: sa.Connection, charge_id: str, now: datetime) -> None:
@@ -276,7 +272,7 @@ class Ledger:
         lost = sa.update(charges).where(charges.c.id == charge_id, charges.c.state == "charged")
         if connection.execute(lost.values(state="lost", settled_at=now)).rowcount:
             charge = connection.execute(_CHARGE, {"charge": charge_id}).one()
-            trail.append(connection, now, "lost", {"charge": charge_id, "task": _address(charge)})
+            trail.append(connection, now, ChargeLost(charge=charge_id, task=_address(charge)))
 
     def void(self, charge_id: str, reason: str = "") -> None:
         """Give an answer back. Only for a failure that no private exemplar can have caused, before the sample is drawn:
@@ -305,8 +301,7 @@ class Ledger:
                 raise _refusal(connection, charge_id, "voided")
             connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))
             count_charge(connection, charge.key_id, -1)
-            particulars = {"charge": charge_id, "task": _address(charge), "reason": reason}
-            trail.append(connection, now, "void", particulars)
+            trail.append(connection, now, ChargeVoided(charge=charge_id, task=_address(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
         """How many answers a task may still give, now."""
@@ -324,8 +319,8 @@ class Ledger:
         with self._database.begin() as connection:
             lost = sa.update(charges).where(dead).values(state="lost", settled_at=now).returning(charges.c.id)
             ids = connection.execute(lost).scalars().all()
-            for charge in connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all():
-                trail.append(connection, now, "lost", {"charge": charge.id, "task": _address(charge)})
+            found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all()
+            trail.append(connection, now, *(ChargeLost(charge=row.id, task=_address(row)) for row in found))
             return len(ids)
 
     def refuse(self, task_address: str, key_id: str, reason: str) -> None:

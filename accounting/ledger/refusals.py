@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import insert
+from accounting.ledger.events import QueryRefused
 from accounting.ledger.tables import refusals
 
 TOLD_EVERY = timedelta(minutes=1)
@@ -44,8 +45,8 @@ def count_refusal(connection: sa.Connection, now: datetime, task: str, key_id: s
         return
     chosen = sa.and_(*(refusals.c[name] == value for name, value in which.items()))
     connection.execute(sa.update(refusals).where(chosen).values(audited_times=row.times, audited_at=now))
-    particulars = {"task": task, "key": key_id, "reason": reason, "times": row.times - row.audited_times}
-    trail.append(connection, now, "refusal", particulars)
+    times = row.times - row.audited_times
+    trail.append(connection, now, QueryRefused(task=task, key=key_id, reason=reason, times=times))
 
 
 def refusals_of(connection: sa.Connection, knowledge_base: str | None) -> list[Refusal]:

@@ -13,25 +13,35 @@ than a lifetime budget, no task of that knowledge base answers ever again, and a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.budgets import address, exact, rest, utc_now
+from accounting.ledger.events import (
+    AnswerCharged,
+    BudgetOpened,
+    ChargeLost,
+    ChargeVoided,
+    KeyCreated,
+    KeyRevoked,
+    LedgerRestored,
+    Mark,
+    Particulars,
+    PlanSigned,
+)
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
 from accounting.ledger.tables import budgets, charges, plans, tasks
-from accounting.ledger.trail import RESTORED, AuditTrail, Event
-from accounting.ledger.witness import START, Mark, Witness
+from accounting.ledger.trail import AuditEvent, AuditTrail
+from accounting.ledger.witness import START, Witness
 
-Happened = list[tuple[str, Mapping[str, Any]]]
-Also = Callable[[sa.Connection, Event], Happened]
-"""Brings back, in the same transaction, what one lost event did outside the ledger; returns the events that say so."""
+BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
+"""Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +60,16 @@ class Loss:
     common: Mark
     witnessed: Mark | None
     own: int
-    events: tuple[Event, ...]
-    earlier: tuple[Event, ...]
+    events: tuple[AuditEvent, ...]
+    earlier: tuple[AuditEvent, ...]
     acknowledged: bool
 
     @cached_property
-    def charges(self) -> tuple[Event, ...]:
+    def charges(self) -> tuple[AnswerCharged, ...]:
         """The charges among them that were not voided."""
-        voided = {event.particulars["charge"] for event in self.events if event.kind == "void"}
-        return tuple(e for e in self.of("charge") if e.particulars["charge"] not in voided)
-
-    def of(self, *kinds: str) -> tuple[Event, ...]:
-        """The events of some kinds."""
-        return tuple(event for event in self.events if event.kind in kinds)
+        lost = [event.particulars for event in self.events]
+        voided = {one.charge for one in lost if isinstance(one, ChargeVoided)}
+        return tuple(one for one in lost if isinstance(one, AnswerCharged) and one.charge not in voided)
 
 
 def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
@@ -78,16 +85,16 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
     if seen is not None and common.sequence == seen.sequence:
         return None
     own = _all(trail.events, common.sequence)
-    restores = [event for event in own if event.kind == RESTORED]
-    known = restores[-1].particulars["witness"]["sequence"] if restores else 0
+    restores = [event.particulars for event in own if isinstance(event.particulars, LedgerRestored)]
+    known = restores[-1].witness.sequence if restores else 0
     events = _all(witness.events, common.sequence)
     done = max(0, known - common.sequence)  # so many of them were brought back
-    acknowledged = bool(restores) and restores[-1] == own[-1] and done == len(events)
+    acknowledged = bool(restores) and own[-1].kind == LedgerRestored.kind and done == len(events)
     return Loss(common, seen, len(own), tuple(events[done:]), tuple(events[:done]), acknowledged)
 
 
 def acknowledge(
-    ledger: sa.Engine, witness: Witness, loss: Loss, *, by: str, also: Also = lambda _connection, _event: []
+    ledger: sa.Engine, witness: Witness, loss: Loss, *, by: str, outside: BringBack = lambda _connection, _event: []
 ) -> None:
     """Charge what was lost and let the ledger go on from here. May be repeated after a crash at any point.
 
@@ -96,7 +103,7 @@ def acknowledge(
         witness: what :func:`find_loss` compared it with.
         loss: its result.
         by: who acknowledges, for the audit trail.
-        also: see :data:`Also`.
+        outside: brings back what lost events did outside the ledger.
 
     Raises:
         accounting.ledger.witness.LedgerRestoredError: the witness was told more since the loss was counted.
@@ -106,16 +113,12 @@ def acknowledge(
             now = utc_now()
             restoring = _Restoring(connection, now, loss)
             happened = [
-                one for event in loss.events for one in (*restoring.bring_back(event), *also(connection, event))
+                one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
-            seen = loss.witnessed or START
-            summary = {
-                "by": by,
-                "common": loss.common.sequence,
-                "witness": {"sequence": seen.sequence, "hash": seen.hash},
-                "charges": len(loss.charges),
-            }
-            trail.append_all(connection, now, [*happened, (RESTORED, summary)])
+            restored = LedgerRestored(
+                by=by, common=loss.common.sequence, witness=loss.witnessed or START, charges=len(loss.charges)
+            )
+            trail.append(connection, now, *happened, restored)
     witness.replace(loss.witnessed, loss.common)
 
 
@@ -125,96 +128,92 @@ class _Restoring:
     def __init__(self, connection: sa.Connection, now: datetime, loss: Loss) -> None:
         self._connection = connection
         self._now = now
-        self._charges = {event.sequence for event in loss.charges}
+        self._charges = {one.charge for one in loss.charges}
         self._addresses: dict[str, str] = {}  # of tasks whose plan has another version now
         for event in loss.earlier:
-            if event.kind == "plan.signed":
-                self._renamed(event.particulars, self._newest_version(event.particulars))
+            if isinstance(signed := event.particulars, PlanSigned):
+                self._renamed(signed, self._newest_version(signed))
 
-    def bring_back(self, event: Event) -> Happened:
-        match event.kind:
-            case "budget.opened":
-                return self._budget(event)
-            case "plan.signed":
-                return self._plan(event)
-            case "charge" if event.sequence in self._charges:
-                return self._charge(event)
-            case "key.created":
+    def bring_back(self, event: AuditEvent) -> list[Particulars]:
+        match event.particulars:
+            case BudgetOpened() as opened:
+                return self._budget(opened, event.at)
+            case PlanSigned() as signed:
+                return self._plan(signed, event.at)
+            case AnswerCharged() as charged if charged.charge in self._charges:
+                return self._charge(charged, event.at)
+            case KeyCreated() as created:
                 # Its secret is lost, so it is of no use. The trail says that it was there, for the charges it made.
-                return [(event.kind, event.particulars), ("key.revoked", {"key": event.particulars["key"], "by": ""})]
+                return [created, KeyRevoked(key=created.key, by="")]
         return []
 
-    def _budget(self, event: Event) -> Happened:
-        body = event.particulars
-        known = sa.select(budgets.c.knowledge_base).where(budgets.c.knowledge_base == body["knowledge_base"])
+    def _budget(self, opened: BudgetOpened, at: datetime) -> list[Particulars]:
+        known = sa.select(budgets.c.knowledge_base).where(budgets.c.knowledge_base == opened.knowledge_base)
         if self._connection.execute(known).first() is not None:
             return []
-        row = {name: exact(body[name]) for name in ("epsilon", "delta")}
-        self._connection.execute(
-            sa.insert(budgets).values(knowledge_base=body["knowledge_base"], opened_at=event.at, **row)
-        )
-        return [(event.kind, body)]
+        row = {
+            "knowledge_base": opened.knowledge_base,
+            "epsilon": exact(opened.epsilon),
+            "delta": exact(opened.delta),
+            "opened_at": at,
+        }
+        self._connection.execute(sa.insert(budgets).values(row))
+        return [opened]
 
-    def _plan(self, event: Event) -> Happened:
-        body = event.particulars
-        name = body["knowledge_base"]
-        signed = self._connection.execute(sa.select(plans).where(plans.c.knowledge_base == name)).all()
-        version = max((plan.version for plan in signed), default=0) + 1
-        granted = {"epsilon": exact(body["epsilon"]), "delta": exact(body["delta"])}
+    def _plan(self, signed: PlanSigned, at: datetime) -> list[Particulars]:
+        name = signed.knowledge_base
+        standing = self._connection.execute(sa.select(plans).where(plans.c.knowledge_base == name)).all()
+        version = max((plan.version for plan in standing), default=0) + 1
+        granted = exact(signed.epsilon), exact(signed.delta)
         row = {
             "knowledge_base": name,
             "version": version,
-            **granted,
-            "accountant": body["accountant"],
-            "document": body["document"],
-            "digest": hashlib.sha256(body["document"].encode()).hexdigest(),
-            "signed_by": body["signed_by"],
-            "signed_at": event.at,
+            "epsilon": granted[0],
+            "delta": granted[1],
+            "accountant": signed.accountant,
+            "document": signed.document,
+            "digest": _digest(signed),
+            "signed_by": signed.signed_by,
+            "signed_at": at,
         }
         plan_id = self._connection.execute(sa.insert(plans).values(row).returning(plans.c.id)).scalar_one()
-        answers = body["answers"].items()
-        self._connection.execute(
-            sa.insert(tasks), [{"plan_id": plan_id, "name": task, "answers": number} for task, number in answers]
-        )
-        self._renamed(body, version)
+        rows = [{"plan_id": plan_id, "name": task, "answers": answers} for task, answers in signed.answers.items()]
+        self._connection.execute(sa.insert(tasks), rows)
+        self._renamed(signed, version)
         lifetime = self._connection.execute(sa.select(budgets).where(budgets.c.knowledge_base == name)).one()
-        promises = [*((plan.epsilon, plan.delta) for plan in signed), (granted["epsilon"], granted["delta"])]
+        promises = [*((plan.epsilon, plan.delta) for plan in standing), granted]
         if min(rest((lifetime.epsilon, lifetime.delta), promises)[1]) < 0:
             every = sa.select(plans.c.id).where(plans.c.knowledge_base == name)
             self._connection.execute(sa.update(tasks).where(tasks.c.plan_id.in_(every)).values(charged=tasks.c.answers))
-        return [(event.kind, body | {"version": version})]
+        return [signed.model_copy(update={"version": version})]
 
-    def _charge(self, event: Event) -> Happened:
-        body = event.particulars
-        task = self._addresses.get(body["task"], body["task"])
+    def _charge(self, charged: AnswerCharged, at: datetime) -> list[Particulars]:
+        task = self._addresses.get(charged.task, charged.task)
         row = {
-            "id": body["charge"],
+            "id": charged.charge,
             "task_id": self._task(task),
-            "query_digest": body["charge"].encode(),  # no query's: the trail does not say what was asked
-            "key_id": body["key"],
+            "query_digest": charged.charge.encode(),  # no query's: the trail does not say what was asked
+            "key_id": charged.key,
             "state": "lost",
-            "created_at": event.at,
-            "lease_until": event.at,
+            "created_at": at,
+            "lease_until": at,
             "settled_at": self._now,
         }
         self._connection.execute(sa.insert(charges).values(row))
         spend = sa.update(tasks).where(tasks.c.id == row["task_id"], tasks.c.charged < tasks.c.answers)
         self._connection.execute(spend.values(charged=tasks.c.charged + 1))
         with suppress(QuotaExhaustedError):  # counted all the same
-            count_charge(self._connection, body["key"])
-        particulars = {"charge": body["charge"], "task": task}
-        return [("charge", {**particulars, "key": body["key"]}), ("lost", particulars)]
+            count_charge(self._connection, charged.key)
+        return [charged.model_copy(update={"task": task}), ChargeLost(charge=charged.charge, task=task)]
 
-    def _renamed(self, body: Mapping[str, Any], version: int) -> None:
-        for task in body["answers"]:
-            was = address(body["knowledge_base"], task, body["version"])
-            self._addresses[was] = address(body["knowledge_base"], task, version)
+    def _renamed(self, signed: PlanSigned, version: int) -> None:
+        for task in signed.answers:
+            was = address(signed.knowledge_base, task, signed.version)
+            self._addresses[was] = address(signed.knowledge_base, task, version)
 
-    def _newest_version(self, body: Mapping[str, Any]) -> int:
-        """The version under which an earlier acknowledgement signed a plan again."""
-        digest = hashlib.sha256(body["document"].encode()).hexdigest()
+    def _newest_version(self, signed: PlanSigned) -> int:
         same = sa.select(sa.func.max(plans.c.version)).where(
-            plans.c.knowledge_base == body["knowledge_base"], plans.c.digest == digest
+            plans.c.knowledge_base == signed.knowledge_base, plans.c.digest == _digest(signed)
         )
         return int(self._connection.execute(same).scalar_one())
 
@@ -239,8 +238,12 @@ def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
     return mark
 
 
-def _all(read: Callable[..., list[Event]], after: int) -> list[Event]:
-    found: list[Event] = []
+def _digest(signed: PlanSigned) -> str:
+    return hashlib.sha256(signed.document.encode()).hexdigest()
+
+
+def _all(read: Callable[..., list[AuditEvent]], after: int) -> list[AuditEvent]:
+    found: list[AuditEvent] = []
     while batch := read(after=found[-1].sequence if found else after, limit=1000):
         found += batch
     return found

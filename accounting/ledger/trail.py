@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,13 +18,11 @@ import sqlalchemy as sa
 
 from accounting.ledger.compatibility import OLDEST, check
 from accounting.ledger.dialects import reading
+from accounting.ledger.events import Particulars, read
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
 """What stands for the hash before the first event."""
-
-RESTORED = "ledger.restored"
-"""The kind of event with which a restored ledger goes on (:mod:`accounting.ledger.restoring`)."""
 
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 BATCH = 1000
@@ -32,14 +30,14 @@ BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Event:
+class AuditEvent:
     """One event.
 
     Attributes:
         sequence: 1, 2, 3, ... without a gap.
         at: when, in UTC.
-        kind: what happened, such as ``charge``.
-        body: the particulars, as JSON text.
+        kind: what happened, such as ``charge`` (:data:`accounting.ledger.events.KINDS`).
+        body: its particulars, as canonical JSON.
         previous: hash of the event before, in hexadecimal.
         hash: SHA-256 over this event and ``previous``, in hexadecimal.
     """
@@ -52,14 +50,13 @@ class Event:
     hash: str
 
     @property
-    def particulars(self) -> dict[str, Any]:
-        """The body, read."""
-        read: dict[str, Any] = json.loads(self.body)
-        return read
+    def particulars(self) -> Particulars | None:
+        """The body, read (:func:`accounting.ledger.events.read`); None for a kind that only a newer version knows."""
+        return read(self.kind, self.body)
 
     def line(self) -> str:
         """The event as a line of an export."""
-        fields = {"sequence": self.sequence, "at": timestamp(self.at), "kind": self.kind, "body": self.particulars}
+        fields = {"sequence": self.sequence, "at": timestamp(self.at), "kind": self.kind, "body": json.loads(self.body)}
         return canonical({**fields, "previous": self.previous, "hash": self.hash})
 
 
@@ -77,44 +74,38 @@ def digest(sequence: int, at: str, kind: str, body: str, previous: str) -> str:
     """An event's hash. Its parts are separated by a character that none of them contains.
 
     Args:
-        sequence: see :class:`Event`.
+        sequence: see :class:`AuditEvent`.
         at: from :func:`timestamp`.
-        kind: see :class:`Event`.
+        kind: see :class:`AuditEvent`.
         body: from :func:`canonical`.
-        previous: see :class:`Event`.
+        previous: see :class:`AuditEvent`.
     """
     return hashlib.sha256("\n".join((previous, str(sequence), at, kind, body)).encode()).hexdigest()
 
 
-def append(connection: sa.Connection, at: datetime, kind: str, body: Mapping[str, Any]) -> None:
-    """Add an event within the caller's transaction, as the last that it does.
+def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> None:
+    """Add events within the caller's transaction, as the last that it does.
 
     The chain's end stays locked until the transaction ends, and a transaction that took another lock after it could
     wait for one that waits for the end.
 
     Args:
         connection: in a transaction that writes.
-        at: when it happened.
-        kind: at most 40 characters.
-        body: public particulars, as JSON.
+        at: when they happened.
+        happened: in this order.
 
     Raises:
         accounting.ledger.compatibility.SchemaError: newer code has changed what this code does not know.
     """
-    append_all(connection, at, [(kind, body)])
-
-
-def append_all(connection: sa.Connection, at: datetime, happened: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Add several events, each a kind and a body, as :func:`append` does one."""
     lock_end(connection)
     end = connection.execute(_END).one()
     check(end.oldest)
     sequence, previous = end.sequence or 0, end.hash or FIRST
     new = []
-    for kind, body in happened:
+    for particulars in happened:
         sequence += 1
-        text = canonical(body)
-        event = Event(sequence, at, kind, text, previous, digest(sequence, timestamp(at), kind, text, previous))
+        kind, body = particulars.kind, canonical(particulars.model_dump())
+        event = AuditEvent(sequence, at, kind, body, previous, digest(sequence, timestamp(at), kind, body, previous))
         new.append(vars(event))
         previous = event.hash
     if new:
@@ -145,7 +136,7 @@ _END = sa.select(_oldest.c.oldest, _newest.c.sequence, _newest.c.hash).select_fr
 """One row, read once the end is locked."""
 _ADD = sa.insert(audit_events)
 _FOLLOWING = (
-    sa.select(*(audit_events.c[name] for name in Event.__dataclass_fields__))
+    sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))
     .where(audit_events.c.sequence > sa.bindparam("after"))
     .order_by(audit_events.c.sequence)
     .limit(BATCH)
@@ -162,11 +153,11 @@ class AuditTrail:
     def __init__(self, database: sa.Engine) -> None:
         self._database = database
 
-    def head(self) -> Event | None:
+    def head(self) -> AuditEvent | None:
         """The newest event, which vouches for all before it; None while nothing has happened."""
         with reading(self._database) as connection:
             row = connection.execute(_NEWEST_FIRST.limit(1)).first()
-        return Event(**row._mapping) if row else None
+        return AuditEvent(**row._mapping) if row else None
 
     def events(
         self,
@@ -180,7 +171,7 @@ class AuditTrail:
         since: datetime | None = None,
         until: datetime | None = None,
         newest_first: bool = False,
-    ) -> list[Event]:
+    ) -> list[AuditEvent]:
         """Some events.
 
         Args:
@@ -212,12 +203,12 @@ class AuditTrail:
         if until is not None:
             query = query.where(audit_events.c.at < until)
         with reading(self._database) as connection:
-            return [Event(**row._mapping) for row in connection.execute(query.limit(limit))]
+            return [AuditEvent(**row._mapping) for row in connection.execute(query.limit(limit))]
 
-    def following(self, sequence: int) -> list[Event]:
+    def following(self, sequence: int) -> list[AuditEvent]:
         """The next events after one, a thousand at most, in their order; none: the trail ends there."""
         with reading(self._database) as connection:
-            return [Event(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
+            return [AuditEvent(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
 
     def export(self) -> Iterator[str]:
         """Every event as a line of JSON, and a last line that says where the trail ended.

@@ -16,14 +16,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from accounting.ledger.budgets import LedgerError
 from accounting.ledger.dialects import reading
+from accounting.ledger.events import Mark
 from accounting.ledger.tables import REFUSE_FUNCTION, Guard, UtcDateTime
-from accounting.ledger.trail import BATCH, FIRST, AuditTrail, Event, digest, timestamp
+from accounting.ledger.trail import BATCH, FIRST, AuditEvent, AuditTrail, digest, timestamp
 
 _LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
 
@@ -74,14 +74,6 @@ class LedgerRestoredError(LedgerError):
 
 class WitnessUnavailableError(LedgerError):
     """The witness's database does not answer, so a charge could be lost without a trace; nothing is charged."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place in the trail: an event's sequence number and hash; (0, zeros) before the first."""
-
-    sequence: int
-    hash: str
 
 
 START = Mark(0, FIRST)
@@ -181,7 +173,7 @@ class Witness:
         with self._wrapped(), reading(self._database) as connection:
             return head(connection)
 
-    def events(self, after: int, limit: int = BATCH) -> list[Event]:
+    def events(self, after: int, limit: int = BATCH) -> list[AuditEvent]:
         """Events witnessed, in their order.
 
         Args:
@@ -191,7 +183,7 @@ class Witness:
         query = _STANDING.where(witnessed.c.sequence > after).order_by(witnessed.c.sequence).limit(limit)
         with self._wrapped(), reading(self._database) as connection:
             rows = connection.execute(query).mappings().all()
-        return [Event(**{name: row[name] for name in Event.__dataclass_fields__}) for row in rows]
+        return [AuditEvent(**{name: row[name] for name in AuditEvent.__dataclass_fields__}) for row in rows]
 
     def _newest(self, connection: sa.Connection) -> Mark:
         """The newest event witnessed."""
@@ -252,7 +244,7 @@ def head(connection: sa.Connection) -> Mark | None:
     return Mark(row.sequence, row.hash) if row else None
 
 
-def _follows(last: Mark, event: Event) -> Mark:
+def _follows(last: Mark, event: AuditEvent) -> Mark:
     """The mark of an event, if it continues the chain."""
     written = digest(event.sequence, timestamp(event.at), event.kind, event.body, event.previous)
     if (event.sequence, event.previous, event.hash) != (last.sequence + 1, last.hash, written):

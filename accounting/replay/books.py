@@ -12,6 +12,7 @@ from collections import Counter
 import sqlalchemy as sa
 
 from accounting.ledger.budgets import address, rest
+from accounting.ledger.events import AnswerCharged, AnswerReleased, BudgetOpened, ChargeVoided, Particulars, PlanSigned
 from accounting.ledger.tables import audit_events, budgets, charges, plans, releases, tasks
 
 
@@ -89,15 +90,15 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
     def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
 
-    recorded = {
-        "budget.opened": number(budgets),
-        "plan.signed": number(plans),
-        "charge": number(charges),
-        "void": number(charges, charges.c.state == "voided"),
-        "release": number(releases),
+    recorded: dict[type[Particulars], int] = {
+        BudgetOpened: number(budgets),
+        PlanSigned: number(plans),
+        AnswerCharged: number(charges),
+        ChargeVoided: number(charges, charges.c.state == "voided"),
+        AnswerReleased: number(releases),
     }
     return [
-        f"the audit trail tells of {told.get(kind, 0)} events of kind {kind}, the ledger of {times}"
-        for kind, times in recorded.items()
-        if told.get(kind, 0) != times
+        f"the audit trail tells of {told.get(event.kind, 0)} events of kind {event.kind}, the ledger of {times}"
+        for event, times in recorded.items()
+        if told.get(event.kind, 0) != times
     ]

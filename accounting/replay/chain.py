@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-from accounting.ledger.trail import FIRST, AuditTrail, Event, digest, timestamp
+from accounting.ledger.trail import FIRST, AuditEvent, AuditTrail, digest, timestamp
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ChainCheck:
                     self._sequence, self._hash = event.sequence, event.hash
             return Checked(self._sequence, self._broken)
 
-    def _continues(self, event: Event) -> bool:
+    def _continues(self, event: AuditEvent) -> bool:
         return (
             event.sequence == self._sequence + 1
             and event.previous == self._hash

@@ -14,10 +14,34 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import singledispatchmethod
 from typing import Any
 
 from accounting.ledger.budgets import address, exact, rest
-from accounting.ledger.trail import FIRST, RESTORED, canonical, digest
+from accounting.ledger.events import (
+    AdminSignedIn,
+    AdminSignedOut,
+    AnswerCharged,
+    AnswerReleased,
+    BudgetOpened,
+    ChargeLost,
+    ChargeVoided,
+    EncryptionKeyAdded,
+    EncryptionKeyRetired,
+    ExemplarsIngested,
+    ExemplarsRenewed,
+    KeyChanged,
+    KeyCreated,
+    KeyRevoked,
+    LedgerRestored,
+    Particulars,
+    PlanSigned,
+    QueryRefused,
+    RemoteEngineChanged,
+    UnitForgotten,
+    read,
+)
+from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, EpsilonBounds, compare
 from accounting.privacy.bounds import UnsupportedEventsError
@@ -112,7 +136,7 @@ class _Replay:
         self._granted: dict[str, list[tuple[Decimal, Decimal]]] = {}
         self._tasks: dict[str, _Task] = {}
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
-        self._keys: dict[str, dict[str, Any]] = {}
+        self._keys: dict[str, KeyCreated] = {}
         self._revoked: set[str] = set()
         self._charged_by: dict[str, int] = {}
         self._releases: set[str] = set()
@@ -124,135 +148,157 @@ class _Replay:
 
     def link(self, event: Mapping[str, Any]) -> None:
         """Check the chain, then what happened."""
-        sequence, at, kind, body = event["sequence"], event["at"], event["kind"], event["body"]
+        sequence, at, kind, body = event["sequence"], event["at"], event["kind"], canonical(event["body"])
         here = f"event {sequence} ({kind})"
         if sequence != self.report.events + 1:
             self.wrong(f"{here} follows event {self.report.events}: events are missing, repeated or out of order")
         if event["previous"] != self.report.head:
             self.wrong(f"{here} does not continue the event before it: something was removed, moved or changed")
-        if digest(sequence, at, kind, canonical(body), event["previous"]) != event["hash"]:
+        if digest(sequence, at, kind, body, event["previous"]) != event["hash"]:
             self.wrong(f"{here} does not have the hash it was written with: it was changed")
         self.report.events, self.report.head = sequence, event["hash"]
-        happened = _KINDS.get(kind)
-        if happened is None:
+        particulars = read(kind, body)
+        if particulars is None:
             self.wrong(f"{here} is of a kind this version does not know: use the version that wrote it, or a newer one")
             return
-        for problem in happened(self, body):
+        for problem in self.follow(particulars):
             self.wrong(f"{here}: {problem}")
 
     def end(self, end: Mapping[str, Any]) -> None:
         if (end["sequence"], end["hash"]) != (self.report.events, self.report.head):
             self.wrong(f"the trail ended with event {end['sequence']}, the export with event {self.report.events}")
 
-    def budget_opened(self, body: Mapping[str, Any]) -> Iterable[str]:
-        name = body["knowledge_base"]
+    @singledispatchmethod
+    def follow(self, happened: Particulars) -> Iterable[str]:
+        """Take one event into account; what is wrong with it, in words."""
+        raise NotImplementedError(happened.kind)
+
+    @follow.register
+    def _(self, opened: BudgetOpened) -> Iterable[str]:
+        name = opened.knowledge_base
         if name in self._budgets:
             yield f"{name} had its lifetime budget already"
-        self._budgets[name] = exact(body["epsilon"]), exact(body["delta"])
+        self._budgets[name] = exact(opened.epsilon), exact(opened.delta)
         self._granted[name] = []
 
-    def plan_signed(self, body: Mapping[str, Any]) -> Iterable[str]:
-        name, version = body["knowledge_base"], body["version"]
+    @follow.register
+    def _(self, signed: PlanSigned) -> Iterable[str]:
+        name, version = signed.knowledge_base, signed.version
         if name not in self._budgets:
             yield f"{name} has no lifetime budget"
             return
         granted = self._granted[name]
         if version != len(granted) + 1:
             yield f"version {version} of {name} follows version {len(granted)}"
-        epsilon, delta = exact(body["epsilon"]), exact(body["delta"])
+        epsilon, delta = exact(signed.epsilon), exact(signed.delta)
         granted.append((epsilon, delta))
         if min(rest(self._budgets[name], granted)[1]) < 0:
             yield f"the plans of {name} promise more than its lifetime budget"
-        for task, answers in body["answers"].items():
+        for task, answers in signed.answers.items():
             self._tasks[address(name, task, version)] = _Task(answers)
-        plan = CalibratedPlan.model_validate_json(body["document"])
+        plan = CalibratedPlan.model_validate_json(signed.document)
         planned = {task: settings.answers for task, settings in plan.plan.tasks.items()}
-        if planned != body["answers"] or plan.plan.knowledge_base != name:
+        if planned != signed.answers or plan.plan.knowledge_base != name:
             yield "the tasks granted are not those of the plan's document"
         if (exact(plan.plan.budget.epsilon), exact(plan.plan.budget.delta)) != (epsilon, delta):
             yield "the (ε, δ) granted is not that of the plan's document"
-        self.plans[f"{name}@{version}"] = plan, body["accountant"], epsilon, delta
+        self.plans[f"{name}@{version}"] = plan, signed.accountant, epsilon, delta
 
-    def charge(self, body: Mapping[str, Any]) -> Iterable[str]:
-        task, key = self._tasks.get(body["task"]), body["key"]
-        if body["charge"] in self._charges:
-            yield f"charge {body['charge']} was made before"
-        self._charges[body["charge"]] = body["task"], key, "charged"
+    @follow.register
+    def _(self, charged: AnswerCharged) -> Iterable[str]:
+        task, key = self._tasks.get(charged.task), charged.key
+        if charged.charge in self._charges:
+            yield f"charge {charged.charge} was made before"
+        self._charges[charged.charge] = charged.task, key, "charged"
         if task is None:
-            yield f"no signed plan has the task {body['task']}"
+            yield f"no signed plan has the task {charged.task}"
             return
-        yield from self._count(body["task"], key, 1)
+        yield from self._count(charged.task, key, 1)
         if task.charged > task.answers:
-            yield f"{body['task']} was charged {task.charged} answers of {task.answers} planned"
+            yield f"{charged.task} was charged {task.charged} answers of {task.answers} planned"
         if key not in self._keys:
             yield f"key {key} was never made"
-        quota = self._keys.get(key, {}).get("quota")
-        if quota is not None and self._charged_by[key] > quota:
+        elif (quota := self._keys[key].quota) is not None and self._charged_by[key] > quota:
             yield f"key {key} was charged {self._charged_by[key]} answers of its quota of {quota}"
 
-    def release(self, body: Mapping[str, Any]) -> Iterable[str]:
-        yield from self._settle(body, "released", {"charged", "lost"})
-        if body["release"] in self._releases:
-            yield f"release {body['release']} was made before"
-        self._releases.add(body["release"])
-        if (task := self._tasks.get(body["task"])) is not None:
+    @follow.register
+    def _(self, released: AnswerReleased) -> Iterable[str]:
+        yield from self._settle(released, "released", {"charged", "lost"})
+        if released.release in self._releases:
+            yield f"release {released.release} was made before"
+        self._releases.add(released.release)
+        if (task := self._tasks.get(released.task)) is not None:
             task.released += 1
-            self.report.released[body["task"]] = task.released
+            self.report.released[released.task] = task.released
 
-    def void(self, body: Mapping[str, Any]) -> Iterable[str]:
-        problems = [*self._settle(body, "voided", {"charged"})]
+    @follow.register
+    def _(self, voided: ChargeVoided) -> Iterable[str]:
+        problems = [*self._settle(voided, "voided", {"charged"})]
         yield from problems
         if not problems:
-            yield from self._count(body["task"], self._charges[body["charge"]][1], -1)
+            yield from self._count(voided.task, self._charges[voided.charge][1], -1)
 
-    def lost(self, body: Mapping[str, Any]) -> Iterable[str]:
-        yield from self._settle(body, "lost", {"charged"})
+    @follow.register
+    def _(self, lost: ChargeLost) -> Iterable[str]:
+        yield from self._settle(lost, "lost", {"charged"})
 
-    def key_created(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["key"] in self._keys:
-            yield f"key {body['key']} was made before"
-        self._keys[body["key"]] = dict(body)
+    @follow.register
+    def _(self, created: KeyCreated) -> Iterable[str]:
+        if created.key in self._keys:
+            yield f"key {created.key} was made before"
+        self._keys[created.key] = created
 
-    def key_changed(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["key"] not in self._keys:
-            yield f"key {body['key']} was never made"
-        self._keys.setdefault(body["key"], {}).update(quota=body["quota"])
+    @follow.register
+    def _(self, changed: KeyChanged) -> Iterable[str]:
+        if changed.key not in self._keys:
+            yield f"key {changed.key} was never made"
+            return
+        self._keys[changed.key] = self._keys[changed.key].model_copy(update={"quota": changed.quota})
 
-    def key_revoked(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["key"] not in self._keys or body["key"] in self._revoked:
-            yield f"key {body['key']} is no key that could be revoked"
-        self._revoked.add(body["key"])
+    @follow.register
+    def _(self, revoked: KeyRevoked) -> Iterable[str]:
+        if revoked.key not in self._keys or revoked.key in self._revoked:
+            yield f"key {revoked.key} is no key that could be revoked"
+        self._revoked.add(revoked.key)
 
-    def of_admin(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if self._keys.get(body["key"], {}).get("role") != "admin":
-            yield f"key {body['key']} is no admin's"
+    @follow.register
+    def _(self, happened: AdminSignedIn | AdminSignedOut) -> Iterable[str]:
+        key = self._keys.get(happened.key)
+        if key is None or key.role != "admin":
+            yield f"key {happened.key} is no admin's"
 
-    def of_knowledge_base(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["knowledge_base"] not in self._budgets:
-            yield f"there is no knowledge base {body['knowledge_base']}"
+    @follow.register
+    def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged | ExemplarsRenewed) -> Iterable[str]:
+        if happened.knowledge_base not in self._budgets:
+            yield f"there is no knowledge base {happened.knowledge_base}"
 
-    def of_encryption_key(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if not body["fingerprint"] or not body["by"]:
+    @follow.register
+    def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:
+        if not happened.fingerprint or not happened.by:
             yield "which encryption key, or by whom, is not said"
 
-    def restored(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["common"] > self.report.events or body["witness"]["sequence"] < body["common"]:
+    @follow.register
+    def _(self, restored: LedgerRestored) -> Iterable[str]:
+        if restored.common > self.report.events or restored.witness.sequence < restored.common:
             yield "a restore that lost less than nothing"
 
-    def refusal(self, body: Mapping[str, Any]) -> Iterable[str]:
-        if body["task"] not in self._tasks:
-            yield f"no signed plan has the task {body['task']}"
-        if body["times"] < 1:
+    @follow.register
+    def _(self, refused: QueryRefused) -> Iterable[str]:
+        if refused.task not in self._tasks:
+            yield f"no signed plan has the task {refused.task}"
+        if refused.times < 1:
             yield "a refusal that happened less than once"
 
-    def _settle(self, body: Mapping[str, Any], state: str, allowed: set[str]) -> Iterable[str]:
-        task, key, before = self._charges.get(body["charge"], ("", "", "never made"))
+    def _settle(
+        self, event: AnswerReleased | ChargeVoided | ChargeLost, state: str, allowed: set[str]
+    ) -> Iterable[str]:
+        task, key, before = self._charges.get(event.charge, ("", "", "never made"))
         if before not in allowed:
-            yield f"charge {body['charge']} was {before} and cannot be {state}"
+            yield f"charge {event.charge} was {before} and cannot be {state}"
             return
-        if task != body["task"]:
-            yield f"charge {body['charge']} is of {task}, not of {body['task']}"
-        self._charges[body["charge"]] = task, key, state
+        if task != event.task:
+            yield f"charge {event.charge} is of {task}, not of {event.task}"
+        self._charges[event.charge] = task, key, state
 
     def _count(self, task: str, key: str, by: int) -> Iterable[str]:
         self._charged_by[key] = self._charged_by.get(key, 0) + by
@@ -280,26 +326,3 @@ class _Replay:
         for other, bounds in found.items():
             if bounds.lower > promised:
                 self.wrong(f"plan {name} promises epsilon {epsilon}, and {other} finds at least {bounds.lower:.6g}")
-
-
-_KINDS: Mapping[str, Callable[[_Replay, Mapping[str, Any]], Iterable[str]]] = {
-    "budget.opened": _Replay.budget_opened,
-    "plan.signed": _Replay.plan_signed,
-    "charge": _Replay.charge,
-    "release": _Replay.release,
-    "void": _Replay.void,
-    "lost": _Replay.lost,
-    "refusal": _Replay.refusal,
-    "key.created": _Replay.key_created,
-    "key.changed": _Replay.key_changed,
-    "key.revoked": _Replay.key_revoked,
-    "admin.signed_in": _Replay.of_admin,
-    "admin.signed_out": _Replay.of_admin,
-    "exemplars.ingested": _Replay.of_knowledge_base,
-    "unit.forgotten": _Replay.of_knowledge_base,
-    "remote_engine.changed": _Replay.of_knowledge_base,
-    "exemplars.renewed": _Replay.of_knowledge_base,
-    "encryption_key.added": _Replay.of_encryption_key,
-    "encryption_key.retired": _Replay.of_encryption_key,
-    RESTORED: _Replay.restored,
-}

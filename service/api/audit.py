@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from accounting.ledger.trail import Event
+from accounting.ledger.trail import AuditEvent
 from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
@@ -70,13 +71,13 @@ async def export(services: TheServices, _admin: AdminKey) -> StreamingResponse:
     )
 
 
-def view(event: Event) -> EventView:
+def view(event: AuditEvent) -> EventView:
     """An event as it is shown."""
     return EventView(
         sequence=event.sequence,
         at=event.at,
         kind=event.kind,
-        body=event.particulars,
+        body=json.loads(event.body),
         previous=event.previous,
         hash=event.hash,
     )

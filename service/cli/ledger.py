@@ -12,6 +12,7 @@ from typing import Annotated
 import sqlalchemy as sa
 import typer
 
+from accounting.ledger.events import AnswerCharged, ChargeVoided
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
 from accounting.ledger.witness import Witness
 from service.cli.output import Json, print_json
@@ -58,7 +59,7 @@ def acknowledge_(
     _tell(loss)
     if not yes:
         typer.confirm("This cannot be undone. Go on from here?", abort=True)
-    acknowledge(opened.database, witness, loss, by=getpass.getuser(), also=bring_back)
+    acknowledge(opened.database, witness, loss, by=getpass.getuser(), outside=bring_back)
     typer.echo("Acknowledged: the ledger answers again.")
 
 
@@ -92,8 +93,9 @@ def _opened() -> tuple[Records, Witness]:
 
 def _counts(loss: Loss) -> dict[str, int]:
     """How many events of each kind were lost; of charges those that were not voided."""
-    counts = Counter(event.kind for event in loss.events if event.kind not in ("charge", "void"))
-    return dict(sorted(counts.items())) | {"charge": len(loss.charges)}
+    counts = Counter(event.kind for event in loss.events)
+    del counts[ChargeVoided.kind]
+    return dict(sorted((counts | {AnswerCharged.kind: len(loss.charges)}).items()))
 
 
 def _tell(loss: Loss) -> None:
@@ -106,35 +108,8 @@ def _tell(loss: Loss) -> None:
         f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "
         f"After that {len(loss.events)} events were witnessed that it lacks, and it has {loss.own} of its own."
     )
-    for task, number in sorted(Counter(charge.particulars["task"] for charge in loss.charges).items()):
+    for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
         typer.echo(f"- {number} answers of {task}: will be charged as lost")
     for event in loss.events:
-        for line in _told(event.kind, event.particulars):
+        if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
-
-
-def _told(kind: str, body: dict[str, str]) -> list[str]:
-    match kind:
-        case "budget.opened":
-            return [f"knowledge base {body['knowledge_base']} was created: create it again, with the same budget"]
-        case "plan.signed":
-            return [f"plan {body['version']} of {body['knowledge_base']} was signed: will be signed again"]
-        case "exemplars.ingested":
-            return [f"exemplars of {body['knowledge_base']} were uploaded: upload them again"]
-        case "unit.forgotten":
-            return [f"a unit of {body['knowledge_base']} was forgotten and is back: forget it again, before answering"]
-        case "key.created":
-            return [f"key {body['name']} was made: make another"]
-        case "key.revoked":
-            return [f"key {body['key']} was revoked: will be revoked again"]
-        case "key.changed":
-            return [f"key {body['key']} got other limits: will get them again"]
-        case "encryption_key.added":
-            return [f"encryption key {body['fingerprint']} was added: add it again"]
-        case "encryption_key.retired":
-            return [f"encryption key {body['fingerprint']} was retired: retire it again"]
-        case "exemplars.renewed":
-            return [f"exemplars of {body['knowledge_base']} got new data keys: renew them again"]
-        case "remote_engine.changed":
-            return [f"the rule on remote engines of {body['knowledge_base']} was changed: will be changed again"]
-    return []

@@ -13,6 +13,7 @@ import typer
 
 from accounting.ledger import trail
 from accounting.ledger.compatibility import SchemaError
+from accounting.ledger.events import UnitForgotten
 from exemplar_store.oversized import forget_oversized as forget_oversized_units
 from service.records.database import open_database
 from service.records.schema import migrate, require, revision
@@ -66,8 +67,7 @@ def migrate_(
 def _audit(connection: sa.Connection, forgotten: Mapping[str, int]) -> None:
     by = getpass.getuser()
     names = [name for name, count in forgotten.items() for _ in range(count)]
-    events = [("unit.forgotten", {"knowledge_base": name, "by": by}) for name in names]
-    trail.append_all(connection, datetime.now(UTC), events)
+    trail.append(connection, datetime.now(UTC), *(UnitForgotten(knowledge_base=name, by=by) for name in names))
 
 
 def _require_within(seconds: float, database: sa.Engine) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
+from accounting.ledger.events import KINDS
 from accounting.replay.trail import verify
-from service.dashboard.audit_words import KINDS, tell
+from service.dashboard.audit_words import in_words
 from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Pages, Visit
 from service.records.records import Records
@@ -21,6 +22,7 @@ _PER_PAGE = 50
 _WAIT_S = 20.0
 _POLL_S = 1.0
 _MOST_HEADS = 100
+_KINDS = [(kind, particulars.title) for kind, particulars in KINDS.items()]
 _replays = Computations("audit-replay", kept=20)
 
 
@@ -84,7 +86,7 @@ async def _page(
     context = await asyncio.to_thread(_read, visit.services.records, filters, day, before)
     chosen = {name: value for name, value in filters.items() if value}
     return visit.page(
-        "audit.html", status, here="audit", filters=filters, chosen=chosen, problem=problem, kinds=KINDS, **context
+        "audit.html", status, here="audit", filters=filters, chosen=chosen, problem=problem, kinds=_KINDS, **context
     )
 
 
@@ -107,7 +109,7 @@ def _read(records: Records, filters: dict[str, str], day: datetime | None, befor
         newest_first=True,
     )
     return {
-        "events": [tell(event, names) for event in events[:_PER_PAGE]],
+        "events": [in_words(event, names) for event in events[:_PER_PAGE]],
         "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
         "first_page": before is None,
         "head": records.audit.head(),

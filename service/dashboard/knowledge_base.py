@@ -12,9 +12,11 @@ from starlette.responses import Response
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Release
+from accounting.ledger.events import ExemplarsIngested, ExemplarsRenewed, RemoteEngineChanged, UnitForgotten
 from accounting.ledger.history import Day, History
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down
+from service.dashboard.audit_words import EventInWords, in_words
 from service.dashboard.charts import STYLES, Chart, bar_chart, counting
 from service.dashboard.overview import Summary, summarise
 from service.dashboard.pages import Pages, Visit
@@ -28,12 +30,7 @@ pages = Pages()
 _RELEASES = 20
 _DAYS = 30
 _CHANGES = 20
-_KINDS = {
-    "exemplars.ingested": "Exemplars were uploaded",
-    "unit.forgotten": "A unit was forgotten",
-    "exemplars.renewed": "The exemplars were encrypted anew",
-    "remote_engine.changed": "The rule on remote engines was changed",
-}
+_KINDS = [kind.kind for kind in (ExemplarsIngested, UnitForgotten, ExemplarsRenewed, RemoteEngineChanged)]
 
 
 @pages.get("/knowledge-bases/{name}")
@@ -81,15 +78,6 @@ class PlanView:
 
 
 @dataclass(frozen=True)
-class Change:
-    """Something an admin did to the knowledge base."""
-
-    at: datetime
-    what: str
-    by: str
-
-
-@dataclass(frozen=True)
 class View:
     """What the page shows. All of it public."""
 
@@ -101,7 +89,7 @@ class View:
     releases: list[Release]
     older: str | None
     first_page: bool
-    changes: list[Change]
+    changes: list[EventInWords]
     key_names: Mapping[str, str]
     rule: str = burn_down.RULE
 
@@ -122,7 +110,10 @@ def _view(records: Records, name: str, after: str | None) -> View:
         releases=releases[:_RELEASES],
         older=releases[_RELEASES - 1].id if len(releases) > _RELEASES else None,
         first_page=after is None,
-        changes=_changes(records, name, names),
+        changes=[
+            in_words(event, names)
+            for event in records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
+        ],
         key_names=names,
     )
 
@@ -130,18 +121,6 @@ def _view(records: Records, name: str, after: str | None) -> View:
 def _plan(signed: SignedPlan) -> PlanView:
     calibrated = read_signed(signed.document)
     return PlanView(signed, preview(calibrated), calibrated.plan.model_dump_json(indent=2, exclude_defaults=True))
-
-
-def _changes(records: Records, name: str, key_names: Mapping[str, str]) -> list[Change]:
-    changes = []
-    for event in records.audit.events(kinds=list(_KINDS), knowledge_base=name, limit=_CHANGES, newest_first=True):
-        told = event.particulars
-        what = _KINDS[event.kind]
-        if "allowed" in told:
-            what = f"Engines outside the deployment were {'allowed' if told['allowed'] else 'forbidden'}"
-        by = str(told.get("by") or "the command line")
-        changes.append(Change(event.at, what, key_names.get(by, by)))
-    return changes
 
 
 def _spending(name: str, history: History, today: date) -> Chart | None:

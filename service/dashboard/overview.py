@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
+from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
 from service.dashboard.burn_down import Outlook
@@ -106,20 +107,20 @@ def first_steps(records: Records, summaries: list[Summary]) -> list[Step]:
     """From nothing to a first answer: what is done, by the audit trail, and what comes next. Empty when all is."""
     first = summaries[0].name if summaries else None
 
-    def happened(kind: str) -> bool:
-        return bool(records.audit.events(kinds=[kind], limit=1))
+    def happened(particulars: type[Particulars]) -> bool:
+        return bool(records.audit.events(kinds=[particulars.kind], limit=1))
 
     analysts = [key for key in records.keys.list() if key.role == "analyst"]
     home = f"/knowledge-bases/{first}" if first else "/new-knowledge-base"
     steps = [
         Step(first is not None, "Create a knowledge base with its lifetime budget", "/new-knowledge-base"),
-        Step(happened("exemplars.ingested"), "Upload exemplars", f"{home}#exemplars" if first else home),
+        Step(happened(ExemplarsIngested), "Upload exemplars", f"{home}#exemplars" if first else home),
         Step(
             any(summary.budget.plans for summary in summaries),
             "Sign a plan",
             f"/plans?knowledge_base={first}" if first else "/plans",
         ),
         Step(bool(analysts), "Hand out an analyst’s key", "/keys"),
-        Step(happened("release"), "See the first answer arrive", home),
+        Step(happened(AnswerReleased), "See the first answer arrive", home),
     ]
     return [] if all(step.done for step in steps) else steps

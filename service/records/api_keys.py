@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
+from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.tables import quotas
 from service.records.tables import api_keys
@@ -110,8 +111,8 @@ class ApiKeys:
         with self._database.begin() as connection:
             connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
             set_quota(connection, key.id, quota)
-            made = {"key": key.id, "name": name, "role": role, "quota": quota, "rate_per_minute": rate_per_minute}
-            trail.append(connection, key.created_at, "key.created", made | {"by": by})
+            created = KeyCreated(key=key.id, name=name, role=role, quota=quota, rate_per_minute=rate_per_minute, by=by)
+            trail.append(connection, key.created_at, created)
         return key, token
 
     def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> ApiKey:
@@ -130,8 +131,8 @@ class ApiKeys:
                 raise _unknown(key_id)
             set_quota(connection, key_id, quota)
             changed = ApiKey(**connection.execute(_KEYS.where(chosen)).one()._mapping)
-            limits = {"key": key_id, "quota": quota, "rate_per_minute": rate_per_minute, "by": by}
-            trail.append(connection, self._clock(), "key.changed", limits)
+            limits = KeyChanged(key=key_id, quota=quota, rate_per_minute=rate_per_minute, by=by)
+            trail.append(connection, self._clock(), limits)
         return changed
 
     def authenticate(self, token: str) -> ApiKey | None:
@@ -179,7 +180,7 @@ class ApiKeys:
                 raise _unknown(key_id)
             standing = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
             if connection.execute(sa.update(api_keys).where(standing).values(revoked_at=now)).rowcount:
-                trail.append(connection, now, "key.revoked", {"key": key_id, "by": by})
+                trail.append(connection, now, KeyRevoked(key=key_id, by=by))
 
 
 _KEYS = sa.select(

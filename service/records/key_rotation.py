@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from accounting.ledger import trail
+from accounting.ledger.events import EncryptionKeyAdded, EncryptionKeyRetired, ExemplarsRenewed
 from exemplar_store import EncryptionKeyError
-from exemplar_store.data_keys import Told
+from exemplar_store.data_keys import BeforeKeyCommit
 from exemplar_store.ingest import Progress
-from service.records.records import Records
+from service.records.records import Records, audited
 from service.records.synthetic_store import KEY
 
 
@@ -34,21 +35,21 @@ def add_key(records: Records, master: bytes, *, by: str) -> str:
             "The key of made-up data is published and marks a database as made up: it is neither added nor replaced. "
             "For exemplars of your own make a database of your own (openssl rand -base64 32)."
         )
-    return records.store.data_keys.add(master, _audited("encryption_key.added", by))
+    return records.store.data_keys.add(master, _audited(EncryptionKeyAdded, by))
 
 
 def retire_keys(records: Records, fingerprint: str | None = None, *, by: str) -> list[str]:
     """Let other encryption keys open the database no longer (:meth:`exemplar_store.DataKeys.retire`)."""
-    return records.store.data_keys.retire(fingerprint, _audited("encryption_key.retired", by))
+    return records.store.data_keys.retire(fingerprint, _audited(EncryptionKeyRetired, by))
 
 
 def renew_exemplars(records: Records, name: str, *, by: str, progress: Progress | None = None) -> int:
     """Encrypt a knowledge base's exemplars under a new data key (:meth:`exemplar_store.ExemplarStore.renew`)."""
-    return records.store.renew(name, progress, records.audited("exemplars.renewed", name, by))
+    return records.store.renew(name, progress, audited(ExemplarsRenewed(knowledge_base=name, by=by)))
 
 
-def _audited(kind: str, by: str) -> Told:
-    def told(connection: sa.Connection, fingerprint: str) -> None:
-        trail.append(connection, datetime.now(UTC), kind, {"fingerprint": fingerprint, "by": by})
+def _audited(kind: type[EncryptionKeyAdded | EncryptionKeyRetired], by: str) -> BeforeKeyCommit:
+    def append(connection: sa.Connection, fingerprint: str) -> None:
+        trail.append(connection, datetime.now(UTC), kind(fingerprint=fingerprint, by=by))
 
-    return told
+    return append

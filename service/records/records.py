@@ -12,10 +12,11 @@ import structlog
 
 from accounting.ledger import trail
 from accounting.ledger.charges import Ledger
+from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
-from exemplar_store.ingest import InTransaction, Progress
+from exemplar_store.ingest import BeforeCommit, Progress
 from service.embedding.embedder import Embed
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
@@ -73,26 +74,27 @@ class Records:
             if not self.ledger.budgets.has(connection, name, epsilon, delta):
                 self.ledger.budgets.open(connection, name, epsilon, delta, by)
             if remote_engine:
-                self.audited("remote_engine.changed", name, by, True)(connection)
+                audited(RemoteEngineChanged(knowledge_base=name, allowed=True, by=by))(connection)
 
     def ingest(
         self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
-        return self.store.ingest(name, rows, embed, progress, self.audited("exemplars.ingested", name, by))
+        return self.store.ingest(name, rows, embed, progress, audited(ExemplarsIngested(knowledge_base=name, by=by)))
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""
-        return self.store.forget(name, unit_id, self.audited("unit.forgotten", name, by))
+        return self.store.forget(name, unit_id, audited(UnitForgotten(knowledge_base=name, by=by)))
 
     def allow_remote_engine(self, name: str, allowed: bool, *, by: str) -> KnowledgeBase:
         """Say whether a remote engine may see exemplars, in the audit trail too."""
-        return self.store.allow_remote_engine(name, allowed, self.audited("remote_engine.changed", name, by, allowed))
+        changed = RemoteEngineChanged(knowledge_base=name, allowed=allowed, by=by)
+        return self.store.allow_remote_engine(name, allowed, audited(changed))
 
-    def audited(self, kind: str, name: str, by: str, allowed: bool | None = None) -> InTransaction:
-        """Appends an event of a knowledge base to the audit trail, in the transaction it is called in."""
-        particulars = {"knowledge_base": name, "by": by} | ({} if allowed is None else {"allowed": allowed})
-        return lambda connection: trail.append(connection, datetime.now(UTC), kind, particulars)
+
+def audited(happened: Particulars) -> BeforeCommit:
+    """Appends an event to the audit trail, in the transaction it is called in."""
+    return lambda connection: trail.append(connection, datetime.now(UTC), happened)
 
 
 def open_records(settings: Settings, *, restored: bool = False) -> Records:

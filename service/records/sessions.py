@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
+from accounting.ledger.events import AdminSignedIn, AdminSignedOut
 from service.records.api_keys import ApiKey, token_digest
 from service.records.tables import admin_sessions, api_keys
 
@@ -73,7 +74,7 @@ class Sessions:
                     expires_at=now + LASTS,
                 )
             )
-            trail.append(connection, now, "admin.signed_in", {"key": key.id})
+            trail.append(connection, now, AdminSignedIn(key=key.id))
         return token
 
     def find(self, token: str) -> Session | None:
@@ -98,4 +99,4 @@ class Sessions:
         with self._database.begin() as connection:
             key_id = connection.execute(held.returning(admin_sessions.c.key_id)).scalar_one_or_none()
             if key_id is not None:
-                trail.append(connection, self._clock(), "admin.signed_out", {"key": key_id})
+                trail.append(connection, self._clock(), AdminSignedOut(key=key_id))

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 import structlog
 
 from accounting.ledger.budgets import LedgerError
+from accounting.ledger.events import KeyChanged, KeyRevoked, Particulars, RemoteEngineChanged
 from accounting.ledger.quotas import set_quota
-from accounting.ledger.restoring import Happened
-from accounting.ledger.trail import Event
+from accounting.ledger.trail import AuditEvent
 from accounting.ledger.witness import LedgerRestoredError, Witness
 from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
@@ -95,27 +95,27 @@ async def keep_witnessed(witness: Witness) -> None:
         await asyncio.sleep(_EVERY_S)
 
 
-def bring_back(connection: sa.Connection, event: Event) -> Happened:
+def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars]:
     """Do again what a lost event did outside the ledger: keys revoked or limited, remote engines allowed or not.
 
     Args:
         connection: in the transaction that brings charges back.
         event: witnessed, and lost in the restore.
     """
-    body = event.particulars
-    match event.kind:
-        case "key.revoked":
-            standing = sa.and_(api_keys.c.id == body["key"], api_keys.c.revoked_at.is_(None))
+    match happened := event.particulars:
+        case KeyRevoked(key=key):
+            standing = sa.and_(api_keys.c.id == key, api_keys.c.revoked_at.is_(None))
             revoked = connection.execute(sa.update(api_keys).where(standing).values(revoked_at=datetime.now(UTC)))
-            return [(event.kind, body)] if revoked.rowcount else []
-        case "key.changed":
-            limits = {"rate_per_minute": body["rate_per_minute"]}
-            if connection.execute(sa.update(api_keys).where(api_keys.c.id == body["key"]).values(**limits)).rowcount:
-                set_quota(connection, body["key"], body["quota"])
-            return [(event.kind, body)]
-        case "remote_engine.changed":
-            if row := find(connection, body["knowledge_base"], lock=True):
-                values: dict[str, Any] = {"remote_engine": body["allowed"]}
+            return [happened] if revoked.rowcount else []
+        case KeyChanged(key=key, quota=quota, rate_per_minute=rate):
+            if connection.execute(
+                sa.update(api_keys).where(api_keys.c.id == key).values(rate_per_minute=rate)
+            ).rowcount:
+                set_quota(connection, key, quota)
+            return [happened]
+        case RemoteEngineChanged(knowledge_base=name, allowed=allowed):
+            if row := find(connection, name, lock=True):
+                values: dict[str, Any] = {"remote_engine": allowed}
                 connection.execute(sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id).values(values))
-            return [(event.kind, body)]
+            return [happened]
     return []

@@ -136,13 +136,13 @@ def test_a_step_that_fails_changes_nothing(store, engine, tickets, rows):
         store.data_keys.add(NEW, fail)
     assert wraps(engine) == before
     with pytest.raises(RuntimeError):
-        store.renew("tickets", within=fail)
+        store.renew("tickets", before_commit=fail)
     assert texts(store) == found
     assert wraps(engine)[:1] == before  # the second is the unfinished copy's
     store.data_keys.add(NEW)
     both = wraps(engine)
     with pytest.raises(RuntimeError):
-        DataKeys(engine, NEW).retire(told=fail)
+        DataKeys(engine, NEW).retire(before_commit=fail)
     assert wraps(engine) == both
     DataKeys(engine, NEW).retire()
     newer = ExemplarStore(engine, NEW)

@@ -182,8 +182,8 @@ def renew_and_die(url: str, pauses: int) -> None:
             die()
 
     renewing.STEP_ROWS, renewing._pause = 10, pause
-    within = die if pauses == WITHIN else lambda _connection: None
-    ExemplarStore(open_database(url), OLD).renew("tickets", within=within)
+    before_commit = die if pauses == WITHIN else lambda _connection: None
+    ExemplarStore(open_database(url), OLD).renew("tickets", before_commit=before_commit)
 
 
 # One pause looks for what was left, one begins, 5 copy, one changes names, 5 delete, one deletes the hidden row.
@@ -263,7 +263,7 @@ def test_uploads_and_deletions_in_every_pause_are_in_the_renewed_copy(store, eng
 
     pauses = Pauses(monkeypatch, work)
     seen: list[sa.Connection] = []
-    assert store.renew("tickets", within=seen.append) == 0
+    assert store.renew("tickets", before_commit=seen.append) == 0
     assert pauses.number > 16
     assert len(seen) == 1
     assert texts(store) == texts(ExemplarStore(engine, OLD)) == sorted(expected)
@@ -349,7 +349,7 @@ def test_a_copy_made_while_another_looked_for_one_is_left_alone(store, engine, t
     store.ingest("tickets", rows(50))
     Pauses(monkeypatch)
     with pytest.raises(RuntimeError):
-        store.renew("tickets", within=fail)
+        store.renew("tickets", before_commit=fail)
     monkeypatch.setattr(renewing.Renewal, "_delete_some", lambda *_: False)  # the other's was not there yet
     with pytest.raises(RenewalOvertakenError):
         store.renew("tickets")
@@ -398,7 +398,7 @@ def test_who_waits_for_the_knowledge_base_while_names_change_finds_the_renewed_o
             time.sleep(0.2)
 
         waiting: list[Future] = []
-        store.renew("tickets", within=wait_for_a_waiter)
+        store.renew("tickets", before_commit=wait_for_a_waiter)
         waiting[0].result(60)
     elsewhere.dispose()
     assert len(texts(store)) == {"forget": 4, "ingest": 6}.get(change, 5)

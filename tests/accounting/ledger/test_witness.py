@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from accounting.ledger import restoring, tables
 from accounting.ledger.budgets import BudgetExistsError, SignedTask, utc_now
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
+from accounting.ledger.events import KeyCreated, LedgerRestored, Mark
 from accounting.ledger.restoring import acknowledge, find_loss
-from accounting.ledger.trail import RESTORED, AuditTrail, append
-from accounting.ledger.witness import LedgerRestoredError, Mark, Witness, WitnessUnavailableError, witnessed
+from accounting.ledger.trail import AuditTrail, append
+from accounting.ledger.witness import LedgerRestoredError, Witness, WitnessUnavailableError, witnessed
 from accounting.plan import CalibratedPlan
 from accounting.replay.books import violations
 from accounting.replay.trail import verify
@@ -58,10 +59,9 @@ class Deployment:
         )
         return self.ledger.budgets.task(f"{name}.topic")
 
-    def key(self, key: str, kind: str = "key.created") -> None:
-        body = {"key": key, "name": key, "role": "analyst", "quota": None, "by": "root"}
+    def key(self, key: str) -> None:
         with self.database.begin() as connection:
-            append(connection, utc_now(), kind, body)
+            append(connection, utc_now(), KeyCreated(key=key, name=key, role="analyst", quota=None, by="root"))
 
     def answer(self, query: bytes, task: SignedTask | None = None) -> str:
         charge = self.ledger.charge(task or self.ledger.budgets.task("kb.topic"), query, key_id="ana")
@@ -80,10 +80,10 @@ class Deployment:
         shutil.copy(self.folder / f"{name}.sqlite", self.folder / "ledger.sqlite")
         self.open()
 
-    def acknowledge(self, also: restoring.Also = lambda _connection, _event: []) -> None:
+    def acknowledge(self, outside: restoring.BringBack = lambda _connection, _event: []) -> None:
         loss = find_loss(self.trail, self.witness)
         assert loss is not None
-        acknowledge(self.database, self.witness, loss, by="root", also=also)
+        acknowledge(self.database, self.witness, loss, by="root", outside=outside)
 
     def problems(self) -> list[str]:
         """What is wrong in the tables, the trail or the witness."""
@@ -118,7 +118,7 @@ def running(deployment: Deployment) -> Deployment:
 def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
     charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
     newest = running.trail.head()
-    assert newest.particulars["charge"] == charge.id
+    assert newest.particulars.charge == charge.id
     assert running.witness.head() == Mark(newest.sequence, newest.hash)
     assert running.witness.events(0) == running.trail.events()
 
@@ -159,9 +159,9 @@ def test_going_on_gives_no_answer_back(running: Deployment) -> None:
     [status] = running.ledger.budgets.statuses()[0].tasks
     assert (status.charged, status.states) == (3, {"charged": 0, "released": 1, "voided": 0, "lost": 2})
     assert running.problems() == []
-    [restored] = running.trail.events(kinds=[RESTORED])
-    assert restored.particulars["charges"] == 2
-    assert {e.particulars["charge"] for e in running.trail.events(kinds=["lost"])} == lost
+    [restored] = running.trail.events(kinds=[LedgerRestored.kind])
+    assert restored.particulars.charges == 2
+    assert {e.particulars.charge for e in running.trail.events(kinds=["lost"])} == lost
     running.answer(b"4")
     with pytest.raises(AnswersExhaustedError):
         running.ledger.charge(task, b"5", key_id="ana")
@@ -240,9 +240,9 @@ def test_keys_lost_are_in_the_trail_as_revoked(running: Deployment) -> None:
     assert isinstance(charge, Charged)
     running.restore()
     seen = []
-    running.acknowledge(also=lambda _connection, event: seen.append(event.kind) or [])
+    running.acknowledge(outside=lambda _connection, event: seen.append(event.kind) or [])
     assert seen == ["key.created", "charge"]
-    assert [e.particulars["key"] for e in running.trail.events(kinds=["key.revoked"])] == ["bo"]
+    assert [e.particulars.key for e in running.trail.events(kinds=["key.revoked"])] == ["bo"]
     assert running.problems() == []
 
 
@@ -365,7 +365,7 @@ def test_an_acknowledgement_that_crashed_is_finished(running: Deployment) -> Non
     running.acknowledge()
     assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
     assert running.problems() == []
-    assert len(running.trail.events(kinds=[RESTORED])) == 1
+    assert len(running.trail.events(kinds=[LedgerRestored.kind])) == 1
 
 
 def test_answers_given_elsewhere_meanwhile_are_charged_too(running: Deployment, tmp_path: Path) -> None:

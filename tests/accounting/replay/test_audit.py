@@ -13,8 +13,24 @@ import sqlalchemy as sa
 from accounting.ledger import tables
 from accounting.ledger.budgets import LedgerError, SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
+from accounting.ledger.events import (
+    KINDS,
+    AdminSignedIn,
+    AdminSignedOut,
+    EncryptionKeyAdded,
+    EncryptionKeyRetired,
+    ExemplarsIngested,
+    ExemplarsRenewed,
+    KeyChanged,
+    KeyCreated,
+    KeyRevoked,
+    LedgerRestored,
+    Mark,
+    RemoteEngineChanged,
+    UnitForgotten,
+)
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
-from accounting.ledger.trail import FIRST, RESTORED, AuditTrail, append, canonical, digest
+from accounting.ledger.trail import FIRST, AuditTrail, append, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
@@ -48,7 +64,7 @@ def sign(ledger: Ledger, engine: sa.Engine, calibrated: CalibratedPlan) -> Signe
 def make_key(ledger: Ledger, engine: sa.Engine, key: str, quota: int | None = None) -> None:
     with engine.begin() as connection:
         set_quota(connection, key, quota)
-        append(connection, NOW, "key.created", {"key": key, "name": key, "role": "analyst", "quota": quota})
+        append(connection, NOW, KeyCreated(key=key, name=key, role="analyst", quota=quota, by="root"))
 
 
 def charge(ledger: Ledger, task: SignedTask, query: bytes, key: str = "ana") -> str:
@@ -78,20 +94,22 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
         ledger.charge(task, b"7", key_id="ana")
     ledger.refuse(task.address, "ana", "answers-exhausted")
     with engine.begin() as connection:
-        made = {"key": "root", "name": "root", "role": "admin", "quota": None}
-        append(connection, NOW, "key.created", made)
-        append(connection, NOW, "admin.signed_in", {"key": "root"})
-        append(connection, NOW, "admin.signed_out", {"key": "root"})
-        append(connection, NOW, "key.changed", {"key": "bo", "quota": 5, "by": "root"})
-        append(connection, NOW, "key.revoked", {"key": "bo", "by": "root"})
-        append(connection, NOW, "exemplars.ingested", {"knowledge_base": "kb", "by": "root"})
-        append(connection, NOW, "unit.forgotten", {"knowledge_base": "kb", "by": "root"})
-        append(connection, NOW, "remote_engine.changed", {"knowledge_base": "kb", "by": "root", "allowed": True})
-        append(connection, NOW, "exemplars.renewed", {"knowledge_base": "kb", "by": "root"})
-        append(connection, NOW, "encryption_key.added", {"fingerprint": "0123456789abcdef", "by": "root"})
-        append(connection, NOW, "encryption_key.retired", {"fingerprint": "fedc" * 4, "by": "root"})
-        lost = {"sequence": 30, "hash": "0" * 64}
-        append(connection, NOW, RESTORED, {"by": "root", "common": 9, "witness": lost, "charges": 0})
+        append(
+            connection,
+            NOW,
+            KeyCreated(key="root", name="root", role="admin", quota=None),
+            AdminSignedIn(key="root"),
+            AdminSignedOut(key="root"),
+            KeyChanged(key="bo", quota=5, by="root"),
+            KeyRevoked(key="bo", by="root"),
+            ExemplarsIngested(knowledge_base="kb", by="root"),
+            UnitForgotten(knowledge_base="kb", by="root"),
+            RemoteEngineChanged(knowledge_base="kb", allowed=True, by="root"),
+            ExemplarsRenewed(knowledge_base="kb", by="root"),
+            EncryptionKeyAdded(fingerprint="0123456789abcdef", by="root"),
+            EncryptionKeyRetired(fingerprint="fedc" * 4, by="root"),
+            LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),
+        )
     return [*AuditTrail(engine).export()]
 
 
@@ -106,6 +124,7 @@ def test_every_kind_is_replayed_and_every_plan_computed_again(ledger, engine, cl
     assert set(report.plans["kb@1"]) == {"pld", "prv", "rdp"}
     assert report.plans["kb@1"]["prv"].upper == pytest.approx(1, rel=0.02)
     kinds = [json.loads(line).get("kind") for line in lines[:-1]]
+    assert set(kinds) == set(KINDS)
     assert kinds.count("charge") == 5
     assert [kinds.count(kind) for kind in ("release", "void", "lost", "refusal")] == [3, 1, 1, 2]
     assert verify(lines, heads=[json.loads(lines[3])["hash"]], recompute=False).problems == []
@@ -252,7 +271,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert newest[0] == trail.head()
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
-    elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", RESTORED}
+    elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", "ledger.restored"}
     elsewhere |= {"encryption_key.added", "encryption_key.retired"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
     assert trail.events(knowledge_base="k") == []
@@ -315,7 +334,7 @@ def test_refusals_are_counted_one_by_one_and_told_once_a_minute(ledger, engine, 
     clock.now += timedelta(seconds=60)
     ledger.refuse(task.address, "ana", "answers-exhausted")
     ledger.refuse(task.address, "bo", "quota-exhausted")
-    told = [event.particulars["times"] for event in AuditTrail(engine).events(kinds=["refusal"])]
+    told = [event.particulars.times for event in AuditTrail(engine).events(kinds=["refusal"])]
     assert told == [1, 3, 1]
     found = {(one.key_id, one.reason): one.times for one in ledger.refusals("kb")}
     assert found == {("ana", "answers-exhausted"): 4, ("bo", "quota-exhausted"): 1}

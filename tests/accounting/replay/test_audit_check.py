@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
+from accounting.ledger.events import AnswerCharged
 from accounting.ledger.tables import audit_events, metadata
 from accounting.ledger.trail import AuditTrail, append
 from accounting.replay.chain import ChainCheck, Checked
@@ -30,7 +31,7 @@ def database(tmp_path) -> sa.Engine:
 def add(engine: sa.Engine, events: int) -> None:
     with engine.begin() as connection:
         for number in range(events):
-            append(connection, NOW, "charge", {"task": "kb.topic@1", "number": number})
+            append(connection, NOW, AnswerCharged(charge=str(number), task="kb.topic@1", key="ana"))
 
 
 def test_it_goes_on_where_it_stopped(database: sa.Engine):
@@ -53,7 +54,7 @@ def rewrite(connection: sa.Connection, last: int) -> None:
     """Another chain in the place of the old one from event 5 on: whole, but not what it was."""
     connection.execute(sa.delete(audit_events).where(audit_events.c.sequence >= 5))
     for number in range(5, last + 1):
-        append(connection, NOW, "charge", {"task": "kb.topic@1", "number": -number})
+        append(connection, NOW, AnswerCharged(charge=str(-number), task="kb.topic@1", key="ana"))
 
 
 CHANGES: dict[str, Callable[[sa.Connection], object]] = {

@@ -12,17 +12,18 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger.tables import audit_events
-from accounting.ledger.trail import RESTORED, Event
-from accounting.replay.trail import _KINDS, verify
+from accounting.ledger.trail import AuditEvent
+from accounting.replay.trail import verify
 from exemplar_store import Layout, read_json_lines
 from service.dashboard import audit
-from service.dashboard.audit_words import KINDS, tell
+from service.dashboard.audit_words import in_words
 from service.services import Services
 from tests.service.conftest import embed
 from tests.service.dashboard.dashboard_browser import Browser
 
 CANARY, UNIT = "canary-marmalade", "canary-unit-4711"
 HTMX = {"HX-Request": "true"}
+RESTORED = '{"by":"root","charges":2,"common":9,"witness":{"hash":"0","sequence":11}}'
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_strangers_read_nothing(services: Services) -> None:
 def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> None:
     page = browser.get("/audit").text
     told = [sentence.replace("&#39;", "'") for sentence in sentences(page)]
-    assert told[0] == "The command line created cars with ε 1 and δ 1e-6 for its whole life."
+    assert told[0] == "The command line created cars with ε 1 and δ 0.000001 for its whole life."
     assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no limit on its pace."
     assert told[2] == "“ana” was refused by toys.colour@1 once: quota exhausted."
     assert told[3] == "An answer of toys.colour@1 left."
@@ -86,29 +87,28 @@ def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> Non
     ]
     assert told[8] == "“root” had a unit of toys forgotten."
     assert told[9] == "“chief” uploaded exemplars to toys."
-    assert told[-2] == "“test” signed plan 1 of toys: ε 4 and δ 1e-4 for 20 answers of colour."
+    assert told[-2] == "“test” signed plan 1 of toys: ε 4 and δ 0.0001 for 20 answers of colour."
     head = browser.services.records.audit.head()
     assert f'<code id="head">{head.hash}</code>' in page
 
 
 def test_every_kind_has_a_sentence(services: Services) -> None:
     now = datetime.now(UTC)
-    lost = Event(7, now, "lost", '{"charge":"c","task":"toys.colour@1"}', "0" * 64, "1" * 64)
-    assert tell(lost, {}).sentence == "A charge of toys.colour@1 ended without an answer. It stays spent."
-    void = Event(8, now, "void", '{"charge":"c","reason":"engine-unavailable","task":"t@1"}', "0" * 64, "1" * 64)
-    assert tell(void, {}).sentence.endswith("before anything private was read: engine unavailable.")
-    revoked = Event(9, now, "key.revoked", '{"by":"a","key":"b"}', "0" * 64, "1" * 64)
-    assert tell(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” revoked the key “bo”."
+    lost = AuditEvent(7, now, "lost", '{"charge":"c","task":"toys.colour@1"}', "0" * 64, "1" * 64)
+    assert in_words(lost, {}).sentence == "A charge of toys.colour@1 ended without an answer. It stays spent."
+    void = AuditEvent(8, now, "void", '{"charge":"c","reason":"engine-unavailable","task":"t@1"}', "0" * 64, "1" * 64)
+    assert in_words(void, {}).sentence.endswith("before anything private was read: engine unavailable.")
+    revoked = AuditEvent(9, now, "key.revoked", '{"by":"a","key":"b"}', "0" * 64, "1" * 64)
+    assert in_words(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” revoked the key “bo”."
     for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
-        event = Event(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
-        assert tell(event, {"a": "ana"}).sentence == sentence
+        event = AuditEvent(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
+        assert in_words(event, {"a": "ana"}).sentence == sentence
     for kind, did in (("added", "let the encryption key 0ab1 open the database too"), ("retired", "retired the enc")):
-        event = Event(10, now, f"encryption_key.{kind}", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
-        assert tell(event, {"a": "ana"}).sentence.startswith(f"“ana” {did}")
-    restored = Event(11, now, RESTORED, '{"by":"root","charges":2,"common":9}', "0" * 64, "1" * 64)
-    assert "as it was at event 9: 2 answers given since stayed charged" in tell(restored, {}).sentence
-    assert tell(Event(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
-    assert set(KINDS) == set(_KINDS)
+        event = AuditEvent(10, now, f"encryption_key.{kind}", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
+        assert in_words(event, {"a": "ana"}).sentence.startswith(f"“ana” {did}")
+    restored = AuditEvent(11, now, "ledger.restored", RESTORED, "0" * 64, "1" * 64)
+    assert "as it was at event 9: 2 answers given since stayed charged" in in_words(restored, {}).sentence
+    assert in_words(AuditEvent(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
 
 
 def test_the_trail_is_filtered(browser: Browser, token: str) -> None:

@@ -58,7 +58,7 @@ def test_a_token_is_shown_once_and_works(browser: Browser) -> None:
     assert ask(browser, token).status_code == 200
     ana = key(browser, "ana")
     assert (ana.role, ana.quota, ana.rate_per_minute, ana.charged) == ("analyst", 1000, 60, 1)
-    assert browser.services.records.audit.events(kinds=["key.created"])[-1].particulars["by"] == browser.key.id
+    assert browser.services.records.audit.events(kinds=["key.created"])[-1].particulars.by == browser.key.id
     for path in ("/keys", f"/keys/{ana.id}", "/", "/audit", "/keys"):
         assert token not in browser.get(path).text
     page = text(browser.get("/keys").text)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from accounting.ledger.trail import canonical
 from accounting.replay.trail import verify
 from service.application import ApplicationArgs
 from service.records.records import Records, open_records
@@ -64,6 +65,14 @@ def test_its_trail_replays_with_what_is_added(earlier: Records) -> None:
     assert verify(earlier.audit.export()).problems == []
     assert earlier.witness is not None
     assert earlier.witness.head().sequence == earlier.audit.head().sequence - 1  # the release after the charge
+
+
+def test_its_events_would_be_written_the_same_today(earlier: Records) -> None:
+    events = earlier.audit.events(limit=1000)
+    assert len({event.kind for event in events}) > 5
+    for event in events:
+        assert event.particulars is not None
+        assert canonical(event.particulars.model_dump()) == event.body
 
 
 def test_its_config_is_read(tmp_path: Path) -> None:

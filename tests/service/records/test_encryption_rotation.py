@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from accounting.ledger.events import EncryptionKeyAdded, EncryptionKeyRetired, ExemplarsRenewed
 from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from exemplar_store import EncryptionKeyError, WrongKeyError
@@ -72,11 +73,11 @@ def test_replicas_change_keys_one_after_the_other(database_url: str, tmp_path: P
     assert not charged(restarted, "four")
 
     trail = after.records.audit
-    told = trail.events(kinds=["encryption_key.added", "encryption_key.retired", "exemplars.renewed"])
-    assert [(event.kind, event.particulars) for event in told] == [
-        ("encryption_key.added", {"fingerprint": new, "by": "root"}),
-        ("encryption_key.retired", {"fingerprint": old, "by": "root"}),
-        ("exemplars.renewed", {"knowledge_base": "toys", "by": "root"}),
+    told = trail.events(kinds=[kind.kind for kind in (EncryptionKeyAdded, EncryptionKeyRetired, ExemplarsRenewed)])
+    assert [event.particulars for event in told] == [
+        EncryptionKeyAdded(fingerprint=new, by="root"),
+        EncryptionKeyRetired(fingerprint=old, by="root"),
+        ExemplarsRenewed(knowledge_base="toys", by="root"),
     ]
     assert verify(trail.export(), recompute=False).problems == []
     assert [task.charged for budget in after.records.ledger.budgets.statuses() for task in budget.tasks] == [4]

@@ -96,8 +96,8 @@ def test_limits_are_set_changed_and_told_to_the_trail(keys: ApiKeys, engine: sa.
     keys.revoke(key.id, "root")
     events = AuditTrail(engine).events()
     assert [event.kind for event in events] == ["key.created", "key.changed", "key.revoked"]
-    assert {event.particulars["by"] for event in events} == {"root"}
-    assert events[0].particulars["quota"] == 5
+    assert {event.particulars.by for event in events} == {"root"}
+    assert events[0].particulars.quota == 5
     assert token not in "".join(event.line() for event in events)
 
 

@@ -231,7 +231,7 @@ def test_larger_units_are_deleted_if_somebody_says_so(
     assert left["fits"] == left["letters"] == {"small": 3, "full": 16, "many": 1000}
     assert left["tickets"] == {"small": 3, "many": 1000}
     events = AuditTrail(engine).events(kinds=["unit.forgotten"])
-    assert [event.particulars["knowledge_base"] for event in events] == ["letters", *["tickets"] * 3]
+    assert [event.particulars.knowledge_base for event in events] == ["letters", *["tickets"] * 3]
     assert verify(AuditTrail(engine).export(), recompute=False).problems == []
 
 

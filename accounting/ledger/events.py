@@ -1,0 +1,409 @@
+"""What can happen to a ledger: each kind of audit event, with its name in the trail, its particulars and its words.
+
+Whoever appends an event, reads it, replays it or shows it uses these definitions. A trail outlives the version that
+wrote it: a kind keeps its name and its fields for ever, and a field that it gains has a default.
+"""
+
+# ruff: noqa: D102 - what sentence and if_lost are is said once, in Particulars
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Names = Callable[[str], str]
+"""The name to show for whoever acted: a key's id, a person's name, or nothing."""
+
+
+class Particulars(BaseModel):
+    """What happened, in one kind of event: public quantities only.
+
+    Attributes:
+        kind: its name in the trail, at most 40 characters.
+        title: the kind in words.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def sentence(self, named: Names) -> str:
+        """What happened, in a sentence."""
+
+    def if_lost(self) -> str | None:
+        """What a restore that lost this event means for an admin; None: nothing, or the charges say it."""
+        return None
+
+
+def read(kind: str, body: str) -> Particulars | None:
+    """An event's particulars, or None for a kind that only a newer version knows.
+
+    Args:
+        kind: its name in the trail.
+        body: from :func:`accounting.ledger.trail.canonical`.
+
+    Raises:
+        ValueError: the body is not one of this kind.
+    """
+    known = KINDS.get(kind)
+    if known is None:
+        return None
+    try:
+        return known.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+class BudgetOpened(Particulars):
+    """A knowledge base was created with its lifetime budget; ε and δ are decimals."""
+
+    kind: ClassVar[str] = "budget.opened"
+    title: ClassVar[str] = "Knowledge base created"
+
+    knowledge_base: str
+    epsilon: str
+    delta: str
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} created {self.knowledge_base} with {_budget(self)} for its whole life."
+
+    def if_lost(self) -> str:
+        return f"knowledge base {self.knowledge_base} was created: create it again, with the same budget"
+
+
+class PlanSigned(Particulars):
+    """Part of a lifetime budget was granted; ``answers`` is by task, ``document`` the calibrated plan as signed."""
+
+    kind: ClassVar[str] = "plan.signed"
+    title: ClassVar[str] = "Plan signed"
+
+    knowledge_base: str
+    version: int
+    accountant: str
+    document: str
+    signed_by: str
+    epsilon: str
+    delta: str
+    answers: dict[str, int]
+
+    def sentence(self, named: Names) -> str:
+        answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
+        return (
+            f"{named(self.signed_by)} signed plan {self.version} of {self.knowledge_base}: {_budget(self)} for "
+            f"{answers}."
+        )
+
+    def if_lost(self) -> str:
+        return f"plan {self.version} of {self.knowledge_base} was signed: will be signed again"
+
+
+class AnswerCharged(Particulars):
+    """A key was charged an answer; ``task`` is an address with a version."""
+
+    kind: ClassVar[str] = "charge"
+    title: ClassVar[str] = "Answer charged"
+
+    charge: str
+    task: str
+    key: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.key)} was charged an answer of {self.task}."
+
+
+class AnswerReleased(Particulars):
+    """The answer that was charged left; the hash is over its canonical JSON."""
+
+    kind: ClassVar[str] = "release"
+    title: ClassVar[str] = "Answer released"
+
+    release: str
+    charge: str
+    task: str
+    answer_sha256: str
+
+    def sentence(self, named: Names) -> str:
+        return f"An answer of {self.task} left."
+
+
+class ChargeVoided(Particulars):
+    """A charge was given back."""
+
+    kind: ClassVar[str] = "void"
+    title: ClassVar[str] = "Charge taken back"
+
+    charge: str
+    task: str
+    reason: str
+
+    def sentence(self, named: Names) -> str:
+        why = _words(self.reason)
+        return f"A charge of {self.task} was taken back, before anything private was read: {why}."
+
+
+class ChargeLost(Particulars):
+    """A charge's holder died or lost its answer."""
+
+    kind: ClassVar[str] = "lost"
+    title: ClassVar[str] = "Charge lost"
+
+    charge: str
+    task: str
+
+    def sentence(self, named: Names) -> str:
+        return f"A charge of {self.task} ended without an answer. It stays spent."
+
+
+class QueryRefused(Particulars):
+    """Queries were refused without a charge, ``times`` of them since the last such event."""
+
+    kind: ClassVar[str] = "refusal"
+    title: ClassVar[str] = "Refused"
+
+    task: str
+    key: str
+    reason: str
+    times: int
+
+    def sentence(self, named: Names) -> str:
+        times = "once" if self.times == 1 else f"{self.times:,} times"
+        return f"{named(self.key)} was refused by {self.task} {times}: {_words(self.reason)}."
+
+
+class KeyCreated(Particulars):
+    """An API key was made."""
+
+    kind: ClassVar[str] = "key.created"
+    title: ClassVar[str] = "Key made"
+
+    key: str
+    name: str
+    role: str
+    quota: int | None
+    rate_per_minute: int | None = None
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} made the {self.role} key “{self.name}”, with {_limits(self)}."
+
+    def if_lost(self) -> str:
+        return f"key {self.name} was made: make another"
+
+
+class KeyChanged(Particulars):
+    """An API key got other limits."""
+
+    kind: ClassVar[str] = "key.changed"
+    title: ClassVar[str] = "Key’s limits changed"
+
+    key: str
+    quota: int | None
+    rate_per_minute: int | None = None
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} changed the limits of the key {named(self.key)}: {_limits(self)}."
+
+    def if_lost(self) -> str:
+        return f"key {self.key} got other limits: will get them again"
+
+
+class KeyRevoked(Particulars):
+    """An API key is refused from now on."""
+
+    kind: ClassVar[str] = "key.revoked"
+    title: ClassVar[str] = "Key revoked"
+
+    key: str
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} revoked the key {named(self.key)}."
+
+    def if_lost(self) -> str:
+        return f"key {self.key} was revoked: will be revoked again"
+
+
+class AdminSignedIn(Particulars):
+    """An admin's session on the dashboard began."""
+
+    kind: ClassVar[str] = "admin.signed_in"
+    title: ClassVar[str] = "Admin signed in"
+
+    key: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.key)} signed in to the dashboard."
+
+
+class AdminSignedOut(Particulars):
+    """An admin ended a session on the dashboard."""
+
+    kind: ClassVar[str] = "admin.signed_out"
+    title: ClassVar[str] = "Admin signed out"
+
+    key: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.key)} signed out of the dashboard."
+
+
+class ExemplarsIngested(Particulars):
+    """Exemplars were added; how many is private."""
+
+    kind: ClassVar[str] = "exemplars.ingested"
+    title: ClassVar[str] = "Exemplars uploaded"
+
+    knowledge_base: str
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} uploaded exemplars to {self.knowledge_base}."
+
+    def if_lost(self) -> str:
+        return f"exemplars of {self.knowledge_base} were uploaded: upload them again"
+
+
+class UnitForgotten(Particulars):
+    """A privacy unit was deleted; which one is private."""
+
+    kind: ClassVar[str] = "unit.forgotten"
+    title: ClassVar[str] = "Unit forgotten"
+
+    knowledge_base: str
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} had a unit of {self.knowledge_base} forgotten."
+
+    def if_lost(self) -> str:
+        return f"a unit of {self.knowledge_base} was forgotten and is back: forget it again, before answering"
+
+
+class RemoteEngineChanged(Particulars):
+    """Exemplars may be shown to an engine outside the deployment, or no longer."""
+
+    kind: ClassVar[str] = "remote_engine.changed"
+    title: ClassVar[str] = "Engine outside allowed or forbidden"
+
+    knowledge_base: str
+    allowed: bool
+    by: str = ""
+
+    def sentence(self, named: Names) -> str:
+        did = "allowed" if self.allowed else "forbade"
+        return f"{named(self.by)} {did} engines outside the deployment for {self.knowledge_base}."
+
+    def if_lost(self) -> str:
+        return f"the rule on remote engines of {self.knowledge_base} was changed: will be changed again"
+
+
+class ExemplarsRenewed(Particulars):
+    """A knowledge base's exemplars were encrypted under a new data key."""
+
+    kind: ClassVar[str] = "exemplars.renewed"
+    title: ClassVar[str] = "Exemplars encrypted anew"
+
+    knowledge_base: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} had the exemplars of {self.knowledge_base} encrypted under a new key."
+
+    def if_lost(self) -> str:
+        return f"exemplars of {self.knowledge_base} got new data keys: renew them again"
+
+
+class EncryptionKeyAdded(Particulars):
+    """Another master key opens the database too."""
+
+    kind: ClassVar[str] = "encryption_key.added"
+    title: ClassVar[str] = "Encryption key added"
+
+    fingerprint: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} let the encryption key {self.fingerprint} open the database too."
+
+    def if_lost(self) -> str:
+        return f"encryption key {self.fingerprint} was added: add it again"
+
+
+class EncryptionKeyRetired(Particulars):
+    """A master key opens the database no longer."""
+
+    kind: ClassVar[str] = "encryption_key.retired"
+    title: ClassVar[str] = "Encryption key retired"
+
+    fingerprint: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} retired the encryption key {self.fingerprint}."
+
+    def if_lost(self) -> str:
+        return f"encryption key {self.fingerprint} was retired: retire it again"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in the trail: an event's sequence number and hash; (0, zeros) before the first."""
+
+    sequence: int
+    hash: str
+
+
+class LedgerRestored(Particulars):
+    """An admin acknowledged a restore from a backup (:mod:`accounting.ledger.restoring`).
+
+    Attributes:
+        common: sequence number of the newest event that backup and witness shared.
+        witness: the newest event witnessed by then.
+        charges: how many lost charges were charged again.
+    """
+
+    kind: ClassVar[str] = "ledger.restored"
+    title: ClassVar[str] = "Restored from a backup"
+
+    by: str
+    common: int
+    witness: Mark
+    charges: int
+
+    def sentence(self, named: Names) -> str:
+        return (
+            f"{named(self.by)} acknowledged that the ledger was restored from a backup as it was at event "
+            f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged."
+        )
+
+
+KINDS: dict[str, type[Particulars]] = {one.kind: one for one in Particulars.__subclasses__()}
+"""Every kind by its name in the trail."""
+
+
+def _budget(granted: BudgetOpened | PlanSigned) -> str:
+    return f"ε {Decimal(granted.epsilon).normalize():g} and δ {Decimal(granted.delta).normalize():g}"
+
+
+def _limits(key: KeyCreated | KeyChanged) -> str:
+    answers = "no quota" if key.quota is None else f"a quota of {_plural(key.quota, 'answer')}"
+    rate = key.rate_per_minute
+    pace = "no limit on its pace" if rate is None else f"at most {_plural(rate, 'request')} a minute"
+    return f"{answers} and {pace}"
+
+
+def _plural(count: int, one: str) -> str:
+    return f"{count:,} {one if count == 1 else one + 's'}"
+
+
+def _words(reason: str) -> str:
+    return reason.replace("-", " ")
