@@ -9,7 +9,7 @@ cost nothing, so it must be 0: "no distinguisher".
 
 The same attack then meets planted defects that earlier versions had, and must find each of them.
 
-    python benchmarks/latency_attack.py [--answers 500] [--quick]
+    python benchmarks/latency_attack.py [--answers 500] [--mechanisms votes ...] [--quick]
 """
 
 from __future__ import annotations
@@ -311,6 +311,7 @@ class UnpaddedVoids(Departure):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--answers", type=int, default=500, help="a side, for each mechanism and observation")
+    parser.add_argument("--mechanisms", nargs="+", choices=MECHANISMS, default=list(MECHANISMS))
     parser.add_argument("--quick", action="store_true", help="few answers: shows that it runs, proves little")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -319,7 +320,7 @@ def main() -> None:
     print(f"{answers} answers a side; medians in milliseconds; proven ε at δ = {DELTA:g}, wrong with p = {2 * ERROR:g}")
     print(f"{'mechanism':12}{'observed':14}{'without':>10}{'with':>10}{'ε >':>8}")
     found = []
-    for task in MECHANISMS:
+    for task in options.mechanisms:
         for beside in BESIDE if not options.quick else ("", "/readyz"):
             for what, (zero, one) in asyncio.run(attack(embedder, task, beside, answers)).items():
                 if what == (beside or "answers"):
