@@ -25,7 +25,7 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
-from exemplar_store.dialects import as_utc, empty_write_ahead_log, overwrite_deleted
+from exemplar_store.dialects import as_utc, empty_write_ahead_log, overwrite_deleted, reading
 from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.errors import EncryptionKeyError, TamperedError, WrongKeyError
 from exemplar_store.hidden import VISIBLE
@@ -69,7 +69,7 @@ class DataKeys:
         self._master = MasterKey(master)
         self._opened: dict[int, DataKey] = {}
         self._derived = lru_cache(maxsize=1024)(self._derive)
-        with database.connect().execution_options(read_only=True) as connection:
+        with reading(database) as connection:
             self._open(connection)
         if not self._opened:
             with database.begin() as connection:
@@ -128,14 +128,14 @@ class DataKeys:
 
     def masters(self) -> list[Master]:
         """The master keys that open this database, in the order they were added."""
-        with self._database.connect().execution_options(read_only=True) as connection:
+        with reading(self._database) as connection:
             found = _masters(connection)
         return [Master(one, at, one == self.fingerprint) for one, at in found.items()]
 
     def since(self) -> dict[str, datetime]:
         """When the data key was made that each knowledge base's exemplars are under, by its name."""
         joined = sa.select(knowledge_bases.c.name, data_keys.c.created_at).join_from(knowledge_bases, data_keys)
-        with self._database.connect().execution_options(read_only=True) as connection:
+        with reading(self._database) as connection:
             found = connection.execute(joined.where(VISIBLE).order_by(knowledge_bases.c.name)).all()
         return {name: as_utc(at) for name, at in found}
 

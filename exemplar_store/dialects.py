@@ -10,6 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 
+def reading(database: sa.Engine) -> sa.Connection:
+    """A connection that only reads; on SQLite it waits for no writer (``service.records.database``). Close it."""
+    return database.connect().execution_options(read_only=True)
+
+
 def insert_new(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that leaves rows alone whose key is there already; its ``rowcount`` is the number inserted."""
     if connection.dialect.name == "sqlite":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 from exemplar_store import sampling
 from exemplar_store.blocks import members
 from exemplar_store.data_keys import DataKeys
-from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted
+from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
 from exemplar_store.exemplar import Slot
@@ -331,10 +330,10 @@ class ExemplarStore:
 
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""
-        options: dict[str, Any] = {"read_only": True}
-        if self._database.dialect.name == "postgresql":
-            options["isolation_level"] = "REPEATABLE READ"
-        return self._database.connect().execution_options(**options)
+        connection = reading(self._database)
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        return connection
 
     def _open(
         self, connection: sa.Connection, name: str, *, lock: bool = False
