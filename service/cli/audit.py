@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from accounting.replay.trail import Report, verify
 from service.cli.output import Json, print_json, print_table, records
+from service.records.replaying import replay
 
 app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")
 
@@ -41,20 +41,21 @@ def verify_(
 ) -> None:
     """Replay the trail: is it whole, was every budget, plan and quota kept, do other accountants agree with each plan?
 
-    An export needs nothing else: no database, no key. Exits with 1 if anything is wrong. Note the hash that is printed,
+    An export needs nothing else: no database, no key. Without one, the ledger's counters and tables are compared with
+    the trail, too. Exits with 1 if anything is wrong. Note the hash that is printed,
     somewhere else: with --head, a later replay then finds out whether the trail was rewritten or cut since.
     """
     console = Console(stderr=True, quiet=json)
     with console.status("Replaying") as status:
 
-        def replay(lines: Iterable[str]) -> Report:
-            return verify(lines, heads=head or [], progress=lambda plan: status.update(f"Computing plan {plan} again"))
+        def progress(plan: str) -> None:
+            status.update(f"Computing plan {plan} again")
 
         if file is None:
-            report = replay(records().audit.export())
+            report = replay(records(), heads=head or [], progress=progress)
         else:
             with file.open(encoding="utf-8", errors="replace") as lines:
-                report = replay(lines)
+                report = verify(lines, heads=head or [], progress=progress)
     _show(report, json)
     if report.problems:
         raise typer.Exit(1)

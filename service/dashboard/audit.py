@@ -10,10 +10,10 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
-from accounting.replay.trail import verify
 from service.dashboard.audit_words import in_words
 from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Pages, Visit
+from service.records import replaying
 from service.records.records import Records
 
 pages = Pages()
@@ -59,9 +59,9 @@ async def replay(visit: Visit) -> Response:
         return _replayed(visit, 422, problem=problem)
     recompute = visit.field("recompute") == "yes"
     job = visit.field("job") or secrets.token_urlsafe(16)
-    trail = visit.services.records.audit
+    records = visit.services.records
     (future,) = _replays.ask(
-        job, {(visit.session.key_id, job): lambda: verify(trail.export(), heads=heads, recompute=recompute)}
+        job, {(visit.session.key_id, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
     )
     if not await ready([future], _POLL_S if visit.is_htmx else _WAIT_S):
         return _replayed(visit, 200, job=job, recompute=recompute)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.tables import audit_events
+from accounting.ledger.tables import audit_events, tasks
 from accounting.ledger.trail import AuditEvent
 from accounting.replay.trail import verify
 from exemplar_store import Layout, read_json_lines
@@ -182,6 +182,13 @@ def test_a_changed_trail_is_found_out_however_often_it_was_whole(browser: Browse
     changed = browser.post("/audit/verify").text
     assert "problem" in changed
     assert "does not have the hash it was written with" in changed
+
+
+def test_a_counter_that_was_lowered_is_found(browser: Browser, token: str) -> None:
+    assert "nothing wrong" in browser.post("/audit/verify").text
+    with browser.services.records.database.begin() as connection:
+        connection.execute(sa.update(tasks).values(charged=0))
+    assert "1 charges not voided, counter 0, 20 answers" in browser.post("/audit/verify").text
 
 
 def test_a_long_replay_says_so_and_is_waited_for(browser: Browser, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
