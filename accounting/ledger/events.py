@@ -131,7 +131,7 @@ class AnswerReleased(Particulars):
     answer_sha256: str
 
     def sentence(self, named: Names) -> str:
-        return f"An answer of {self.task} left."
+        return f"An answer of {self.task} was released."
 
 
 class ChargeVoided(Particulars):
@@ -146,7 +146,7 @@ class ChargeVoided(Particulars):
 
     def sentence(self, named: Names) -> str:
         why = _words(self.reason)
-        return f"A charge of {self.task} was taken back, before anything private was read: {why}."
+        return f"A charge of {self.task} was voided before anything private was read: {why}."
 
 
 class ChargeLost(Particulars):
@@ -192,7 +192,7 @@ class KeyCreated(Particulars):
     by: str = ""
 
     def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} made the {self.role} key “{self.name}”, with {_limits(self)}."
+        return f"{named(self.by)} created the {self.role} key “{self.name}”, with {_limits(self)}."
 
     def if_lost(self) -> str:
         return f"key {self.name} was made: make another"
@@ -282,7 +282,7 @@ class UnitForgotten(Particulars):
     by: str = ""
 
     def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} had a unit of {self.knowledge_base} forgotten."
+        return f"{named(self.by)} deleted a unit of {self.knowledge_base}."
 
     def if_lost(self) -> str:
         return f"a unit of {self.knowledge_base} was forgotten and is back: forget it again, before answering"
@@ -310,7 +310,7 @@ class ExemplarsRenewed(Particulars):
     """A knowledge base's exemplars were encrypted under a new data key."""
 
     kind: ClassVar[str] = "exemplars.renewed"
-    title: ClassVar[str] = "Exemplars encrypted anew"
+    title: ClassVar[str] = "Exemplars encrypted again"
 
     knowledge_base: str
     by: str
@@ -397,7 +397,7 @@ def _budget(granted: BudgetOpened | PlanSigned) -> str:
 def _limits(key: KeyCreated | KeyChanged) -> str:
     answers = "no quota" if key.quota is None else f"a quota of {_plural(key.quota, 'answer')}"
     rate = key.rate_per_minute
-    pace = "no limit on its pace" if rate is None else f"at most {_plural(rate, 'request')} a minute"
+    pace = "no rate limit" if rate is None else f"at most {_plural(rate, 'request')} a minute"
     return f"{answers} and {pace}"
 
 

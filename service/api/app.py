@@ -46,7 +46,7 @@ _ASK_ENGINE_EVERY_S = 1.0
 DESCRIPTION = """
 Answers from an LLM informed by private examples, under differential privacy.
 
-Each answer charges a budget that cannot be overspent. A query that was answered before is answered again for free.
+Each answer charges a budget that cannot be overspent. A repeated query is answered for free.
 Errors are problem details (RFC 9457); a 402 says which budget is exhausted.
 """
 

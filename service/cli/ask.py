@@ -45,12 +45,12 @@ def connect(url: str, key: str) -> httpx.Client:
 
 def ask(
     task: Task,
-    query: Annotated[str, typer.Argument(help="The text to answer; or an object of fields, as JSON.")],
+    query: Annotated[str, typer.Argument(help="The text to answer, or a JSON object of fields.")],
     url: Url = DEFAULT_URL,
     key: Key = "",
     json: Json = False,
 ) -> None:
-    """Ask one question. A question that was answered before is answered again for free."""
+    """Ask one question. A repeated question is answered for free."""
     with connect(url, key) as client:
         answer = _post(client, task, read_fields(query))
     if json:
@@ -69,14 +69,16 @@ def ask(
 def batch(
     task: Task,
     file: Annotated[Path, typer.Argument(help="JSON Lines: each line an object with the query's fields.", exists=True)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Answers go here, a line each, in the order of the input.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File for the answers, one a line, in the order of the input.")
+    ],
     url: Url = DEFAULT_URL,
     key: Key = "",
 ) -> None:
     """Answer a file of questions, with a progress bar.
 
-    Stopped half-way, the same command goes on where it stopped; lines already answered are not asked again. Fields the
-    task does not use (such as an id) are kept beside the answer, and so are keywords.
+    If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
+    (such as an id) are kept beside the answer, and so are keywords.
     """
     done = _whole_lines(out)
     rows = list(read_lines(file))

@@ -18,9 +18,9 @@ app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay
 
 @app.command()
 def export(
-    file: Annotated[Path | None, typer.Argument(help="Where to write it; standard output unless given.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Where to write it. [default: standard output]")] = None,
 ) -> None:
-    """Write every event as a line of JSON, and a last line that says where the trail ended."""
+    """Write every event as a line of JSON, and a last line that shows where the trail ended."""
     lines = records().audit.export()
     if file is None:
         sys.stdout.writelines(lines)
@@ -32,7 +32,7 @@ def export(
 @app.command("verify")
 def verify_(
     file: Annotated[
-        Path | None, typer.Argument(help="An export; the service's own database unless given.", exists=True)
+        Path | None, typer.Argument(help="An export. [default: the service's own database]", exists=True)
     ] = None,
     head: Annotated[
         list[str] | None, typer.Option(help="A hash noted from an earlier replay; this trail must contain it.")
@@ -41,9 +41,9 @@ def verify_(
 ) -> None:
     """Replay the trail: is it whole, was every budget, plan and quota kept, do other accountants agree with each plan?
 
-    An export needs nothing else: no database, no key. Without one, the ledger's counters and tables are compared with
-    the trail, too. Exits with 1 if anything is wrong. Note the hash that is printed,
-    somewhere else: with --head, a later replay then finds out whether the trail was rewritten or cut since.
+    An export needs neither database nor key. Without one, the database's trail is replayed and compared with the
+    ledger's counters and tables. Exits with 1 if anything is wrong. Keep the printed hash somewhere else: with --head,
+    a later replay shows whether the trail was rewritten or cut since.
     """
     console = Console(stderr=True, quiet=json)
     with console.status("Replaying") as status:

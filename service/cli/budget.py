@@ -19,8 +19,8 @@ def budget(
 ) -> None:
     """Show every knowledge base's budget and the answers left to each task.
 
-    A budget is for life: *promised* to signed plans, or still *free* for another one. *ε so far* is what the charges
-    amount to today; what the knowledge base has promised is the plan's ε.
+    A lifetime budget is *promised* to signed plans or still *free*. *ε so far* is what the charges cost to date; what
+    counts is the promised ε of the plan.
     """
     if url is None:
         opened = records()
@@ -34,7 +34,7 @@ def budget(
         print_json([item.model_dump() for item in report])
         return
     if not report:
-        typer.echo("No knowledge base yet. Make one with `dpicl kb create`.")
+        typer.echo("There is no knowledge base yet: create one with `dpicl kb create`.")
     for item in report:
         title = (
             f"{item.knowledge_base}: lifetime ε = {item.lifetime.epsilon:g}, δ = {item.lifetime.delta:g}; "

@@ -21,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @app.command()
 def status(json: Json = False) -> None:
-    """Show the encryption keys that open this database, by fingerprint, and since when exemplars are under theirs."""
+    """Show the keys that open this database, by fingerprint, and when exemplars were last encrypted again."""
     keys = records().store.data_keys
     masters, since = keys.masters(), keys.since()
     if json:
@@ -43,21 +43,21 @@ def add(
     """Let a second encryption key open the database: services may start with either from now on."""
     fingerprint = add_key(records(), load_key(file=new_key_file), by=getpass.getuser())
     typer.echo(
-        f"Encryption key {fingerprint} opens this database too. Give it to every service and admin, one after the "
-        "other; once all have it, run `dpicl encryption retire` with it."
+        f"Encryption key {fingerprint} opens this database too. Give it to every service and admin, one by one; "
+        "once all have it, run `dpicl encryption retire` with it."
     )
 
 
 @app.command()
 def retire(
     fingerprint: Annotated[
-        str | None, typer.Argument(help="Of the key to retire; all that are older than the one given, unless named.")
+        str | None, typer.Argument(help="Of the key to retire. [default: all older than the given one]")
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Let other encryption keys than the one given open the database no longer.
+    """Stop all encryption keys but the given one from opening the database.
 
-    Services that run go on. Whoever starts with a retired key is refused.
+    Running services continue; none starts with a retired key.
     """
     opened = records()
     if not yes and not typer.confirm("Does every service and admin have the key that this command was given?"):
@@ -68,24 +68,23 @@ def retire(
         typer.echo(f"Nothing to retire: {held} is the only encryption key that opens this database.")
         return
     typer.echo(
-        f"Retired {', '.join(gone)}. Keep a retired key as long as you keep backups from before now: they open with "
-        "nothing else."
+        f"Retired {', '.join(gone)}. Keep a retired key as long as you keep older backups: nothing else opens them."
     )
 
 
 @app.command()
 def renew(
-    names: Annotated[list[str] | None, typer.Argument(help="Knowledge bases; all of them unless named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Knowledge bases. [default: all]")] = None,
     yes: Yes = False,
 ) -> None:
-    """Encrypt exemplars anew, under keys that nobody has seen yet.
+    """Encrypt exemplars again, under new keys.
 
-    For when an encryption key became known together with a copy of the database: retire that key first. Nothing that
-    the copy holds is protected by this. Services run meanwhile. If it is interrupted, run it again.
+    Use it if an encryption key leaked together with a copy of the database, after retiring that key. The copy itself
+    stays readable. Services keep running. If it is interrupted, run it again.
     """
     opened = records()
     chosen = names or [one.name for one in opened.store.list()]
-    if not yes and not typer.confirm(f"Encrypt the exemplars of {', '.join(chosen)} anew?"):
+    if not yes and not typer.confirm(f"Encrypt the exemplars of {', '.join(chosen)} again?"):
         raise typer.Exit(1)
     for name in chosen:
         unreadable = _renew(opened, name)

@@ -16,13 +16,13 @@ app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose key it is.")],
+    name: Annotated[str, typer.Argument(help="The key's owner, a person or a program.")],
     role: Annotated[Role, typer.Option(help="An analyst asks; an admin decides budgets and cannot ask.")] = "analyst",
     quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all.")] = None,
     rate_per_minute: Annotated[int | None, typer.Option(help="Requests it may send per minute.")] = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print its token, this once: only a hash is kept."""
+    """Create a key and print its token, once: only a hash is kept."""
     limits = {"quota": quota, "rate_per_minute": rate_per_minute}
     key, token = records().keys.create(name, role, **limits, by=getpass.getuser())
     if json:
@@ -33,7 +33,7 @@ def create(
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """List the keys, the revoked ones too."""
+    """List all keys, including revoked ones."""
     keys = records().keys.list()
     if json:
         print_json([view(key).model_dump(mode="json") for key in keys])
@@ -56,16 +56,16 @@ def list_(json: Json = False) -> None:
 @app.command()
 def limit(
     key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")],
-    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all; none unless given.")] = None,
-    rate_per_minute: Annotated[int | None, typer.Option(help="Requests per minute; none unless given.")] = None,
+    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all. [default: no limit]")] = None,
+    rate_per_minute: Annotated[int | None, typer.Option(help="Requests per minute. [default: no limit]")] = None,
 ) -> None:
-    """Set a key's limits anew. Without an option there is no such limit any more."""
+    """Replace a key's limits. An omitted option removes that limit."""
     key = records().keys.limit(key_id, quota=quota, rate_per_minute=rate_per_minute, by=getpass.getuser())
     typer.echo(f"{key.name}: {key.charged} answers of {'any' if quota is None else quota}")
 
 
 @app.command()
 def revoke(key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]) -> None:
-    """Refuse a key from now on. What it spent stays spent."""
+    """Revoke a key, for good. What it spent stays spent."""
     records().keys.revoke(key_id, getpass.getuser())
     typer.echo(f"revoked {key_id}")

@@ -31,7 +31,7 @@ Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 def create(
     name: Name,
     epsilon: Annotated[float, typer.Option(min=0.0, help="Lifetime ε: all plans together promise at most this.")],
-    delta: Annotated[float, typer.Option(help="Lifetime δ; well below one over the number of units.")],
+    delta: Annotated[float, typer.Option(help="Lifetime δ, well below one over the number of units.")],
     public_size: Annotated[
         int,
         typer.Option(
@@ -41,24 +41,23 @@ def create(
         ),
     ],
     field: Annotated[
-        list[str] | None, typer.Option(help="A field of an exemplar; repeat it. [default: text, label]")
+        list[str] | None, typer.Option(help="A field of exemplars; can be repeated. [default: text, label]")
     ] = None,
     embedded_field: Annotated[
-        str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the first]")
+        str | None, typer.Option(help="The field by which exemplars and queries are compared. [default: the first]")
     ] = None,
     response_field: Annotated[
         str | None,
         typer.Option(
-            help="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice as "
-            "long, such answers of nearest_exemplar a fraction. '' for none. [default: response, if there is such a "
-            "field]"
+            help="The field that text answers come from. Embedding it makes ingest twice as long, and such answers "
+            "of nearest_exemplar much faster. '' for none. [default: response, if there is such a field]"
         ),
     ] = None,
     remote_engine: Annotated[
         bool,
         typer.Option(
             "--remote-engine",
-            help="Let exemplars be shown, in clear text, to a language model outside the deployment.",
+            help="Allow a language model outside the deployment to see exemplars in clear text.",
         ),
     ] = False,
 ) -> None:
@@ -104,12 +103,12 @@ def list_(json: Json = False) -> None:
 @app.command("remote-engine")
 def remote_engine(
     name: Name,
-    allow: Annotated[bool, typer.Option("--allow/--forbid", help="From the next query on.")],
+    allow: Annotated[bool, typer.Option("--allow/--forbid", help="Applies from the next query.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Say whether exemplars may be shown to a language model outside the deployment, in clear text.
+    """Allow or forbid a language model outside the deployment to see exemplars in clear text.
 
-    What it was shown before cannot be taken back.
+    What it has seen cannot be taken back.
     """
     opened = records()
     opened.store.get(name)
@@ -124,13 +123,13 @@ def ingest(
     name: Name,
     file: Annotated[Path, typer.Argument(help="JSON Lines (.jsonl, .ndjson) or CSV with a header.", exists=True)],
     unit_id: Annotated[
-        str, typer.Option(help="The column that says whose a row is: the person or customer protected as a whole.")
+        str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
     ] = "unit_id",
     json: Json = False,
 ) -> None:
-    """Add exemplars: all rows of the file, or none. Running it again does no harm.
+    """Add exemplars: all rows of the file, or none. Running it again is harmless.
 
-    A bad row is named with its line number. Columns the knowledge base has no field for are ignored, and listed.
+    An error names a bad row's line. Columns that are not fields of the knowledge base are ignored, and listed.
     """
     reader = READERS.get(file.suffix.lower())
     if reader is None:

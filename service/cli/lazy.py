@@ -15,20 +15,20 @@ SETTINGS: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_e
 COMMANDS = {
     "serve": (
         "serve:serve",
-        "Run the service until Ctrl-C or SIGTERM; then it finishes what it was asked, unless it is told a second time.",
+        "Run the service until Ctrl-C or SIGTERM; it then finishes its requests, unless it gets a second signal.",
     ),
     "migrate": (
         "migrate:migrate_",
-        "Bring the schema of the database, and of its witness, up to date; tells from which revision to which.",
+        "Bring the schemas of database and witness up to date, and print the revisions before and after.",
     ),
     "kb": ("knowledge_bases:app", "Create, fill and prune knowledge bases."),
     "plan": ("plans:app", "Preview, try and sign plans: grants of budget to tasks."),
-    "ask": ("ask:ask", "Ask one question. A question that was answered before is answered again for free."),
+    "ask": ("ask:ask", "Ask one question. A repeated question is answered for free."),
     "batch": ("ask:batch", "Answer a file of questions, with a progress bar."),
     "budget": ("budget:budget", "Show every knowledge base's budget and the answers left to each task."),
-    "keys": ("keys:app", "Make, list and revoke API keys."),
+    "keys": ("keys:app", "Create, list and revoke API keys."),
     "audit": ("audit:app", "Export the audit trail, and replay an export."),
-    "ledger": ("ledger:app", "Back the database up, and go on after a restore."),
+    "ledger": ("ledger:app", "Back up the database, and continue after a restore."),
     "encryption": ("encryption:app", "Change the encryption key while services run."),
     "eval": (
         "evaluate:evaluate",

@@ -1,4 +1,4 @@
-"""``dpicl ledger``: back the database up, and go on after a restore without giving budget back."""
+"""``dpicl ledger``: back up the database, and continue after a restore without giving budget back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.records.witness import NONE, bring_back
 from service.settings import Settings
 from service.telemetry.logs import configure_logs
 
-app = typer.Typer(no_args_is_help=True, help="Back the database up, and go on after a restore.")
+app = typer.Typer(no_args_is_help=True, help="Back up the database, and continue after a restore.")
 
 
 @app.command()
@@ -37,7 +37,7 @@ def status(json: Json = False) -> None:
         typer.echo(f"The ledger has all that was witnessed ({events} events).")
     else:
         _tell(loss)
-        typer.echo("If nothing newer can be restored, `dpicl ledger acknowledge` charges what was lost and goes on.")
+        typer.echo("If nothing newer can be restored, `dpicl ledger acknowledge` charges what was lost.")
     if loss is not None:
         raise typer.Exit(1)
 
@@ -46,7 +46,7 @@ def status(json: Json = False) -> None:
 def acknowledge_(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Accept what a restore lost: bring back budgets, plans and charges from the witness, as spent, and go on.
+    """Accept what a restore lost: bring back budgets, plans and charges from the witness, as spent.
 
     Stop every service on another copy of this ledger first. Charges that were lost stay charged; stored answers,
     exemplars and keys that were lost do not come back, and units forgotten since the backup must be forgotten again.
@@ -58,7 +58,7 @@ def acknowledge_(
         return
     _tell(loss)
     if not yes:
-        typer.confirm("This cannot be undone. Go on from here?", abort=True)
+        typer.confirm("This cannot be undone. Continue from here?", abort=True)
     acknowledge(opened.database, witness, loss, by=getpass.getuser(), outside=bring_back)
     typer.echo("Acknowledged: the ledger answers again.")
 
@@ -67,7 +67,7 @@ def acknowledge_(
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file.", dir_okay=False)],
 ) -> None:
-    """Copy a SQLite database while it is in use. Back PostgreSQL up with its own tools, such as pg_dump.
+    """Copy a SQLite database while it is in use. Back up PostgreSQL with its own tools, such as pg_dump.
 
     The copy holds exemplars encrypted; keep the encryption key elsewhere. Leave the witness out of backups.
     """
@@ -102,7 +102,7 @@ def _tell(loss: Loss) -> None:
     """Say what was lost, and what an admin has to do about it."""
     if loss.witnessed is None:
         typer.echo("The witness never saw this ledger: it is new or was lost, or the ledger is a copy of another.")
-        typer.echo("Whether answers were given since this ledger was written, nobody can tell.")
+        typer.echo("It cannot be known whether answers were given since this ledger was written.")
         return
     typer.echo(
         f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "

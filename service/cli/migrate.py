@@ -30,20 +30,21 @@ def migrate_(
         bool, typer.Option("--check", help="Change nothing; exit with 1 if this version cannot work on the database.")
     ] = False,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="As --check, giving another process so long to migrate.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Like --check, but wait this long for another process to migrate."),
     ] = 0,
     forget_oversized: Annotated[
         bool,
         typer.Option(
             "--forget-oversized",
-            help="First delete the units that an earlier version stored and this one is too strict for.",
+            help="First delete the units that are too large for this version.",
         ),
     ] = False,
 ) -> None:
-    """Bring the schema of the database, and of its witness, up to date; tells from which revision to which.
+    """Bring the schemas of database and witness up to date, and print the revisions before and after.
 
-    Running services may go on meanwhile, unless the release notes call the migration breaking. A database that a newer
-    version has migrated stays as it is.
+    Services can keep running, unless the changelog calls the migration breaking. A database that a newer version has
+    migrated stays as it is.
     """
     settings = Settings()
     check_witness(settings)

@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grant
 app.command("try")(try_)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
-PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also draw it, into this PNG file.", dir_okay=False)]
+PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
 
 
 @app.command("preview")
@@ -50,16 +50,16 @@ def preview_(
 def sign(
     file: PlanFile,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    signed_by: Annotated[str | None, typer.Option(help="Who signs; your user name unless given.")] = None,
+    signed_by: Annotated[str | None, typer.Option(help="Who signs. [default: your user name]")] = None,
     json: Json = False,
 ) -> None:
-    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for ever."""
+    """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
     opened = records()
     calibrated = prepare(opened, load_plan(file.read_text()))
     if not json:
         _show(calibrated, opened, None, json)
     budget = calibrated.plan.budget
-    question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for ever?"
+    question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for good?"
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
     signed = sign_plan(opened, calibrated, signed_by or getpass.getuser())

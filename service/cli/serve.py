@@ -34,25 +34,25 @@ _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 
 def serve(
     config: Annotated[
-        Path, typer.Option(help="A Ray Serve config, the same as `serve run` and KubeRay take.", dir_okay=False)
+        Path, typer.Option(help="A Ray Serve config, as for `serve run` and KubeRay.", dir_okay=False)
     ] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of the config's.")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port, instead of the config's.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Answer by vLLM with this model, a Hugging Face id or a folder, not by the config's engine."),
+        typer.Option(help="Use vLLM with this model (a Hugging Face id or a folder) instead of the config's engine."),
     ] = None,
     synthetic: Annotated[
         bool,
         typer.Option("--synthetic", help="Run on made-up tickets in a temporary database, with keys to paste."),
     ] = False,
 ) -> None:
-    """Run the service until Ctrl-C or SIGTERM; then it finishes what it was asked, unless it is told a second time.
+    """Run the service until Ctrl-C or SIGTERM; it then finishes its requests, unless it gets a second signal.
 
     Needs an encryption key in DPICL_ENCRYPTION_KEY (make one with `openssl rand -base64 32`), or DPICL_DEVELOPMENT=true
-    for trying it out on made-up data. The database is DPICL_DATABASE_URL, a SQLite file in var/ unless set. With
-    --synthetic it needs neither, and touches neither: it fills a temporary database with support tickets that nobody
-    wrote, signs plans for them, and removes it all at the end.
+    for a trial on made-up data. The database is DPICL_DATABASE_URL, by default a SQLite file in var/. With --synthetic
+    it needs and touches neither: it fills a temporary database with made-up support tickets, signs plans for them, and
+    removes everything at the end.
     """
     # Before Ray is imported, which happens here: the other commands do without it.
     for name, value in local_ray.SETTINGS.items():
@@ -146,7 +146,7 @@ def _abandon_dead_ray(ending: threading.Event) -> None:
     """Until it is to end anyway. Without its raylet Ray would neither answer nor exit, without its GCS in a minute."""
     while not ending.wait(_LOOK_EVERY_S):
         if (died := local_ray.died()) and not ending.is_set():
-            typer.echo(f"Ray's {died} has died, and the service with it: start it again", err=True)
+            typer.echo(f"Ray's {died} has died, which ends the service: start it again", err=True)
             local_ray.abandon()
 
 

@@ -33,32 +33,34 @@ def try_(
     exemplars: Annotated[
         Path, typer.Option(help="Public exemplars, JSON Lines with the fields the task's prompt shows.", exists=True)
     ],
-    query: Annotated[str, typer.Option(help="The text to answer; or an object of fields, as JSON.")],
+    query: Annotated[str, typer.Option(help="The text to answer, or a JSON object of fields.")],
     task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
-    repeats: Annotated[int, typer.Option(help="How often noise is drawn, 1 to 100.")] = 20,
+    repeats: Annotated[int, typer.Option(help="How many times noise is drawn, 1 to 100.")] = 20,
     public_size: Annotated[
         int | None,
         typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
     ] = None,
     embedded_field: Annotated[
         str | None,
-        typer.Option(help="With --public-size: the field exemplars are compared by. [default: the query's first]"),
+        typer.Option(
+            help="With --public-size: the field by which exemplars are compared. [default: the query's first]"
+        ),
     ] = None,
     engine_config: Annotated[
         Path | None,
         typer.Option(
-            help="A Ray Serve config, as `dpicl serve` takes; its engine answers. [default: nearest_exemplar]",
+            help="A Ray Serve config, as for `dpicl serve`, whose engine answers. [default: nearest_exemplar]",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Try a plan, signed or not, on exemplars that are public: spends nothing and reads no private exemplar.
+    """Try a plan, signed or not, on public exemplars: it spends nothing and reads no private exemplar.
 
-    The engine, the prompts, the mechanism and its noise are the real ones; the exemplars fill as many slots, as full,
-    as a knowledge base of the public size would. Since nothing here is private it also shows what the slots say without
-    noise, and how often the noise leaves that standing.
+    Engine, prompts, mechanism and noise are the real ones; the exemplars fill as many slots, as full, as a knowledge
+    base of the public size would. Because nothing here is private, it also shows the answer without noise, and how
+    often that survives the noise.
     """
     plan = load_plan(file.read_text())
     name = task or next(iter(plan.tasks))
@@ -81,7 +83,7 @@ def try_(
             _try(calibrated, name, read_fields(query), lines, field, response, repeats, _engine(engine_config))
         )
     except (EngineUnavailableError, BusyError) as error:
-        raise ValueError(f"{error}: look at --engine-config") from error
+        raise ValueError(f"{error}: check --engine-config") from error
     if json:
         shown = {**asdict(trial), "engine": EngineView.of(trial.engine).model_dump(), "caution": trial.caution}
         print_json({**shown, "took_s": took_s})
@@ -147,9 +149,9 @@ def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     print_table(
         "What the slots say", ["", said.measure], [(name, f"{value:.3g}") for name, value in said.support.items()]
     )
-    console().print(f"Mind: {trial.caution}.", markup=False, highlight=False)
+    console().print(f"Note: {trial.caution}.", markup=False, highlight=False)
     console().print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
-    console().print(f"Took {took_s:.2f} s, with nothing else to do.", markup=False, highlight=False)
+    console().print(f"Took {took_s:.2f} s on an idle engine.", markup=False, highlight=False)
 
 
 def _said(answer: Any) -> str:

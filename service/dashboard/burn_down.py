@@ -16,8 +16,8 @@ from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, calendar, 
 
 WINDOW = timedelta(days=7)
 RULE = (
-    "The rate is the mean of today and the six days before, or of the days since the first answer where those are "
-    "fewer. On a task's first day there is not enough history for one."
+    "The rate is the mean of today and the six days before, or of the days since the first answer if those are "
+    "fewer. There is none on a task's first day."
 )
 _FAR = timedelta(days=5 * 365)
 

@@ -35,7 +35,9 @@ def _http(request: Request, error: Exception) -> Response:
     if status == 404:
         return _page(request, 404, "Not found", "There is no page at this address.")
     if status == 405:
-        return _page(request, 405, "Not like this", "This address takes a form; open the page that sends it.")
+        return _page(
+            request, 405, "Method not allowed", "This address only takes forms; open the page that sends them."
+        )
     return _page(request, status, "Refused", "The request could not be understood.")
 
 
@@ -45,7 +47,9 @@ def _wrong_key(request: Request, error: Exception) -> Response:
 
 def _unexpected(request: Request, _error: Exception) -> Response:
     # The error itself may quote what is private; the gate logs its kind.
-    return _page(request, 500, "Something failed", "The service failed to make this page. Its log says where.")
+    return _page(
+        request, 500, "Something failed", "The service could not make this page. Its log says where it failed."
+    )
 
 
 def _page(request: Request, status: int, title: str, detail: str) -> Response:

@@ -34,8 +34,8 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         if kind == "multipart/form-data":
             return await _InMemory(request.headers, body, max_bytes).parse()
     except MultiPartException as error:
-        raise FormError("the form was sent in a way that cannot be read; send it again from the page") from error
-    raise FormError("this address takes a form, as the page sends it")
+        raise FormError("the form cannot be read; send it again from the page") from error
+    raise FormError("this address only takes forms; send it from the page")
 
 
 class _InMemory(MultiPartParser):
@@ -49,5 +49,5 @@ async def _bounded(request: Request, max_bytes: int) -> AsyncGenerator[bytes, No
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
-            raise FormError(f"the form is larger than the {max_bytes:,} bytes that are taken at once; send less")
+            raise FormError(f"the form is larger than {max_bytes:,} bytes; send less")
         yield chunk

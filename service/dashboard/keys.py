@@ -30,7 +30,7 @@ async def create(visit: Visit) -> Response:
     given = {name: visit.field(name) for name in _BLANK}
     limits, problems = _read_limits(given)
     if not given["name"]:
-        problems["name"] = "Say whose key it is, so that you know it again when it has to go."
+        problems["name"] = "Name the key’s owner, so you know which key to revoke."
     if given["role"] not in get_args(Role):
         problems["role"] = "Choose one of the two."
     if given["role"] == "admin" and limits.get("quota") is not None:
@@ -67,7 +67,7 @@ async def limit(visit: Visit) -> Response:
         except ValueError as error:
             problems = dict([_named(str(error))])
         else:
-            return visit.redirect("/keys", done=f"The limits of “{key.name}” hold from now on.")
+            return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
     return await _one(visit, problems, 422, given)
 
 
@@ -77,11 +77,11 @@ async def revoke(visit: Visit) -> Response:
     standing = await _standing(visit)
     key = standing.key
     if key.revoked_at is not None:
-        return visit.redirect("/keys", done=f"“{key.name}” was revoked before; nothing changed.")
+        return visit.redirect("/keys", done=f"“{key.name}” was already revoked; nothing changed.")
     if visit.field("sure") != "yes":
-        return await _one(visit, {"sure": "Tick the box if you mean it. Nothing was done."}, 422)
+        return await _one(visit, {"sure": "Tick the box to confirm. Nothing was changed."}, 422)
     if standing.locks_out and visit.field("name") != key.name:
-        problem = f"Write the key’s name, {key.name}, exactly. Nothing was done."
+        problem = f"Enter the key’s name, {key.name}, exactly. Nothing was changed."
         return await _one(visit, {"revoke_name": problem}, 422)
     await asyncio.to_thread(visit.services.records.keys.revoke, key.id, visit.session.key_id)
     if standing.own:
@@ -148,7 +148,7 @@ def _read_limits(given: dict[str, str]) -> tuple[dict[str, int | None], dict[str
     for name, example in (("quota", "500"), ("rate_per_minute", "60")):
         text = given[name].replace(",", "")
         if text and not (text.isascii() and text.isdigit() and len(text) < 19):
-            problems[name] = f"Write a whole number, such as {example}, or nothing for no limit."
+            problems[name] = f"Enter a whole number, such as {example}, or nothing for no limit."
         else:
             limits[name] = int(text) if text else None
     return limits, problems

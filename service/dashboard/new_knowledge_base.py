@@ -70,7 +70,7 @@ async def create(visit: Visit) -> Response:
     name = values["name"]
     return visit.redirect(
         f"/knowledge-bases/{name}",
-        done=f"“{name}” is there, with its budget for life. Next: upload its exemplars.",
+        done=f"“{name}” was created with its lifetime budget. Next: upload its exemplars.",
     )
 
 
@@ -89,7 +89,7 @@ async def upload(visit: Visit) -> Response:
         return await show(visit, 422, "Choose a file first.")
     suffix = (file.filename or "").rpartition(".")[2].lower()
     if (reader := _READERS.get(suffix)) is None:
-        return await show(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson, which says how to read it.")
+        return await show(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson.")
     layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
     rows = reader(BytesIO(await file.read()), layout)
     try:
@@ -99,7 +99,7 @@ async def upload(visit: Visit) -> Response:
     except UnitTooLargeError:  # whose own words count units
         problem = (
             f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, or more than "
-            f"{MAX_UNIT_BYTES:,} bytes of text in them, the most it may."
+            f"{MAX_UNIT_BYTES:,} bytes of text."
         )
         return await show(visit, 422, problem)
     return visit.redirect(
@@ -123,7 +123,7 @@ def _read(given: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
         try:
             values[name] = kind(given[name].replace(",", "") if kind is int else given[name])
         except ValueError:
-            problems[name] = f"Write a number, such as {example}."
+            problems[name] = f"Enter a number, such as {example}."
     return values, problems
 
 

@@ -230,7 +230,7 @@ def _stranger(visit: Visit) -> Response:
         "error.html",
         403,
         title="Not from this page",
-        detail="This form was not sent from the dashboard as you have it open, so nothing was done. "
+        detail="This form does not come from your open dashboard, so nothing was done. "
         "Go to the page and send it again.",
     )
 
@@ -247,7 +247,7 @@ def _to_sign_in(request: Request) -> Response:
     if request.method == "POST":
         sentence = "Your session has ended, and nothing was done. Sign in, then send the form again."
     else:
-        sentence = "Your session has ended. Sign in to go on where you were."
+        sentence = "Your session has ended. Sign in to continue."
     back = visit.inside(target)
     path = "/sign-in" + (f"?{urlencode({'next': back})}" if back and back != "/" else "")
     response = visit.redirect(path, refused=sentence if ended else None)

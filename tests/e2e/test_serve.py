@@ -246,6 +246,6 @@ def test_it_ends_with_its_ray(tmp_path: Path) -> None:
         [raylet] = [one for one in family if one.name() == "raylet"]
         raylet.kill()
         assert process.wait(15) == 1
-        assert "Ray's raylet has died, and the service with it: start it again" in log.read_text()
+        assert "Ray's raylet has died, which ends the service: start it again" in log.read_text()
         _, alive = psutil.wait_procs(family, timeout=60)
         assert alive == []

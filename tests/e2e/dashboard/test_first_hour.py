@@ -41,7 +41,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
         press("Tab")
     shoot(window, "new-knowledge-base")
     window.follow("Create the knowledge base")
-    expect(page.get_by_role("status")).to_contain_text("“support” is there, with its budget for life")
+    expect(page.get_by_role("status")).to_contain_text("“support” was created with its lifetime budget")
     window.check()
 
     few = tmp_path / "tickets.jsonl"
@@ -71,7 +71,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     shoot(window, "sign-a-plan")
     window.tab_to("name")
     page.keyboard.type("support")
-    window.follow("Take ε 4 for ever and sign")
+    window.follow("Take ε 4 for good and sign")
     expect(page.get_by_role("status")).to_contain_text("signed")
     window.check()
 

@@ -76,16 +76,16 @@ def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> Non
     page = browser.get("/audit").text
     told = [sentence.replace("&#39;", "'") for sentence in sentences(page)]
     assert told[0] == "The command line created cars with ε 1 and δ 0.000001 for its whole life."
-    assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no limit on its pace."
+    assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no rate limit."
     assert told[2] == "“ana” was refused by toys.colour@1 once: quota exhausted."
-    assert told[3] == "An answer of toys.colour@1 left."
+    assert told[3] == "An answer of toys.colour@1 was released."
     assert told[4] == "“ana” was charged an answer of toys.colour@1."
-    assert told[5] == ("“chief” made the analyst key “ana”, with a quota of 1 answer and no limit on its pace.")
+    assert told[5] == ("“chief” created the analyst key “ana”, with a quota of 1 answer and no rate limit.")
     assert told[6:8] == [
         "“chief” forbade engines outside the deployment for toys.",
         "“chief” allowed engines outside the deployment for toys.",
     ]
-    assert told[8] == "“root” had a unit of toys forgotten."
+    assert told[8] == "“root” deleted a unit of toys."
     assert told[9] == "“chief” uploaded exemplars to toys."
     assert told[-2] == "“test” signed plan 1 of toys: ε 4 and δ 0.0001 for 20 answers of colour."
     head = browser.services.records.audit.head()
@@ -113,7 +113,7 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
 
 def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
     ana = next(key for key in browser.services.records.keys.list() if key.name == "ana")
-    assert sentences(browser.get("/audit?kind=release").text) == ["An answer of toys.colour@1 left."]
+    assert sentences(browser.get("/audit?kind=release").text) == ["An answer of toys.colour@1 was released."]
     assert len(sentences(browser.get("/audit?knowledge_base=cars").text)) == 1
     mine = sentences(browser.get(f"/audit?key={ana.id}").text)
     assert len(mine) == 4
@@ -123,7 +123,7 @@ def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
     for nothing in (f"?day={today - timedelta(days=40)}", "?kind=nothing", "?knowledge_base=car", "?key=nobody"):
         page = browser.get(f"/audit{nothing}").text
         assert sentences(page) == []
-        assert "No event is like this" in page
+        assert "No event matches" in page
     wrong = browser.get("/audit?day=yesterday")
     assert wrong.status_code == 422
     assert "Write the day as 2027-03-14" in wrong.text

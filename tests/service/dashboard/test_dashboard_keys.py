@@ -76,12 +76,12 @@ def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ({"role": "analyst"}, "Say whose key it is"),
+        ({"role": "analyst"}, "Name the key’s owner"),
         ({"name": "ana", "role": "king"}, "Choose one of the two"),
-        ({"name": "ana", "role": "analyst", "quota": "many"}, "Write a whole number, such as 500"),
-        ({"name": "ana", "role": "analyst", "quota": "-1"}, "Write a whole number, such as 500"),
+        ({"name": "ana", "role": "analyst", "quota": "many"}, "Enter a whole number, such as 500"),
+        ({"name": "ana", "role": "analyst", "quota": "-1"}, "Enter a whole number, such as 500"),
         ({"name": "ana", "role": "analyst", "quota": "9" * 18}, "is no number of answers"),
-        ({"name": "ana", "role": "analyst", "quota": "9" * 30}, "Write a whole number"),
+        ({"name": "ana", "role": "analyst", "quota": "9" * 30}, "Enter a whole number"),
         ({"name": "ana", "role": "analyst", "rate_per_minute": "0"}, "is not between 1 and 1,000,000"),
         ({"name": "deputy", "role": "admin", "quota": "5"}, "An admin key cannot ask questions"),
         ({"name": "a" * 201, "role": "analyst"}, "at most 200 printable characters"),
@@ -92,7 +92,7 @@ def test_what_cannot_be_made_is_said_beside_its_field(browser: Browser, form: di
     refused = browser.post("/keys", form)
     assert refused.status_code == 422
     assert says in text(refused.text)
-    assert "No key was made" in refused.text
+    assert "No key was created" in refused.text
     assert len(browser.services.records.keys.list()) == 1
     if "\n" not in form.get("name", ""):
         assert form.get("name", "") in refused.text  # nothing has to be typed again
@@ -114,7 +114,7 @@ def test_limits_change_from_the_next_request_on(browser: Browser) -> None:
     changed = browser.post(f"/keys/{ana.id}/limits", {"quota": "1", "rate_per_minute": ""})
     assert changed.headers["location"] == "/admin/keys"
     page = text(browser.get("/keys").text)
-    assert "The limits of “ana” hold from now on" in page
+    assert "The new limits of “ana” apply from now on" in page
     assert "0 of 1 left used up" in page
     assert ask(browser, token, "another").status_code == 402
     refused = browser.post(f"/keys/{ana.id}/limits", {"quota": "x", "rate_per_minute": "7"})
@@ -132,7 +132,7 @@ def test_a_key_is_revoked_by_who_means_it(browser: Browser) -> None:
     ana = key(browser, "ana")
     unsure = browser.post(f"/keys/{ana.id}/revoke")
     assert unsure.status_code == 422
-    assert "Tick the box if you mean it" in unsure.text
+    assert "Tick the box to confirm" in unsure.text
     assert ask(browser, token).status_code == 200
     done = browser.post(f"/keys/{ana.id}/revoke", {"sure": "yes"})
     assert done.headers["location"] == "/admin/keys"
@@ -153,7 +153,7 @@ def test_the_last_admin_key_is_not_revoked_unawares(browser: Browser) -> None:
     assert "This is the only admin key" in browser.get(f"/keys/{mine}").text
     refused = browser.post(f"/keys/{mine}/revoke", {"sure": "yes"})
     assert refused.status_code == 422
-    assert "Write the key’s name, chief, exactly" in refused.text
+    assert "Enter the key’s name, chief, exactly" in refused.text
     assert browser.get("/keys").status_code == 200
     done = browser.post(f"/keys/{mine}/revoke", {"sure": "yes", "name": "chief"})
     assert done.headers["location"] == "/admin/sign-in"

@@ -89,7 +89,7 @@ def test_releases_are_paged_and_texts_shown(services: Services) -> None:
     page = browser.get("/knowledge-bases/toys").text
     assert "Send &lt;b&gt;it&lt;/b&gt; back." in page
     assert "Released words: back, send" in page
-    assert "this text saw no exemplar" in page
+    assert "this text was made without exemplars" in page
     assert "Older" not in text(page)
 
 
@@ -125,7 +125,7 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
     assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes")
     page = browser.get("/knowledge-bases/notes").text
-    assert "“notes” is there, with its budget for life" in page
+    assert "“notes” was created with its lifetime budget" in page
     assert "“notes” is there" not in browser.get("/knowledge-bases/notes").text
     described = browser.services.records.store.get("notes")
     assert (described.public_size, described.fields, described.remote_engine) == (20000, ("text", "code"), True)
@@ -155,12 +155,12 @@ def test_a_response_field_may_be_named(browser: Browser, fields: str, given: str
     [
         ({"name": "toys"}, "name", "There is a knowledge base named"),
         ({"name": "New Notes"}, "name", "small letters, digits"),
-        ({"epsilon": "plenty"}, "epsilon", "Write a number, such as 8."),
+        ({"epsilon": "plenty"}, "epsilon", "Enter a number, such as 8."),
         ({"epsilon": "0"}, "epsilon", "This must be more than 0."),
         ({"epsilon": "nan"}, "epsilon", "This must be"),
         ({"delta": "1e-13"}, "delta", "This must be at least 1e-12."),
         ({"public_size": "0"}, "public_size", "This must be at least 1."),
-        ({"public_size": "many"}, "public_size", "Write a number, such as 20000."),
+        ({"public_size": "many"}, "public_size", "Enter a number, such as 20000."),
         ({"fields": "text, 1st"}, "fields", "not beginning with a digit"),
         ({"fields": " "}, "fields", "name between 1 and"),
         ({"embedded_field": "title"}, "embedded_field", "must be one of text, code"),
@@ -174,7 +174,7 @@ def test_what_is_wrong_is_said_by_its_field(browser: Browser, change: dict, fiel
     said = re.search(rf'id="{field}-problem">(.+?)</p>', response.text)
     assert said is not None, response.text
     assert problem in said[1]
-    assert "Nothing was created: 1 entry below needs a look." in response.text
+    assert "Nothing was created: check 1 entry below." in response.text
     given = {**NEW, **change}[field].strip()
     assert f'id="{field}" name="{field}" type="text" value="{given}"' in response.text
     assert [known.name for known in browser.services.records.store.list()] == ["toys"]

@@ -304,7 +304,7 @@ def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
 def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     page = words(browser.post(f"{STUDIO}/confirm", {"text": SMALL}).text)
     assert "Sign plan 2 of toys?" in page
-    assert "ε 2 and δ 2e-5 (1 in 50,000) are taken from the lifetime budget of toys, for ever." in page
+    assert "ε 2 and δ 2e-5 (1 in 50,000) are taken from the lifetime budget of toys, for good." in page
     assert "Free afterwards: ε 2 and δ 8e-5" in page
     assert "toys.colour@2 gives 20 answers and not one more" in page
     assert "“chief” signed it" in page
@@ -359,10 +359,10 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> Non
     part = browser.post(f"{STUDIO}/try", form, headers=HTMX)
     said = words(part.text)
     assert re.search("Answer, with the plan’s noise (red|blue) Without noise (red|blue)", said)
-    assert re.search(r"Noise left that standing \d+ of 20 times", said)
+    assert re.search(r"The noise kept that answer \d+ of 20 times", said)
     assert "2 exemplars stand in for 60" in said
     page = browser.post(f"{STUDIO}/try", form | {"trial_task": "colour"}).text
-    assert "Noise left that standing" in page
+    assert "The noise kept that answer" in page
     assert rows.strip() in html.unescape(page)  # kept, to be tried again
     assert browser.services.records.ledger.budgets.statuses() == before
 

@@ -186,7 +186,7 @@ def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, datab
             assert reply.headers["x-should-retry"] == "false"
         admin = Browser(opened)
         admin.sign_in()
-        assert "No new question is answered: the ledger lacks events" in admin.get("/").text
+        assert "New questions are not answered: the ledger lacks events" in admin.get("/").text
         assert dpicl.ok("ledger", "acknowledge", "--yes")
         reply = client.post("/v1/tasks/toys.colour/answers", json={"query": "two"}, headers=headers)
         assert reply.status_code == 200  # the same process goes on
