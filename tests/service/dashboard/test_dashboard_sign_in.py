@@ -171,7 +171,7 @@ def test_errors_are_pages_for_people(browser: Browser) -> None:
     assert "larger than 4,096 bytes" in large.text
     odd = browser.client.post("/admin/sign-in", content=b"{}", headers={"Content-Type": "application/json"})
     assert odd.status_code == 413
-    assert "takes a form" in odd.text
+    assert "only takes forms" in odd.text
 
 
 def test_an_unexpected_error_says_nothing_of_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
