@@ -84,7 +84,7 @@ class Asking:
 ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
     402: {"description": "No answers are left, and this query was never answered before."},
     403: {"description": "Not an analyst's key; or the engine is remote, and the knowledge base does not allow that."},
-    404: {"description": "No such task."},
+    404: {"description": "The task does not exist."},
     422: {"description": "The query does not fit the task. Nothing was charged."},
     429: {"description": "Busy, or the same query is being answered: come back after Retry-After seconds."},
     503: {"description": "The engine does not answer. Nothing was charged."},

@@ -43,7 +43,7 @@ async def events(
 ) -> Page[EventView]:
     """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
     if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
-        raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is no event's sequence number")
+        raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is not an event's sequence number")
     found = await asyncio.to_thread(
         services.records.audit.events,
         after=int(window.after or 0),

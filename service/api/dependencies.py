@@ -62,7 +62,7 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
     if wait_s is not None:
         raise Problem(
             ProblemKind.RATE_LIMITED,
-            f"this key may send {key.rate_per_minute} requests a minute; wait as long as Retry-After says",
+            f"this key may send {key.rate_per_minute} requests a minute; wait for Retry-After seconds",
             retry_after_s=wait_s,
         )
 

@@ -23,7 +23,7 @@ _WITH_KEY = {
     "403": "A key of the other role.",
     "429": "Too many requests: come back after Retry-After seconds.",
 }
-_WITH_INPUT = {"422": "Something in the request is not as it must be; the detail names it."}
+_WITH_INPUT = {"422": "Something in the request is invalid; the detail names it."}
 _WITH_BODY = {"413": "The body is too large."}
 
 

@@ -41,7 +41,7 @@ class Doors:
         if self._closed and path != _ALIVE:  # that the process lives it says to the end
             raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
         if self.inside >= self._places and path not in _OUTSIDE:
-            raise Problem(ProblemKind.BUSY, "the service has too much to do; come back in a second", retry_after_s=1)
+            raise Problem(ProblemKind.BUSY, "the service is busy; retry in a second", retry_after_s=1)
 
     @contextmanager
     def enter(self, path: str) -> Iterator[None]:

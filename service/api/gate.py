@@ -129,7 +129,7 @@ async def _bounded(receive: Receive) -> Receive:
     except TimeoutError:
         raise Problem(
             ProblemKind.BODY_TOO_SLOW,
-            f"the body did not arrive within {BODY_WITHIN_S:.0f} seconds; send it again at once",
+            f"the body did not arrive within {BODY_WITHIN_S:.0f} seconds; send it again",
         ) from None
     pending = iter(messages)
 

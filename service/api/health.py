@@ -28,7 +28,7 @@ async def healthz() -> Health:
 
 @router.get("/readyz", summary="The service can answer")
 async def readyz(services: TheServices) -> Health:
-    """200 if a query could be answered now, else 503 naming what is missing. It says what was seen a second ago."""
+    """200 if a query could be answered now, otherwise 503 naming what is missing. The check is up to a second old."""
     if services.heartbeat.schema_error is not None:
         raise services.heartbeat.schema_error
     if not services.heartbeat.alive("database"):

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
 KeyId = Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])]
-_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "No such key, or it was revoked."}}
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "The key does not exist, or was revoked."}}
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
 RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
 
@@ -68,9 +68,9 @@ class CreatedKey(KeyView):
     token: str
 
 
-@router.post("", status_code=201, summary="Make a key; its token is shown once")
+@router.post("", status_code=201, summary="Create a key; its token is shown once")
 async def create_key(body: NewKey, services: TheServices, admin: AdminKey) -> CreatedKey:
-    """The token is stored only as a hash: note it now."""
+    """Only a hash of the token is stored: copy it now."""
     key, token = await asyncio.to_thread(
         services.records.keys.create,
         body.name,
@@ -84,20 +84,20 @@ async def create_key(body: NewKey, services: TheServices, admin: AdminKey) -> Cr
 
 @router.get("", summary="List the keys")
 async def list_keys(services: TheServices, _admin: AdminKey, window: Paging) -> Page[KeyView]:
-    """All keys, the revoked ones too, oldest first."""
+    """All keys, including revoked ones, oldest first."""
     return window.cut([view(key) for key in await asyncio.to_thread(services.records.keys.list)], lambda key: key.id)
 
 
 @router.patch("/{key_id}", summary="Change a key's limits", responses=_UNKNOWN)
 async def limit_key(key_id: KeyId, body: KeyLimits, services: TheServices, admin: AdminKey) -> KeyView:
-    """What the key was charged stays charged: a quota below that is used up."""
+    """Charged answers stay charged: a quota below that counts as used up."""
     limits = {"quota": body.quota, "rate_per_minute": body.rate_per_minute}
     return view(await asyncio.to_thread(services.records.keys.limit, key_id, **limits, by=admin.id))
 
 
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=_UNKNOWN)
 async def revoke_key(key_id: KeyId, services: TheServices, admin: AdminKey) -> Response:
-    """From now on the key is refused. What it spent stays spent."""
+    """The key is refused from now on. What it spent stays spent."""
     await asyncio.to_thread(services.records.keys.revoke, key_id, admin.id)
     return Response(status_code=204)
 

@@ -21,7 +21,7 @@ from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
-NO_KNOWLEDGE_BASE: dict[str, Any] = {"description": "No such knowledge base."}
+NO_KNOWLEDGE_BASE: dict[str, Any] = {"description": "The knowledge base does not exist."}
 
 _READERS = {
     "application/x-ndjson": read_json_lines,
@@ -58,7 +58,7 @@ class KnowledgeBaseView(BaseModel):
     public_size: int
     fields: list[str]
     embedded_field: str
-    response_field: str | None = Field(description="Embedded, too, for answers that are taken from it; null for none.")
+    response_field: str | None = Field(description="The field that text answers come from; null for none.")
     remote_engine: bool
     created_at: datetime
 
@@ -83,7 +83,7 @@ _TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "There is one of
 
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_TAKEN)
 async def create(body: NewKnowledgeBase, services: TheServices, admin: AdminKey) -> KnowledgeBaseView:
-    """The lifetime budget (ε, δ) cannot be changed later: it is what the people in the data are promised."""
+    """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
     await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump(), by=admin.id)
     return view(await asyncio.to_thread(services.records.store.get, body.name))
 
@@ -134,7 +134,7 @@ async def upload(
     admin: AdminKey,
     unit_id: Annotated[str, Query(description="Name of the column with the privacy unit's id.")] = "unit_id",
 ) -> Ingested:
-    """All rows or none: a bad row is named, and nothing is stored. Sending an upload again does no harm.
+    """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
 
     The upload is embedded before it is stored, at some ten milliseconds an exemplar; twice that if there is
     a response field.
@@ -161,7 +161,7 @@ async def upload(
 @router.delete(
     "/{knowledge_base}/units/{unit:path}",
     summary="Forget a unit",
-    responses={404: {"description": "No such knowledge base, or no such unit in it."}},
+    responses={404: {"description": "The knowledge base or the unit does not exist."}},
 )
 async def forget(
     knowledge_base: KnowledgeBaseName,

@@ -33,7 +33,7 @@ class Window:
         self,
         request: Request,
         after: Annotated[
-            str | None, Query(pattern=r"^[!-~]{1,200}$", description="Go on behind this entry; `next` carries it.")
+            str | None, Query(pattern=r"^[!-~]{1,200}$", description="Continue after this entry, as `next` does.")
         ] = None,
         limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50,
     ):
@@ -63,7 +63,7 @@ class Window:
         if self.after is not None:
             names = [name(entry) for entry in everything]
             if self.after not in names:
-                raise UnknownCursorError(f"nothing is called {self.after!r} to go on from; begin without `after`")
+                raise UnknownCursorError(f"{self.after!r} names no entry to continue after; omit `after` to begin")
             start = names.index(self.after) + 1
         return self.page(everything[start : start + self.limit + 1], name)
 

@@ -107,7 +107,7 @@ async def post_plan(
     admin: AdminKey,
     dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
 ) -> PlanResult:
-    """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for ever."""
+    """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
     plan = await asyncio.to_thread(load_plan, await _text(request))
     if plan.knowledge_base != knowledge_base:
         raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, the address for {knowledge_base}"])

@@ -35,10 +35,10 @@ class PreviewRequest(BaseModel):
     exemplars: list[dict[str, Any]] = Field(
         min_length=1,
         max_length=MAX_EXEMPLARS,
-        description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine is "
-        "shown them. Each has the fields that the task's prompt shows; further ones are ignored.",
+        description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine "
+        "sees them. Each has the fields that the task's prompt shows; others are ignored.",
     )
-    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How often noise is drawn, for `agreeing`.")
+    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How many times noise is drawn, for `agreeing`.")
 
 
 class Said(BaseModel):
@@ -56,7 +56,7 @@ class StandIn(BaseModel):
 
     supplied: int
     public_size: int = Field(description="Exemplars that the knowledge base declares.")
-    expected_per_answer: int = Field(description="Exemplars that an answer draws, on the average.")
+    expected_per_answer: int = Field(description="Exemplars that an answer draws on average.")
     caution: str
 
 
@@ -65,15 +65,13 @@ class PreviewView(Said):
 
     preview: Literal[True] = True
     task: str = Field(examples=["support.queue@1"])
-    noiseless: Said = Field(description="What the same slots say without noise.")
-    support: dict[str, float] = Field(
-        description="What speaks for it and for the others, the most first, by `measure`."
-    )
+    noiseless: Said = Field(description="The answer of the same slots without noise.")
+    support: dict[str, float] = Field(description="Support for it and for the others by `measure`, largest first.")
     measure: Literal["votes", "slots", "mean similarity"] = Field(
         description="Votes by label; slots by word; or by candidate its mean similarity to the slots' answers."
     )
     repeats: int
-    agreeing: float = Field(description="Share of the repeats, each with noise of its own, that gave `noiseless`.")
+    agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
     falling_back: float | None = Field(**_ABSENT, description="Of keyword_ptr: share of the repeats that fell back.")
     slots: int = Field(description="Slots drawn.")
     answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
@@ -85,7 +83,7 @@ class PreviewView(Said):
     "/tasks/{task}/preview",
     summary="Try a task on public exemplars, free",
     responses={
-        404: {"description": "No such task."},
+        404: {"description": "The task does not exist."},
         422: {"description": "The query or an exemplar does not fit the task."},
         429: {"description": "Busy, or too many requests by this key: come back after Retry-After seconds."},
         503: {"description": "The engine does not answer."},

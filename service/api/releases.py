@@ -34,7 +34,7 @@ class ReleaseView(BaseModel):
         "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
     )
     fallback: bool | None = Field(
-        **_ABSENT, description="Of keyword_ptr: true if no words stood out, and the text saw no exemplar."
+        **_ABSENT, description="Of keyword_ptr: true if no words stood out, so the text was made without exemplars."
     )
     method: str | None = Field(**_ABSENT, description="How the text came about.")
     created_at: datetime
@@ -71,7 +71,9 @@ async def list_releases(
     return window.page([view(release) for release in found], lambda release: release.id)
 
 
-@router.get("/{release_id}", summary="Read a release again", responses={404: {"description": "No such release."}})
+@router.get(
+    "/{release_id}", summary="Read a release again", responses={404: {"description": "The release does not exist."}}
+)
 async def get_release(
     release_id: Annotated[str, Path(examples=[_ID])], services: TheServices, _key: AnyKey
 ) -> ReleaseView:

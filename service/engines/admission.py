@@ -32,7 +32,7 @@ class Admission:
             service.engines.protocol.EngineBusyError: there is too much in flight already.
         """
         if self.in_flight >= self._limit:
-            raise EngineBusyError("the engine has as many prompts in flight as it takes on")
+            raise EngineBusyError("the engine has as many prompts in flight as it accepts")
         loop = asyncio.get_running_loop()
         leaves = loop.time() + task.latency_grain_s
         prompts = max(task.candidates, 1)

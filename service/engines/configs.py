@@ -20,7 +20,7 @@ class NearestExemplarConfig(_Config):
 
 
 class _LanguageModel(_Config):
-    """How a language model is asked; the same for every task."""
+    """How a language model is asked, for all tasks."""
 
     is_llm = True
 
@@ -31,8 +31,8 @@ class _LanguageModel(_Config):
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Of slots' texts; 0 takes the likeliest token each time. Zero-shot candidates after the first are drawn at 1."""
     max_queued_prompts: int = Field(default=2000, ge=1)
-    """While a replica has more prompts than this, new queries are told to come back (429). A query's count until its
-    answer leaves: for a whole latency grain."""
+    """While a replica has more prompts than this, new queries get a 429. A query's prompts count until its answer
+    leaves: for a whole latency grain."""
     timeout_s: float = Field(default=50.0, gt=0, le=3600)
     """Slots not answered by then abstain. Below ``DPICL_QUERY_TIMEOUT_S``, or all of them do."""
 

@@ -192,7 +192,7 @@ _KEYS = sa.select(
 
 def _check_limits(quota: int | None, rate_per_minute: int | None) -> None:
     if quota is not None and not 0 <= quota < 2**53:
-        raise ValueError(f"quota: {quota} is no number of answers, 0 or more")
+        raise ValueError(f"quota: {quota} is not a number of answers (0 or more)")
     if rate_per_minute is not None and not 1 <= rate_per_minute <= 1_000_000:
         raise ValueError(f"rate_per_minute: {rate_per_minute} is not between 1 and 1,000,000")
 

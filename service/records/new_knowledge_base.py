@@ -25,7 +25,7 @@ class NewKnowledgeBase(BaseModel):
     )
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="Small letters, digits, - and _.")
     epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")
-    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ; well below one over the number of units.")
+    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ, well below one over the number of units.")
     public_size: int = Field(
         ge=1,
         le=1_000_000_000,
@@ -33,7 +33,7 @@ class NewKnowledgeBase(BaseModel):
         "probabilities rest on it; it is never computed from the exemplars.",
     )
     fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
-    embedded_field: str = Field(default="text", description="The field exemplars and queries are compared by.")
+    embedded_field: str = Field(default="text", description="The field by which exemplars and queries are compared.")
     response_field: str | None = Field(
         default=None,
         description="The field that answers in words are taken from. It is embedded at ingest, too: ingest takes twice "

@@ -163,6 +163,6 @@ def _upgrade(database: sa.Engine, versions: Sequence[Path], breaking: Sequence[s
             if getattr(error.orig, "sqlstate", None) not in _GIVEN_WAY:
                 raise
     raise SchemaError(
-        "the migration gave way each time, since a table was in use by a long transaction: find it in pg_stat_activity "
+        "the migration yielded each time, since a table was in use by a long transaction: find it in pg_stat_activity "
         "(a backup, an open session), wait for it or end it, and run `dpicl migrate` again. Nothing was changed"
     )

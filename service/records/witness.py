@@ -43,7 +43,7 @@ def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
     if url is None:
         return None
     if sa.make_url(url) == sa.make_url(settings.database_url):
-        raise ValueError("DPICL_WITNESS_URL: the witness needs a database of its own, on other storage")
+        raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
     parsed = sa.make_url(url)
     if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not for ever
         parsed = parsed.update_query_dict(

@@ -79,7 +79,7 @@ async def chat_completions(
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
-        Header(description="What to do with messages besides the newest: a question is answered by itself."),
+        Header(description="What to do with earlier messages: a question is answered on its own."),
     ] = "refuse",
 ) -> ChatCompletion | StreamingResponse:
     """The newest user message is the query; a task that asks for several fields takes them as a JSON object in it.
@@ -147,13 +147,13 @@ class Models(BaseModel):
 
 @router.get("/models", summary="List the tasks, in OpenAI's shape")
 async def list_models(services: TheServices, _key: AnyKey) -> Models:
-    """Every task by its name; those of plans that have a newer one of that name with their version."""
+    """Every task by name; a task that a newer plan replaced, with its version."""
     return Models(data=await asyncio.to_thread(_models, services.records))
 
 
 @router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses={404: ASKING_RESPONSES[404]})
 async def get_model(model: TaskAddress, services: TheServices, _key: AnyKey) -> Model:
-    """The task, under the name it was asked for."""
+    """The task, under the requested name."""
     ledger = services.records.ledger
     signed = await asyncio.to_thread(ledger.budgets.task, model)
     return _model(model, signed.plan, signed.name, await asyncio.to_thread(ledger.answers_left, signed))

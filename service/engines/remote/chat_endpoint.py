@@ -170,7 +170,7 @@ def _authorization() -> dict[str, str]:
     key = RemoteSecrets().remote_api_key
     token = key.get_secret_value().strip() if key else ""
     if not token.isascii() or not token.isprintable():
-        raise EngineUnavailableError("DPICL_REMOTE_API_KEY holds what no key can: set it to the key and nothing else")
+        raise EngineUnavailableError("DPICL_REMOTE_API_KEY is not a valid key: set it to the key and nothing else")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

@@ -80,7 +80,7 @@ def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
         ({"name": "ana", "role": "king"}, "Choose one of the two"),
         ({"name": "ana", "role": "analyst", "quota": "many"}, "Enter a whole number, such as 500"),
         ({"name": "ana", "role": "analyst", "quota": "-1"}, "Enter a whole number, such as 500"),
-        ({"name": "ana", "role": "analyst", "quota": "9" * 18}, "is no number of answers"),
+        ({"name": "ana", "role": "analyst", "quota": "9" * 18}, "is not a number of answers"),
         ({"name": "ana", "role": "analyst", "quota": "9" * 30}, "Enter a whole number"),
         ({"name": "ana", "role": "analyst", "rate_per_minute": "0"}, "is not between 1 and 1,000,000"),
         ({"name": "deputy", "role": "admin", "quota": "5"}, "An admin key cannot ask questions"),
