@@ -213,7 +213,7 @@ class DataKeys:
             Its number, which no other data key of this database ever has, and its 32 bytes for exemplars.
 
         Raises:
-            EncryptionKeyError: more than one master key opens the database. Only one of them is at hand, and those
+            EncryptionKeyError: more than one master key opens the database. Only one of them is available, and those
                 who have the others could not open what is encrypted under the data key.
             WrongKeyError: this process's master key was retired.
         """
@@ -221,7 +221,7 @@ class DataKeys:
         if others := standing.keys() - {self.fingerprint}:
             raise EncryptionKeyError(
                 f"Encryption key {', '.join(sorted(others))} opens this database too, and only {self.fingerprint} is "
-                "at hand to wrap a new data key: finish the rotation with `dpicl encryption retire` first."
+                "available to wrap a new data key: finish the rotation with `dpicl encryption retire` first."
             )
         made = DataKey(os.urandom(KEY_BYTES), self.queries)
         return self._store(connection, made, standing[self.fingerprint]), made.exemplars

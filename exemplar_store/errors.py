@@ -57,7 +57,7 @@ class UnitTooLargeError(ExemplarStoreError, ValueError):
 
 
 class RenewalOvertakenError(ExemplarStoreError):
-    """Another renewal of the same knowledge base began: that one goes on, and this one stopped."""
+    """Another renewal of the same knowledge base began: that one continues, and this one stopped."""
 
 
 class EmbeddingError(ExemplarStoreError, ValueError):

@@ -1,7 +1,7 @@
 """Renewal: a knowledge base's exemplars encrypted, and their tags made, under keys that nobody has seen yet.
 
 For when a master key became known together with a copy of the database: then its data keys are known too, and another
-master key alone would not help. Renewal keeps whoever has them from reading later copies. It cannot take back what the
+master key alone would not help. Renewal keeps a thief from reading later copies. It cannot take back what the
 known copy holds. A unit keeps its position; its block (:mod:`exemplar_store.blocks`) is drawn anew, by its new tag.
 
 It goes in small steps. Exemplars are copied, encrypted anew, to a hidden knowledge base (:mod:`exemplar_store.hidden`);
@@ -154,7 +154,7 @@ def _pause(seconds: float) -> None:
 
 def _overtaken(row: KnowledgeBaseRow) -> RenewalOvertakenError:
     return RenewalOvertakenError(
-        f"Another renewal of knowledge base {row.name!r} began. That one goes on; this one stopped."
+        f"Another renewal of knowledge base {row.name!r} began. That one continues; this one stopped."
     )
 
 

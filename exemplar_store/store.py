@@ -196,7 +196,7 @@ class ExemplarStore:
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
-            UnknownUnitError: it holds no such unit.
+            UnknownUnitError: it does not hold this unit.
         """
         with self._database.begin() as connection:
             row, keys = self._open(connection, name, lock=True)
@@ -234,7 +234,7 @@ class ExemplarStore:
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             EncryptionKeyError: a second master key opens the database and would be shut out; retire it first.
-            RenewalOvertakenError: another renewal of it began meanwhile, which goes on.
+            RenewalOvertakenError: another renewal of it began meanwhile and continues.
         """
 
         def lock(connection: sa.Connection) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
     from service.pipeline.latency import Measured
 
 deployment = serve.deployment(max_ongoing_requests=20_000)
-"""Out of reach: who has too much to do says so. Serve queues what exceeds its limit, and once a replica has rejected
-requests its router (Ray 2.60) lets that queue go at four a second (benchmarks/routing.py)."""
+"""Out of reach: the service rejects excess requests itself. Serve queues what exceeds its limit, and once a replica has
+rejected requests its router (Ray 2.60) lets that queue go at four a second (benchmarks/routing.py)."""
 
 
 class ApplicationArgs(BaseModel):

@@ -46,7 +46,7 @@ def open_services(
 
     Raises:
         service.pipeline.latency.UnknownLatencyError: it does, and nobody has said how long it takes.
-        ValueError: the settings leave open whether there shall be a witness.
+        ValueError: the settings do not say where the witness is, or that there is none.
     """
     settings = records.settings
     check_witness(settings)

@@ -103,7 +103,7 @@ async def ask(task: TaskAddress, body: Question, asking: Annotated[Asking, Depen
 
 
 class TaskView(BaseModel):
-    """A task, as whoever asks it needs to know it."""
+    """What a caller needs to know about a task."""
 
     task: str = Field(examples=["support.queue@1"])
     kind: str

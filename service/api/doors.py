@@ -12,7 +12,7 @@ from service.problem_kinds import ProblemKind
 
 _ALIVE = "/healthz"
 _OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
-"""How the service does is told when it has more to do than it takes on, too."""
+"""The service's state is reported even when it rejects requests."""
 
 
 class Doors:

@@ -20,7 +20,7 @@ _to_tell: list[Witness] = []
 
 
 def records() -> Records:
-    """The database and key the environment names. When the command ends, the witness is told what it did."""
+    """The database and key that the environment names. When the command ends, the witness records what it did."""
     # An analyst's commands do without all of this, and its time to import.
     from service.records.records import open_records
     from service.settings import Settings

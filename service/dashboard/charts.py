@@ -1,7 +1,7 @@
 """Charts as plain SVG, drawn here: no script, and text that keeps its size on a phone.
 
 A chart is a view model that the macro ``figure`` in ``templates/chart.html`` draws: the lines stretch with the page,
-the labels are HTML around them. Below each chart its numbers are a table, for whoever reads no pictures.
+the labels are HTML around them. Below each chart its numbers are a table, for readers without pictures.
 """
 
 from __future__ import annotations

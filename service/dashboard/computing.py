@@ -1,4 +1,4 @@
-"""What takes seconds, beside the event loop: one at a time, shared by whoever asks for the same, and kept.
+"""What takes seconds, beside the event loop: one at a time, shared by all who ask for the same, and kept.
 
 A result depends on its key alone, so any replica may compute it anew. Whoever asks for something else gives up what
 they waited for, unless it has begun: a form that is still being typed in leaves no queue behind.

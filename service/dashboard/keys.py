@@ -73,7 +73,7 @@ async def limit(visit: Visit) -> Response:
 
 @pages.post("/keys/{id}/revoke")
 async def revoke(visit: Visit) -> Response:
-    """Refuse a key for ever, once it is clear that this is meant."""
+    """Revoke a key for good, once the admin has confirmed."""
     standing = await _standing(visit)
     key = standing.key
     if key.revoked_at is not None:

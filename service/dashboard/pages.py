@@ -1,6 +1,6 @@
 """What every page shares: its routes, the admin who looks at it, and answers with a message.
 
-A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Whoever is not signed in never
+A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Anybody not signed in never
 reaches one, and neither does a form that was not sent from our own page by the one who is signed in.
 """
 
@@ -169,7 +169,7 @@ class Pages:
         self.routes: list[Route] = []
 
     def get(self, path: str) -> Callable[[Handler], Handler]:
-        """A page, for whoever is signed in."""
+        """A page for signed-in admins."""
 
         def add(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
@@ -186,7 +186,7 @@ class Pages:
     def post(
         self, path: str, *, max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES, streams: bool = False
     ) -> Callable[[Handler], Handler]:
-        """What a form does, for whoever is signed in and sent it from our page.
+        """What a form does, for a signed-in admin who sent it from our page.
 
         Args:
             path: where it is sent.

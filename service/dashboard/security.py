@@ -1,4 +1,4 @@
-"""What browsers are told, and what is believed of them."""
+"""What the service tells browsers, and what it believes of what they send."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SecurityHeaders:
 def is_https(connection: HTTPConnection) -> bool:
     """Whether the browser speaks HTTPS, to us or to a proxy that says so.
 
-    Such a header can be forged, but whoever forges their own makes only their own cookie stricter.
+    Such a header can be forged, but that only makes the forger's own cookie stricter.
     """
     said = connection.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     return connection.url.scheme == "https" or said == "https"

@@ -1,4 +1,4 @@
-"""Numbers and times for people: rounded to what matters, with the exact figure at hand in a title."""
+"""Numbers and times for people: rounded to what matters, with the exact figure in a title."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much work an engine takes on. What is counted is public: being told to come back must tell of no sample.
+"""How much work an engine accepts. What is counted is public: a rejection must reveal nothing about a sample.
 
 A query's prompts count as its plan announces them, whatever the sample came to; and for as long as its answer takes to
 leave, a whole latency grain, however soon they were done.

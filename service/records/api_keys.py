@@ -95,7 +95,7 @@ class ApiKeys:
             by: who makes it, for the audit trail: a key's id, or a person's name.
 
         Returns:
-            The key and its token. The token cannot be had again.
+            The key and its token. The token cannot be recovered.
 
         Raises:
             ValueError: no name, a longer one than 200 characters, an unknown role, or a limit out of its range.
@@ -169,7 +169,7 @@ class ApiKeys:
         return ApiKey(**row._mapping)
 
     def revoke(self, key_id: str, by: str = "") -> None:
-        """Refuse a key from now on, for ever. Revoking it again changes nothing.
+        """Revoke a key for good. Revoking it again changes nothing.
 
         Raises:
             UnknownKeyError: no key has this id.

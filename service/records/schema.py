@@ -1,6 +1,6 @@
 """The database's schema: bringing it up to date, and whether this code can work on the one it finds.
 
-A migration only adds (:mod:`service.records.migrations.rules`), so that code of the version before goes on working
+A migration only adds (:mod:`service.records.migrations.rules`), so code of the previous version keeps working
 beside the new one and may be started again, unless it says ``breaking = True``. A breaking one is recorded before it is
 made (:mod:`accounting.ledger.compatibility`): whatever code without it has begun to write is committed before that, or
 never.
@@ -27,7 +27,7 @@ from accounting.ledger.tables import breaking_revisions
 
 VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
-_LOCK = 0x64706963_6C  # PostgreSQL's advisory lock of whoever migrates
+_LOCK = 0x64706963_6C  # PostgreSQL's advisory lock for migrating
 _CHANGING = 0x64706963_6C63  # that of the transaction that does
 _TRIES = 30
 _LOCK_TIMEOUT_S = 2.0
@@ -39,8 +39,8 @@ def migrate(database: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tupl
     """Bring the schema up to date, creating it in an empty database. A newer one stays as it is.
 
     Processes that start together may all call this: the first migrates, in one transaction, and the others wait for it
-    and find nothing left to do. On PostgreSQL a migration that does not get a table's lock soon gives way, since
-    whoever comes after it waits for that table, too; then it tries again.
+    and find nothing left to do. On PostgreSQL a migration that does not get a table's lock soon yields, since all
+    later users of that table would wait behind it; then it tries again.
 
     Args:
         database: from :func:`service.records.database.open_database`.

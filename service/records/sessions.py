@@ -55,7 +55,7 @@ class Sessions:
         """Sign an admin key in.
 
         Returns:
-            The token for the cookie. It cannot be had again.
+            The token for the cookie. It cannot be recovered.
 
         Raises:
             ValueError: not an admin's key.

@@ -45,7 +45,7 @@ def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
     if sa.make_url(url) == sa.make_url(settings.database_url):
         raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
     parsed = sa.make_url(url)
-    if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not for ever
+    if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not indefinitely
         parsed = parsed.update_query_dict(
             {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
         )
@@ -67,7 +67,7 @@ def witness_url(settings: Settings) -> str | None:
 
 
 def check_witness(settings: Settings) -> None:
-    """Whether the settings say where the witness is, or that there shall be none.
+    """Whether the settings say where the witness is, or that there is none.
 
     Raises:
         ValueError: they do not.

@@ -1,4 +1,4 @@
-"""Soft alerts: somebody is told when a task has given 75, 90 and 100 % of its answers.
+"""Soft alerts when a task has given 75, 90 and 100 % of its answers.
 
 A charge knows how many answers it left, and no two charges of a task leave the same number, so of all replicas exactly
 one finds that a mark was reached (twice only if that charge is voided and another takes its place).

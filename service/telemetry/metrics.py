@@ -1,8 +1,8 @@
 """The service's public quantities for Prometheus: budgets, charges, refusals, keys, responses, the audit trail.
 
-Everything is read from the database at each scrape, so that every ingress replica tells the same and a restart resets
-no counter. Only whether engine and witness answer, and how far the audit trail's chain was checked, each replica finds
-out for itself. Nothing here depends on exemplars or on how long an engine took: metrics are as public as answers are.
+Everything is read from the database at each scrape, so every ingress replica reports the same and a restart resets no
+counter. Only engine, witness and the audit trail's chain are checked by each replica on its own. Nothing here
+depends on exemplars or on how long an engine took: metrics are as public as answers are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a secon
 
 
 class Metrics:
-    """What one replica tells.
+    """What one replica reports.
 
     Args:
         records: where it is read.
@@ -212,7 +212,7 @@ def _refusals(records: Records, tasks: list[str]) -> Metric:
 
 
 def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
-    """Ids and no names: metrics may be shown to who may not list keys, and names are often people's."""
+    """Ids, not names: scrapers may not list keys, and names are often people's."""
     number = GaugeMetricFamily("dpicl_keys", "API keys: admin or analyst, valid or revoked.", labels=("role", "status"))
     counted = Counter((key.role, "revoked" if key.revoked_at else "valid") for key in keys)
     for role in get_args(Role):

@@ -24,7 +24,7 @@ class Only:
 
     Args:
         neutral: what passes, besides None.
-        why: the reason, told to whoever sends something else.
+        why: the reason, for callers that send something else.
     """
 
     def __init__(self, *neutral: Any, why: str):

@@ -23,7 +23,7 @@ def match_label(reply: str, labels: Sequence[str]) -> int | None:
 
     Upper and lower case, Unicode's ways of writing the same letter, and quotes or emphasis around the label make no
     difference. The label must end where a word ends; of labels that begin with each other the longest counts. A reply
-    that goes on to name another label, or that means two labels alike, means none.
+    that then names another label, or fits two labels alike, means none.
 
     Returns:
         The label's number, or None.

@@ -132,7 +132,7 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.Engine.contributions`.
 
         An empty slot abstains without a prompt; so does one that is not answered in time. When the caller gives up,
-        nothing goes on in vLLM.
+        vLLM stops working on it.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.

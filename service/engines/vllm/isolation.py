@@ -38,7 +38,7 @@ def isolate(config: VllmConfig) -> Isolation:
     """Choose the mode, and set the environment that vLLM reads when it is imported.
 
     Raises:
-        service.engines.protocol.EngineUnavailableError: strict isolation was asked for, and cannot be had here.
+        service.engines.protocol.EngineUnavailableError: strict isolation was requested and is impossible here.
     """
     os.environ["VLLM_NO_USAGE_STATS"] = "1"
     # At a crash vLLM would log every running prompt's length.
