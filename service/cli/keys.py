@@ -11,7 +11,7 @@ from service.api.keys import view
 from service.cli.output import Json, print_json, print_table, records
 from service.records.api_keys import Role
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys.")
 
 
 @app.command()

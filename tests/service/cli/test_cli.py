@@ -116,7 +116,7 @@ def test_a_response_field(dpicl: Shell) -> None:
 
 
 def test_keys(dpicl: Shell) -> None:
-    assert "No knowledge base yet" in dpicl.ok("budget")
+    assert "There is no knowledge base yet" in dpicl.ok("budget")
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")
     created = json.loads(dpicl.ok("keys", "create", "root", "--role", "admin", "--json"))
     listed = json.loads(dpicl.ok("keys", "list", "--json"))
