@@ -23,7 +23,7 @@ _FAR = timedelta(days=5 * 365)
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """A task's answers, and how long they last.
 
     Attributes:
@@ -65,7 +65,7 @@ class Outlook:
         return f"{left}, at this rate until {wording.day(self.runs_out)}."
 
 
-def outlook(task: str, answers: int, left: int, days: Sequence[Day], now: datetime) -> Outlook:
+def forecast(task: str, answers: int, left: int, days: Sequence[Day], now: datetime) -> Forecast:
     """How long a task's answers last.
 
     Args:
@@ -77,30 +77,30 @@ def outlook(task: str, answers: int, left: int, days: Sequence[Day], now: dateti
     """
     mine = [day for day in days if day.task == task]
     if not left or not mine:
-        return Outlook(task, answers, left)
+        return Forecast(task, answers, left)
     begin = max(_start(mine[0].day), _start((now - WINDOW).date() + timedelta(days=1)))
     if now - begin < timedelta(days=1):
-        return Outlook(task, answers, left)
+        return Forecast(task, answers, left)
     recent = sum(day.answers for day in mine if _start(day.day) >= begin)
     per_day = recent / ((now - begin) / timedelta(days=1))
     lasts = timedelta(days=min(left / per_day, 1e6)) if per_day else _FAR
-    return Outlook(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
+    return Forecast(task, answers, left, per_day, now + lasts if lasts < _FAR else None)
 
 
 def chart(
-    knowledge_base: str, outlooks: Sequence[tuple[Outlook, datetime]], days: Sequence[Day], now: datetime
+    knowledge_base: str, forecasts: Sequence[tuple[Forecast, datetime]], days: Sequence[Day], now: datetime
 ) -> Chart | None:
     """The shares of answers left, over time, with what is foretold.
 
     Args:
         knowledge_base: its name.
-        outlooks: of its tasks, each with when its plan was signed; those with the least left are drawn.
+        forecasts: of its tasks, each with when its plan was signed; those with the least left are drawn.
         days: what was spent on which day, oldest first.
         now: the present, in UTC.
     """
-    if not outlooks:
+    if not forecasts:
         return None
-    drawn = sorted(outlooks, key=lambda pair: pair[0].left / pair[0].answers)[:STYLES]
+    drawn = sorted(forecasts, key=lambda pair: pair[0].left / pair[0].answers)[:STYLES]
     first = min(signed for _, signed in drawn)
     known = max(now - first, timedelta(days=1))
     # As far ahead as is known already, at least a month: a forecast for years would squeeze what happened into a line.
@@ -131,7 +131,7 @@ def chart(
     )
 
 
-def _spent(one: Outlook, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
+def _spent(one: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
     """The share left at the end of each day, from the signature until now."""
     left, points = one.answers, [(place(signed), 1.0)]
     for day in days:

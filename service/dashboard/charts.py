@@ -119,7 +119,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendEntry:
     """An entry of the legend."""
 
     name: str
@@ -141,7 +141,7 @@ class Chart:
     lines: list[Shape] = field(default_factory=list)
     bars: list[Shape] = field(default_factory=list)
     marks: list[tuple[str, str]] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
+    keys: list[LegendEntry] = field(default_factory=list)
     header: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     between: bool = False
@@ -191,7 +191,7 @@ def line_chart(title: str, summary: str, lines: Sequence[Line], x: Axis, y: Axis
         y.labels()[::-1],
         lines=shapes,
         marks=drawn,
-        keys=[Key(line.name, line.style, line.foretold) for line in lines],
+        keys=[LegendEntry(line.name, line.style, line.foretold) for line in lines],
         header=["", x.label, y.label],
         rows=rows,
     )
@@ -230,7 +230,7 @@ def bar_chart(
         ticks,
         y.labels()[::-1],
         bars=shapes,
-        keys=[Key(name, style, bar=True) for style, (name, _) in enumerate(series, start=1)],
+        keys=[LegendEntry(name, style, bar=True) for style, (name, _) in enumerate(series, start=1)],
         header=[x_label, *(name for name, _ in series)],
         rows=[
             [name, *(y.words(heights[i]) for _, heights in series)]

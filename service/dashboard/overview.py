@@ -11,7 +11,7 @@ from starlette.responses import Response
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
-from service.dashboard.burn_down import Outlook
+from service.dashboard.burn_down import Forecast
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
 from service.plans.budget_report import KnowledgeBaseBudget, budget_report
@@ -48,13 +48,13 @@ class Summary:
     Attributes:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans; for information.
-        outlooks: of each task, the newest plan's first.
+        forecasts: of each task, the newest plan's first.
         chart: burn-down; None while no plan is signed.
     """
 
     budget: KnowledgeBaseBudget
     used_epsilon: float
-    outlooks: list[Outlook]
+    forecasts: list[Forecast]
     chart: Chart | None
 
     @property
@@ -81,16 +81,16 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
 
 def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
     signed = {plan.version: plan.signed_at for plan in records.ledger.budgets.plans(budget.knowledge_base)}
-    outlooks = [
-        (burn_down.outlook(task.task, task.answers, task.left, days, now), signed[plan.version])
+    forecasts = [
+        (burn_down.forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
         for plan in reversed(budget.plans)
         for task in plan.tasks
     ]
     return Summary(
         budget,
         sum(plan.epsilon_spent for plan in budget.plans),
-        [one for one, _ in outlooks],
-        burn_down.chart(budget.knowledge_base, outlooks, days, now),
+        [one for one, _ in forecasts],
+        burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 
 

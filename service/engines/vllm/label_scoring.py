@@ -16,7 +16,7 @@ _END = -1
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuestion:
     """Ask a model for log-probabilities of some next tokens.
 
     Attributes:
@@ -56,7 +56,7 @@ class LabelTrie:
         self._branches = {prefix: tuple(tokens) for prefix, tokens in branches.items() if len(tokens) > 1}
         if not self._ends and any(_END in tokens for tokens in self._branches.values()):
             raise ValueError("a label begins with another, and no token ends an answer")
-        self.questions = tuple(Question(prefix, self._wanted(tokens)) for prefix, tokens in self._branches.items())
+        self.questions = tuple(LabelQuestion(prefix, self._wanted(tokens)) for prefix, tokens in self._branches.items())
 
     def probabilities(self, replies: Sequence[Mapping[int, float]]) -> np.ndarray:
         """Label probabilities, float64 (L,), that sum to 1.
