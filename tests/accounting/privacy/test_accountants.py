@@ -17,6 +17,8 @@ from accounting.privacy.accountants import (
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 
+pytestmark = pytest.mark.slow
+
 UNITS, BLOCKS = Sampling("units", 0.03), Sampling("blocks", 0.03)
 DELTA = 1e-5
 

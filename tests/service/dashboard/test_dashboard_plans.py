@@ -26,6 +26,8 @@ from service.services import Services
 from tests.service.conftest import PLAN, TEXT_PLAN, embed
 from tests.service.dashboard.dashboard_browser import Browser
 
+pytestmark = pytest.mark.slow
+
 STUDIO = "/knowledge-bases/toys/plan"
 HTMX = {"HX-Request": "true"}
 CANARY = "canary-marmalade"

@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from service import application
 from service.embedding.embedder import BOUNDED_CHARACTERS, BOUNDED_PIECES, DIMENSION, Embedder, EmbeddingModelError
 
+pytestmark = pytest.mark.slow
+
 TICKETS = Path(__file__).parents[3] / "examples" / "support" / "tickets.jsonl"
 
 TEXTS = [

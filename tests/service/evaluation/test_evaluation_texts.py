@@ -24,6 +24,8 @@ from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
 from tests.service.evaluation.test_evaluation import FOOD, TOOLS
 
+pytestmark = pytest.mark.slow
+
 BILLS = """
 knowledge_base: bills
 budget: {epsilon: 8, delta: 1.0e-4}

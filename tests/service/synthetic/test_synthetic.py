@@ -28,6 +28,8 @@ from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
 from tests.service.dashboard.dashboard_browser import Browser
 
+pytestmark = pytest.mark.slow
+
 TICKET = {"unit_id": "me", "text": "my own", "queue": "Keys", "desk": "Office", "reply": "mine"}
 
 
