@@ -72,7 +72,9 @@ class PreviewView(Said):
     )
     repeats: int
     agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
-    falling_back: float | None = Field(**_ABSENT, description="Of keyword_ptr: share of the repeats that fell back.")
+    falling_back: float | None = Field(
+        **_ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
+    )
     slots: int = Field(description="Slots drawn.")
     answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
     exemplars: StandIn

@@ -30,11 +30,12 @@ class ReleaseView(BaseModel):
     text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(
         **_ABSENT,
-        description="The words the text is made of, where the mechanism releases words: the most frequent first "
-        "(keyword_joint_em), or in alphabetical order (keyword_ptr).",
+        description="The words the text is made of, where the mechanism releases words: the most frequent first if "
+        "they are ranked, else in alphabetical order.",
     )
     fallback: bool | None = Field(
-        **_ABSENT, description="Of keyword_ptr: true if no words stood out, so the text was made without exemplars."
+        **_ABSENT,
+        description="Of a mechanism that may fall back: true if it did, so the text was made without exemplars.",
     )
     method: str | None = Field(**_ABSENT, description="How the text came about.")
     created_at: datetime

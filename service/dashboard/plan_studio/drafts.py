@@ -12,18 +12,15 @@ import yaml
 
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase
+from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter
+from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
+from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.records.signed import read_signed
 
 KINDS = {"labels": "one of some labels", "text": "a text"}
 _SHOTS, _ENSEMBLE = 4, 100
 _ANSWERS = {"labels": 500, "text": 100}
-_MECHANISMS = {
-    "labels": [
-        "# A vote with noise. soft: by probabilities; hard: one a slot.",
-        "mechanism: {type: rnm_gaussian, vote: soft}",
-    ],
-    "text": ["# The words that stand out, made a sentence.", "mechanism: {type: keyword_ptr, k_min: 1, k_max: 8}"],
-}
+_USUAL: dict[str, type[Adapter[Any, Any]]] = {"labels": RnmGaussianAdapter, "text": KeywordPtrAdapter}
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def draft(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> s
         f"ensemble: {ensemble}",
         "# How many, for the plan's whole life.",
         f"answers: {choices.answers or _ANSWERS[choices.kind]}",
-        *_MECHANISMS[choices.kind],
+        *_mechanisms(_USUAL[choices.kind]),
     ]
     return "\n".join(
         [
@@ -99,6 +96,21 @@ def draft(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> s
             "",
         ]
     )
+
+
+def _mechanisms(usual: type[Adapter[Any, Any]]) -> list[str]:
+    """The usual mechanism, and as comments the others of its kind."""
+    others = [one for one in ADAPTERS.values() if one.schema.kind == usual.schema.kind and one is not usual]
+    return [
+        f"# {usual.about}",
+        _mechanism(usual),
+        *(f"# {line}" for other in others for line in (other.about, _mechanism(other))),
+    ]
+
+
+def _mechanism(adapter: type[Adapter[Any, Any]]) -> str:
+    written = adapter.example.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"mechanism": written}, default_flow_style=None, sort_keys=False, width=200).rstrip()
 
 
 def again(document: str) -> str:

@@ -1,0 +1,183 @@
+"""A further mechanism takes one file and one registration: this one has both, and everything works with it.
+
+It is a vote among the public candidates: a slot votes for the first that holds what the slot says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from accounting.mechanisms import MECHANISMS, TextMechanism
+from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
+from accounting.privacy.calibration import GaussianFamily
+from accounting.privacy.profiles import Gaussian
+from accounting.tasks import GenerateTask
+from aggregation.noise import from_fixed_point
+from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
+from aggregation.votes import sum_votes
+from service.api.app import create_app
+from service.evaluation.texts import compared
+from service.pipeline.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
+from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
+from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
+from service.pipeline.private_threads import privately
+from service.trials.consensus import Consensus, most
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import TEXT_PLAN, RepeatingEngine
+from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
+from tests.service.pipeline.test_text_answers import ask, make_services, states
+from tests.service.trials.test_trials import RED, attempt, text_plan
+
+WRITTEN = "type: candidate_vote, fold: true"
+STUDIO = "/knowledge-bases/toys/plan"
+
+
+class CandidateVoteMechanism(TextMechanism):
+    """The public candidate that most slots say a part of, after Gaussian noise."""
+
+    type: Literal["candidate_vote"]
+    fold: bool = False
+    """Whether case is ignored."""
+
+    def family(self, delta: float, draws: float) -> GaussianFamily:
+        return GaussianFamily()
+
+
+@dataclass(frozen=True)
+class CandidateVote:
+    mechanism: RnmGaussian
+    texts: Sequence[str]
+    fold: bool
+
+    async def release(self, outputs: Outputs) -> Answer:
+        votes = self.votes(outputs)
+        return {"text": self.texts[await privately(lambda: self.mechanism.release(votes))], "method": "voted for"}
+
+    def votes(self, outputs: Outputs) -> list[np.ndarray | None]:
+        folded = [text.casefold() if self.fold else text for text in self.texts]
+        first = [next((i for i, text in enumerate(folded) if (said(one) or "\0") in text), None) for one in outputs]
+        return [None if i is None else np.eye(len(folded))[i] for i in first]
+
+
+async def most_voted(ready: CandidateVote, outputs: Outputs) -> Consensus:
+    votes = from_fixed_point(sum_votes(ready.votes(outputs), len(ready.texts), "hard"))
+    return Consensus({"text": ready.texts[int(np.argmax(votes))]}, most(zip(ready.texts, votes, strict=True)), "slots")
+
+
+class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
+    schema = CandidateVoteMechanism
+    profile = Gaussian
+    noiseless = f"{__name__}:most_voted"
+    example = CandidateVoteMechanism(type="candidate_vote")
+    about = "The public candidate that most slots vote for."
+
+    async def prepare(self, public: Public) -> CandidateVote:
+        candidates = self.candidates(public.zero_shot)
+        return CandidateVote(RnmGaussian(self.noise.noise_multiplier, len(candidates)), candidates, self.written.fold)
+
+    def outlook(self) -> Outlook:
+        sigma, candidates = RnmGaussian(self.noise.noise_multiplier, 2).sigma, self.task.candidates
+        return Outlook(
+            noise={"noise_multiplier": self.noise.noise_multiplier},
+            noise_words=f"σ {sigma:.1f} slots",
+            head="the candidates are voted for",
+            needed=required_margin(sigma, candidates, RELIABLE),
+            slots_mean="slots of lead of one candidate",
+            outcome="this candidate is released",
+            chance=lambda lead: probability_correct(lead, sigma, candidates),
+        )
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    register(CandidateVoteAdapter)
+    yield
+    del ADAPTERS[CandidateVoteMechanism], MECHANISMS["candidate_vote"]
+    for model in (GenerateTask, Plan, CalibratedPlan):
+        model.model_rebuild(force=True)
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    file = tmp_path / "vote.yaml"
+    file.write_text(TEXT_PLAN.format(mechanism=WRITTEN, epsilon=2, answers=5))
+    return file
+
+
+def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_path: Path) -> None:
+    services = make_services(tmp_path, WRITTEN)
+    (signed,) = services.records.ledger.budgets.plans("toys")
+    calibrated = CalibratedPlan.model_validate_json(signed.document)
+    assert calibrated.digest == signed.digest
+    assert calibrated.plan.tasks["story"].mechanism == CandidateVoteMechanism(type="candidate_vote", fold=True)
+    answer = ask(services)
+    assert answer.release.answer == {"text": "a red kite", "method": "voted for"}
+    assert states(services) == {"released": 1}
+    assert ask(services).charged is False
+    _, key = services.records.keys.create("analyst", "analyst")
+    client = TestClient(create_app(services), headers={"Authorization": f"Bearer {key}"})
+    release = client.get(f"/v1/releases/{answer.release.id}").json()
+    assert (release["text"], release["method"], release["task"]) == ("a red kite", "voted for", "toys.story@1")
+    assert "CandidateVoteMechanism" in client.app.openapi()["components"]["schemas"]
+
+
+def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:  # noqa: F811
+    shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["tasks"]["story"]
+    assert (shown["mechanism"], shown["llm_calls"]) == ("candidate_vote", 20 + 4)
+    assert "the candidates are voted for" in shown["summary"]
+    assert "slots" in shown["noise_words"]
+
+
+def test_it_is_tried() -> None:
+    trial = attempt(text_plan(WRITTEN), engine=RepeatingEngine(), repeats=30)
+    assert trial.answer == {"text": "a red kite", "method": "voted for"}
+    assert trial.consensus.answer == {"text": "a red kite"}
+    assert trial.consensus.support["a red kite"] == trial.answered
+    assert (trial.agreeing, trial.fallbacks) == (30, None)
+
+
+def test_it_is_evaluated(dpicl: Shell, bills: Path) -> None:  # noqa: F811
+    options = ("--plan", bills / "plan.yaml", "--mechanism", f"{{{WRITTEN}}}", "--embedded-field", "question")
+    rows = json.loads(dpicl.ok("eval", bills, *options, "--epsilon", 8, "--draws", 2, "--queries", 2, "--json"))
+    assert [(row["method"], row["mechanism"]) for row in rows[2:]] == [
+        ("aggregate, no noise", "candidate_vote, fold True"),
+        ("private", "candidate_vote, fold True"),
+    ]
+    assert CandidateVoteAdapter.example in compared(KeywordPtrAdapter.example)
+
+
+def test_the_plan_studio_offers_computes_and_tries_it(tmp_path: Path, plan_file: Path) -> None:
+    services = make_services(tmp_path, WRITTEN)
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    begun = browser.get(f"{STUDIO}?kind=text").text
+    assert "# The public candidate that most slots vote for.\n    # mechanism: {type: candidate_vote}\n" in begun
+    form = {"text": plan_file.read_text()}
+    assert "the candidates are voted for" in browser.post(STUDIO, form).text
+    rows = "\n".join(json.dumps(row) for row in RED)
+    tried = browser.post(f"{STUDIO}/try", form | {"trial_rows": rows, "trial_query": "a toy"}).text
+    assert "a red kite" in tried
+    assert "Noise left that standing" in tried
+    mistaken = browser.post(STUDIO, {"text": form["text"].replace("candidate_vote", "vote")}).text
+    assert "must be one of embedding_mean, keyword_joint_em, keyword_ptr, candidate_vote" in mistaken
+
+
+def test_it_composes_with_the_others() -> None:
+    plan = load_plan(TEXT_PLAN.format(mechanism=WRITTEN, epsilon=2, answers=5))
+    story = plan.tasks["story"]
+    words = story.model_copy(update={"mechanism": KeywordPtrAdapter.example})
+    both = calibrate_plan(plan.model_copy(update={"tasks": {"story": story, "words": words}}), 60)
+    assert CalibratedPlan.model_validate_json(both.model_dump_json()) == both
+    assert (
+        both.noise["story"].mechanism.noise_multiplier
+        > calibrate_plan(plan, 60).noise["story"].mechanism.noise_multiplier
+    )
