@@ -57,6 +57,39 @@ class Result:
     standard_error: float
 
 
+def plot(results: Sequence[Result], title: str) -> Any:
+    """A figure with accuracy against ε, a line per vote, prior and number of answers."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    axes = figure.subplots()
+    lines: dict[tuple[int, str, bool], list[tuple[float, Result]]] = {}
+    for result in results:
+        if result.epsilon is not None and result.answers is not None:
+            lines.setdefault((result.answers, result.vote, result.prior), []).append((result.epsilon, result))
+        else:
+            style = {"zero-shot": ":", "aggregate, no noise": "--"}.get(result.method, "-.")
+            label = f"{result.method}{' (' + result.vote + ')' if result.vote else ''}"
+            axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
+    for (answers, vote, prior), row in lines.items():
+        row = sorted(row, key=lambda point: point[0])
+        axes.errorbar(
+            [epsilon for epsilon, _ in row],
+            [result.accuracy for _, result in row],
+            yerr=[result.standard_error for _, result in row],
+            marker="o" if vote == "hard" else "s",
+            linestyle="-" if prior else ":",
+            capsize=2,
+            label=f"{answers:,} answers, {vote}{', prior' if prior else ''}",
+        )
+    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="accuracy, %", title=title)
+    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axes.minorticks_off()
+    axes.legend(fontsize="x-small", ncols=2)
+    return figure
+
+
 class LabelEvaluator:
     """Of tasks that release labels; see :class:`service.evaluation.evaluator.Evaluator`.
 
@@ -69,6 +102,7 @@ class LabelEvaluator:
     """
 
     answers: Sequence[int] = (1000, 10_000)
+    plot = staticmethod(plot)
 
     def __init__(self, plan: Plan, task_name: str):
         task = plan.tasks[task_name]
@@ -90,10 +124,6 @@ class LabelEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
-
-    def plot(self, rows: Sequence[Result], title: str) -> Any:
-        """See :class:`.evaluator.Evaluator`."""
-        return plot(rows, title)
 
     def table(self, rows: Sequence[Result], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
@@ -188,36 +218,3 @@ def _result(
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
     return Result(method, epsilon, answers, vote, prior, sigma, 100 * float(right.mean()), 100 * float(error))
-
-
-def plot(results: Sequence[Result], title: str) -> Any:
-    """A figure with accuracy against ε, a line per vote, prior and number of answers."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.subplots()
-    lines: dict[tuple[int, str, bool], list[tuple[float, Result]]] = {}
-    for result in results:
-        if result.epsilon is not None and result.answers is not None:
-            lines.setdefault((result.answers, result.vote, result.prior), []).append((result.epsilon, result))
-        else:
-            style = {"zero-shot": ":", "aggregate, no noise": "--"}.get(result.method, "-.")
-            label = f"{result.method}{' (' + result.vote + ')' if result.vote else ''}"
-            axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
-    for (answers, vote, prior), row in lines.items():
-        row = sorted(row, key=lambda point: point[0])
-        axes.errorbar(
-            [epsilon for epsilon, _ in row],
-            [result.accuracy for _, result in row],
-            yerr=[result.standard_error for _, result in row],
-            marker="o" if vote == "hard" else "s",
-            linestyle="-" if prior else ":",
-            capsize=2,
-            label=f"{answers:,} answers, {vote}{', prior' if prior else ''}",
-        )
-    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="accuracy, %", title=title)
-    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-    axes.minorticks_off()
-    axes.legend(fontsize="x-small", ncols=2)
-    return figure

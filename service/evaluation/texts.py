@@ -158,6 +158,40 @@ class Texts:
         return make
 
 
+def plot(results: Sequence[Result], title: str) -> Any:
+    """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
+    axes = figure.subplots()
+    mechanisms = list(dict.fromkeys(result.mechanism for result in results if result.mechanism))
+    several = len({result.answers for result in results if result.answers}) > 1
+    for style, result in zip((":", "-."), [r for r in results if not r.mechanism], strict=False):
+        axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
+    for number, mechanism in enumerate(mechanisms):
+        chosen = [result for result in results if result.mechanism == mechanism]
+        for result in chosen:
+            if result.epsilon is None:
+                axes.axhline(result.rouge1, color=f"C{number}", linestyle="--", linewidth=1)
+        for marker, answers in zip("os^vD", dict.fromkeys(r.answers for r in chosen if r.answers), strict=False):
+            line = sorted((r for r in chosen if r.answers == answers), key=_epsilon)
+            axes.errorbar(
+                [_epsilon(result) for result in line],
+                [result.rouge1 for result in line],
+                yerr=[result.rouge1_error for result in line],
+                color=f"C{number}",
+                marker=marker,
+                capsize=2,
+                label=f"{mechanism}, {answers:,} answers" if several else mechanism,
+            )
+    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="ROUGE-1, % (dashed: without noise)", title=title)
+    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axes.minorticks_off()
+    axes.legend(fontsize="x-small")
+    return figure
+
+
 class TextEvaluator:
     """Of tasks that release texts; see :class:`service.evaluation.evaluator.Evaluator`.
 
@@ -170,6 +204,8 @@ class TextEvaluator:
         accounting.plan.PlanError: a mechanism cannot be the task's.
         ValueError: one is not YAML.
     """
+
+    plot = staticmethod(plot)
 
     def __init__(self, plan: Plan, task_name: str, mechanisms: Sequence[str]):
         self._plan, self._name, self._task = plan, task_name, _generate(plan, task_name)
@@ -196,10 +232,6 @@ class TextEvaluator:
         texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
         table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
         return asyncio.run(table)
-
-    def plot(self, rows: Sequence[Result], title: str) -> Any:
-        """See :class:`.evaluator.Evaluator`."""
-        return plot(rows, title)
 
     def table(self, rows: Sequence[Result], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
@@ -347,40 +379,6 @@ def _describe_noise(noise: TaskNoise) -> str:
 
 def _usable(one: Asked) -> list[str]:
     return [text for output in one.outputs if (text := said(output))]
-
-
-def plot(results: Sequence[Result], title: str) -> Any:
-    """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.8), layout="constrained")
-    axes = figure.subplots()
-    mechanisms = list(dict.fromkeys(result.mechanism for result in results if result.mechanism))
-    several = len({result.answers for result in results if result.answers}) > 1
-    for style, result in zip((":", "-."), [r for r in results if not r.mechanism], strict=False):
-        axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
-    for number, mechanism in enumerate(mechanisms):
-        chosen = [result for result in results if result.mechanism == mechanism]
-        for result in chosen:
-            if result.epsilon is None:
-                axes.axhline(result.rouge1, color=f"C{number}", linestyle="--", linewidth=1)
-        for marker, answers in zip("os^vD", dict.fromkeys(r.answers for r in chosen if r.answers), strict=False):
-            line = sorted((r for r in chosen if r.answers == answers), key=_epsilon)
-            axes.errorbar(
-                [_epsilon(result) for result in line],
-                [result.rouge1 for result in line],
-                yerr=[result.rouge1_error for result in line],
-                color=f"C{number}",
-                marker=marker,
-                capsize=2,
-                label=f"{mechanism}, {answers:,} answers" if several else mechanism,
-            )
-    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="ROUGE-1, % (dashed: without noise)", title=title)
-    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-    axes.minorticks_off()
-    axes.legend(fontsize="x-small")
-    return figure
 
 
 def _epsilon(result: Result) -> float:

@@ -80,12 +80,13 @@ class Adapter(ABC, Generic[M, P]):
     noiseless: str
     example: M
     about: str
+    task: Any  # of the kind that may have such a mechanism; each kind's adapter says which
 
     def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
         written, profile = task.mechanism, noise.mechanism
         if not (isinstance(written, self.schema) and isinstance(profile, self.profile)):
             raise TypeError(f"{written.type} is not released with {profile}")
-        self.written, self.noise = written, profile
+        self.task, self.written, self.noise = task, written, profile
 
     @abstractmethod
     async def prepare(self, public: Public) -> Aggregator:
@@ -109,10 +110,7 @@ class Adapter(ABC, Generic[M, P]):
 class LabelAdapter(Adapter[M, P]):
     """Of a mechanism that releases a label."""
 
-    def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
-        super().__init__(task, noise)
-        assert isinstance(task, ClassifyTask)  # noqa: S101  (no other has such a mechanism)  # nosec B101
-        self.task = task
+    task: ClassifyTask
 
     @property
     def public_calls(self) -> int:
@@ -127,12 +125,8 @@ class TextAdapter(Adapter[M, P]):
         reconstructs: whether the engine makes the text of released words.
     """
 
+    task: GenerateTask
     reconstructs = False
-
-    def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
-        super().__init__(task, noise)
-        assert isinstance(task, GenerateTask)  # noqa: S101  (no other has such a mechanism)  # nosec B101
-        self.task = task
 
     @property
     def public_calls(self) -> int:
