@@ -165,8 +165,8 @@ def test_the_plan_studio_offers_computes_and_tries_it(tmp_path: Path, plan_file:
     assert "the candidates are voted for" in browser.post(STUDIO, form).text
     rows = "\n".join(json.dumps(row) for row in RED)
     tried = browser.post(f"{STUDIO}/try", form | {"trial_rows": rows, "trial_query": "a toy"}).text
-    assert "a red kite" in tried
-    assert "Noise left that standing" in tried
+    assert tried.count("a red kite") >= 2  # with noise and without
+    assert " of 20 times" in tried
     mistaken = browser.post(STUDIO, {"text": form["text"].replace("candidate_vote", "vote")}).text
     assert "must be one of embedding_mean, keyword_joint_em, keyword_ptr, candidate_vote" in mistaken
 
