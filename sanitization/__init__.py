@@ -1,0 +1,1 @@
+"""Words replaced at random before they leave (local differential privacy): channels, their true ε, attacks on them."""

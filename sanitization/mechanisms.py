@@ -1,0 +1,174 @@
+"""All mechanisms by name: as published, to be audited, and corrected, to be drawn from.
+
+A corrected channel is the published one with ``nominal`` ε, mixed as little as the true ε asked for allows
+(:mod:`sanitization.mixing`). Two differ in more: Cape gets a normaliser that is the same for all words, DYNTEXT a density
+without noise. The nominal ε is free, so it is chosen, on public words, to cost least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from sanitization.audit import Audit, admit, audit
+from sanitization.channel import Channel, Sampler, WithUnknown
+from sanitization.medoids import medoids
+from sanitization.mixing import Mixed, least_mixing, mixed
+from sanitization.published.cape import Cape, RankedCape
+from sanitization.published.custext import CusText
+from sanitization.published.dyntext import DynText
+from sanitization.published.rantext import RanText
+from sanitization.published.santext import SanText, SanTextPlus
+from sanitization.response import RandomisedResponse
+from sanitization.table import open_table
+from sanitization.vocabulary import FloatArray, Vocabulary
+
+Make = Callable[[Vocabulary, float], Channel]
+
+_NOMINALS = [2 ** (k / 2) for k in range(-2, 13)]  # ½ to 64
+_LOOKED_AT = 192
+_MARGIN = 1e-5
+"""Rounding to 2⁻⁶² moves a probability of 10⁻¹³ by 2·10⁻⁶ of it; the audit then still finds no more than was asked."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A published mechanism.
+
+    Args:
+        published: as its paper and code have it, with what they do to unknown words.
+        corrected: the rows that are mixed; vocabulary and nominal ε in.
+        claim: the ε that the paper claims for the nominal one.
+    """
+
+    published: Make
+    corrected: Make
+    claim: Callable[[Vocabulary, float], str]
+
+
+def _nominal(_: Vocabulary, epsilon: float) -> str:
+    return f"{epsilon:g}"
+
+
+def _cape_claim(vocabulary: Vocabulary, epsilon: float) -> str:
+    return f"{Cape(vocabulary, epsilon).claim():.2f}"
+
+
+PUBLISHED: Mapping[str, Mechanism] = {
+    "santext": Mechanism(
+        lambda v, e: WithUnknown(SanText(v, e), "any word"), SanText, lambda v, e: f"{e:g}·d, {e * v.diameter:.2f}"
+    ),
+    "santext_plus": Mechanism(
+        lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), SanTextPlus, lambda v, e: f"{e:g}·d, {e * v.diameter:.2f}"
+    ),
+    "custext": Mechanism(lambda v, e: WithUnknown(CusText(v, e), "sent as it is"), CusText, _nominal),
+    "rantext": Mechanism(lambda v, e: WithUnknown(RanText(v, e), "left out"), RanText, _nominal),
+    "dyntext": Mechanism(
+        lambda v, e: WithUnknown(DynText(v, e), "sent as it is"),
+        partial(DynText, density_epsilon=None),
+        lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
+    ),
+    "cape": Mechanism(Cape, lambda v, e: RankedCape(Cape(v, e)), _cape_claim),
+}
+RESPONSES = ("nearest_rr", "medoid_rr")
+DEFAULT = "medoid_rr"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A channel that may be drawn from."""
+
+    channel: Sampler
+    audit: Audit
+    """Of this very channel. Its ε is the one to announce."""
+    parameters: str
+    """What was chosen, for people."""
+
+
+def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
+    """A channel whose true ε, audited over all words, is at most ``epsilon``.
+
+    Args:
+        name: of :data:`PUBLISHED`, corrected, or of :data:`RESPONSES`.
+        vocabulary: public words.
+        epsilon: above 0.
+        folder: where tables are kept.
+
+    Raises:
+        RefusedChannelError: its audit says no.
+        TableError: the table would be too large.
+        LookupError: no such mechanism.
+    """
+    if name in RESPONSES:
+        response, parameters = _response(name, vocabulary, epsilon)
+        served = Served(response, audit(response), parameters)
+    elif name in PUBLISHED:
+        served = _corrected(name, vocabulary, epsilon, folder)
+    else:
+        raise LookupError(f"no mechanism {name!r}: {', '.join([*RESPONSES, *PUBLISHED])}")
+    admit(served.audit, epsilon)
+    return served
+
+
+def _response(name: str, vocabulary: Vocabulary, epsilon: float) -> tuple[RandomisedResponse, str]:
+    if name == "medoid_rr":
+        channel = medoids(vocabulary).response(epsilon).channel
+        return channel, f"{len(channel.outputs)} medoids"
+    k = _best_k(vocabulary, epsilon)
+    x = np.arange(len(vocabulary))
+    near = np.concatenate([vocabulary.nearest(part, k) for part in np.array_split(x, -(-len(x) // 512))])
+    return RandomisedResponse(vocabulary.words, vocabulary.words, near, epsilon), f"{k} nearest"
+
+
+def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
+    make = PUBLISHED[name].corrected
+    nominal = best_nominal(make, vocabulary, epsilon - _MARGIN)
+    channel = _Later(lambda: mixed(make(vocabulary, nominal), epsilon - _MARGIN), vocabulary)
+    key = f"{name} nominal {nominal!r} mixed to {epsilon!r} words {vocabulary.digest}"
+    table, found = open_table(channel, key, folder)
+    return Served(table, found, f"nominal {nominal:.3g}")
+
+
+class _Later:
+    """A channel that is made when a row is asked for: not at all if its table is in the cache."""
+
+    def __init__(self, make: Callable[[], Mixed], vocabulary: Vocabulary) -> None:
+        self._make = make
+        self._made: Mixed | None = None
+        self.inputs = self.outputs = vocabulary.words
+
+    def rows(self, x: np.ndarray) -> FloatArray:
+        self._made = self._made or self._make()
+        return self._made.rows(x)
+
+
+def best_nominal(make: Make, vocabulary: Vocabulary, epsilon: float) -> float:
+    """The nominal ε with the least expected cost d²/2 once the true one is ``epsilon``, estimated on some words.
+
+    A word's own column is taken as its largest entry, and the least entries of the words looked at for those of all.
+    """
+    x = np.unique(np.linspace(0, len(vocabulary) - 1, _LOOKED_AT).astype(np.int64))
+    cost = vocabulary.distances(x) ** 2 / 2
+    weights = vocabulary.shares[x] / vocabulary.shares[x].sum()
+
+    def expected(nominal: float) -> float:
+        law = make(vocabulary, nominal).rows(x)
+        highest = np.maximum(law.max(axis=0), law[np.arange(len(x)), x].mean())
+        beta, base = least_mixing(highest, law.min(axis=0), epsilon)
+        return float(weights @ ((1 - beta) * (law * cost).sum(axis=1) + beta * (cost @ base)))
+
+    return min(_NOMINALS, key=expected)
+
+
+def _best_k(vocabulary: Vocabulary, epsilon: float) -> int:
+    """The number of near words with the least expected cost d²/2, estimated on some words."""
+    x = np.unique(np.linspace(0, len(vocabulary) - 1, _LOOKED_AT).astype(np.int64))
+    cost = np.sort(vocabulary.distances(x) ** 2 / 2, axis=1)
+    weights = vocabulary.shares[x] / vocabulary.shares[x].sum()
+    gain, k = np.expm1(epsilon), np.arange(1, len(vocabulary))
+    near = weights @ np.cumsum(cost, axis=1)
+    return 1 + int(((gain * near[:-1] + near[-1]) / (gain * k + len(vocabulary))).argmin())

@@ -1,0 +1,99 @@
+"""CUSTEXT+ (Chen, Mo, Wang, Chen, Nie, Wang, Cui: "A Customized Text Sanitization Mechanism with Differential Privacy",
+Findings of ACL 2023, arXiv 2207.01193), as its code has it (``utils.py``).
+
+A word is replaced by one of a list of K. Its code cuts the vocabulary into such lists ("conservative", the default) or
+gives each word the list of its K nearest ("aggressive"). The paper's bound compares words with the same list. Words of
+different lists share no output, so ε is infinite. Words it does not know it sends as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sanitization.published.santext import exponential
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+
+
+@dataclass(frozen=True)
+class CusText:
+    """The exponential mechanism within a word's list.
+
+    Args:
+        vocabulary: the words.
+        epsilon: nominal.
+        size: words in a list (K).
+        aggressive: a list of its own for each word.
+    """
+
+    vocabulary: Vocabulary
+    epsilon: float
+    size: int = 20
+    aggressive: bool = False
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
+
+    @cached_property
+    def clusters(self) -> list[IntArray]:
+        """The vocabulary in lists: the most frequent word that has none yet, with the K-1 nearest that have none."""
+        free = np.ones(len(self.vocabulary), dtype=bool)
+        found = []
+        for word in np.argsort(-self.vocabulary.shares, kind="stable"):
+            if free[word]:
+                distance = self.vocabulary.distances(np.array([word]))[0]
+                candidates = np.flatnonzero(free)
+                order = np.argsort(distance[candidates], kind="stable")[: self.size]
+                found.append(candidates[order])
+                free[found[-1]] = False
+        return found
+
+    @cached_property
+    def _lists(self) -> dict[int, IntArray]:
+        return {int(word): cluster for cluster in self.clusters for word in cluster}
+
+    def rows(self, x: IntArray) -> FloatArray:
+        """See :class:`sanitization.channel.Channel`."""
+        law = np.zeros((len(x), len(self.vocabulary)))
+        for row, (word, distance) in enumerate(zip(x, self.vocabulary.distances(x), strict=True)):
+            own = np.argsort(distance, kind="stable")[: self.size] if self.aggressive else self._lists[int(word)]
+            near = distance[own]
+            law[row, own] = exponential(-self.epsilon / 2 * (near / (near.max() or 1))[None])[0]
+        return law
+
+
+@dataclass(frozen=True)
+class CusTextNumbers:
+    """Numbers as the code of CUSTEXT+ has them: x becomes x + U{0, ..., 999}. No y above x + 999 comes out: ε = ∞.
+
+    Args:
+        largest: inputs are 0 to this.
+    """
+
+    largest: int
+    spread: int = 1000
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Numbers."""
+        return [str(number) for number in range(self.largest + 1)]
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Numbers."""
+        return [str(number) for number in range(self.largest + self.spread)]
+
+    def rows(self, x: IntArray) -> FloatArray:
+        """See :class:`sanitization.channel.Channel`."""
+        above = np.arange(len(self.outputs)) - x[:, None]
+        return np.where((above >= 0) & (above < self.spread), 1 / self.spread, 0.0)

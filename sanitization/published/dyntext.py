@@ -1,0 +1,106 @@
+"""DYNTEXT (anonymous submission, "DYNTEXT: Semantic-Aware Dynamic Text Sanitization"), as its code has it.
+
+A word is replaced by one of its k_t nearest, by an exponential mechanism; k_t falls with the density around it, to which
+Gaussian noise is added. The code draws that noise once for the whole vocabulary, so the lists are fixed and public.
+Words with different lists have different outputs: ε is infinite. Where lists overlap, appendix A derives a factor
+|C_r|·e^ε (15) and drops |C_r| in (16). The density is that of public vectors, so noise protects nothing, and with the
+paper's σ it drowns the density.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sanitization.published.santext import exponential
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
+
+
+@dataclass(frozen=True)
+class DynText:
+    """The exponential mechanism within a list as long as the noisy density says.
+
+    Args:
+        vocabulary: the words.
+        epsilon: nominal, for the replacement (ε_r of the paper; its total is ε_r + density_epsilon).
+        size: the longest list (K).
+        density_epsilon: ε_d; None adds no noise.
+        delta: δ of the Gaussian mechanism.
+        seed: of the noise, drawn once.
+    """
+
+    vocabulary: Vocabulary
+    epsilon: float
+    size: int = 20
+    density_epsilon: float | None = 0.5
+    delta: float = 1e-5
+    seed: int = 0
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
+
+    @cached_property
+    def _near(self) -> tuple[IntArray, FloatArray]:
+        found = [(near, _take(self.vocabulary, x, near)) for x, near in self._lists()]
+        return np.concatenate([near for near, _ in found]), np.concatenate([distance for _, distance in found])
+
+    def _lists(self) -> list[tuple[IntArray, IntArray]]:
+        return [(x, self.vocabulary.nearest(x, self.size)) for x in blocks(len(self.vocabulary))]
+
+    @cached_property
+    def density(self) -> FloatArray:
+        """f(t): words within the mean distance of the K-th neighbour (3)."""
+        gamma = self._near[1][:, -1].mean()
+        counted = [(self.vocabulary.distances(x) <= gamma).sum(axis=1) for x in blocks(len(self.vocabulary))]
+        return np.concatenate(counted).astype(float)
+
+    @cached_property
+    def sigma(self) -> FloatArray:
+        """The standard deviation of each word's noise (4), by its "smooth sensitivity" (5)."""
+        if self.density_epsilon is None:
+            return np.zeros(len(self.vocabulary))
+        near, distance = self._near
+        local = np.abs(self.density[near] - self.density[:, None]).max(axis=1)
+        beta = self.density_epsilon / (2 * math.log(2 / self.delta))
+        smooth = (local[near] * np.exp(-beta * distance)).max(axis=1)
+        spread: FloatArray = smooth * math.sqrt(2 * math.log(1.25 / self.delta)) / self.density_epsilon
+        return spread
+
+    @cached_property
+    def noisy_density(self) -> FloatArray:
+        """F(t)."""
+        noise: FloatArray = np.random.default_rng(self.seed).normal(size=len(self.vocabulary))
+        return self.density + self.sigma * noise
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """k_t (6, 7)."""
+        spread = np.ptp(self.noisy_density) or 1.0
+        scaled = (self.noisy_density - self.noisy_density.min()) / spread
+        return np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
+
+    def rows(self, x: IntArray) -> FloatArray:
+        """See :class:`sanitization.channel.Channel`."""
+        near, distance = self._near[0][x], self._near[1][x]
+        size = self.sizes[x][:, None]
+        farthest = np.take_along_axis(distance, np.minimum(size, distance.shape[1]) - 1, axis=1)
+        exponents = -self.epsilon / 2 * distance / np.where(farthest > 0, farthest, 1)
+        listed = np.where(np.arange(distance.shape[1]) < size, exponents, -np.inf)
+        law = np.zeros((len(x), len(self.vocabulary)))
+        np.put_along_axis(law, near, exponential(listed), axis=1)
+        return law
+
+
+def _take(vocabulary: Vocabulary, x: IntArray, near: IntArray) -> FloatArray:
+    return np.take_along_axis(vocabulary.distances(x), near, axis=1)
