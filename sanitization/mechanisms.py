@@ -8,7 +8,7 @@ without noise. The nominal ε is free, so it is chosen, on public words, to cost
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 from sanitization.audit import Audit, admit, audit
 from sanitization.channel import Channel, Sampler, WithUnknown
 from sanitization.medoids import medoids
-from sanitization.mixing import Mixed, least_mixing, mixed
+from sanitization.mixing import least_mixing
 from sanitization.published.cape import Cape, RankedCape
 from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
@@ -25,7 +25,7 @@ from sanitization.published.rantext import RanText
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.response import RandomisedResponse
 from sanitization.table import open_table
-from sanitization.vocabulary import FloatArray, Vocabulary
+from sanitization.vocabulary import Vocabulary
 
 Make = Callable[[Vocabulary, float], Channel]
 
@@ -126,24 +126,10 @@ def _response(name: str, vocabulary: Vocabulary, epsilon: float) -> tuple[Random
 
 def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
     make = PUBLISHED[name].corrected
-    nominal = best_nominal(make, vocabulary, epsilon - _MARGIN)
-    channel = _Later(lambda: mixed(make(vocabulary, nominal), epsilon - _MARGIN), vocabulary)
-    key = f"{name} nominal {nominal!r} mixed to {epsilon!r} words {vocabulary.digest}"
-    table, found = open_table(channel, key, folder)
+    nominal = best_nominal(make, vocabulary, epsilon)
+    key = f"{name} nominal {nominal!r} words {vocabulary.digest}"
+    table, found = open_table(lambda: make(vocabulary, nominal), key, folder, epsilon=epsilon - _MARGIN)
     return Served(table, found, f"nominal {nominal:.3g}")
-
-
-class _Later:
-    """A channel that is made when a row is asked for: not at all if its table is in the cache."""
-
-    def __init__(self, make: Callable[[], Mixed], vocabulary: Vocabulary) -> None:
-        self._make = make
-        self._made: Mixed | None = None
-        self.inputs = self.outputs = vocabulary.words
-
-    def rows(self, x: np.ndarray) -> FloatArray:
-        self._made = self._made or self._make()
-        return self._made.rows(x)
 
 
 def best_nominal(make: Make, vocabulary: Vocabulary, epsilon: float) -> float:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from sanitization import uniform
-from sanitization.audit import Audit, audit
+from sanitization.audit import Audit, Extremes, audit
 from sanitization.channel import Channel
+from sanitization.mixing import least_mixing
 from sanitization.vocabulary import LARGEST_BYTES, FloatArray, IntArray, blocks
 
 TOTAL = 1 << 62
@@ -68,43 +70,51 @@ def whole(law: FloatArray) -> IntArray:
     return sums
 
 
-def open_table(channel: Channel, key: str, folder: Path) -> tuple[Table, Audit]:
-    """The table of a channel and its audit: from the folder if they are there, else made and put there.
+def open_table(make: Callable[[], Channel], key: str, folder: Path, *, epsilon: float) -> tuple[Table, Audit]:
+    """A channel, mixed as little as a true ε takes, as a table: from the folder if it is there, else made and put there.
 
     Args:
-        channel: what the table is made from; its rows are computed only if there is no table yet.
-        key: says all that the rows depend on, so another vocabulary or parameter has another file.
+        make: the channel to mix; called only if there is no table yet.
+        key: says all that the channel's rows depend on. With it and ε, another vocabulary or parameter has another file.
         folder: the cache.
+        epsilon: above 0.
 
     Raises:
         TableError: the table would be too large, or a file is damaged.
     """
-    size = len(channel.inputs) * len(channel.outputs) * 8
-    if size > LARGEST_BYTES:
-        raise TableError(f"the table would take {size / 1e9:.1f} GB, more than 2: use fewer words")
-    name = hashlib.sha256(f"{_LAYOUT}\0{key}".encode()).hexdigest()[:32]
+    name = hashlib.sha256(f"{_LAYOUT}\0{key}\0{epsilon!r}".encode()).hexdigest()[:32]
     numbers, about = folder / f"{name}.npy", folder / f"{name}.json"
     if not about.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        table = Table(channel.inputs, channel.outputs, _made(channel, numbers))
-        _write(about, {"key": key, "sha256": _digest(numbers), "audit": asdict(audit(table))})
+        table = _make(make(), epsilon, numbers)
+        names = {"inputs": list(table.inputs), "outputs": list(table.outputs)}
+        _write(about, {"key": key, **names, "sha256": _digest(numbers), "audit": asdict(audit(table))})
     stored = json.loads(about.read_text())
     if _digest(numbers) != stored["sha256"]:
         raise TableError(f"{numbers} is damaged: delete it and {about.name}")
-    table = Table(channel.inputs, channel.outputs, _mapped(numbers))
-    found = {**stored["audit"], "worst_pair": tuple(stored["audit"]["worst_pair"])}
-    return table, Audit(**{**found, "per_output": tuple(found["per_output"])})
+    found = stored["audit"]
+    found["worst_pair"], found["per_output"] = tuple(found["worst_pair"]), tuple(found["per_output"])
+    return Table(stored["inputs"], stored["outputs"], _mapped(numbers)), Audit(**found)
 
 
-def _made(channel: Channel, file: Path) -> IntArray:
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as partial:
-        shape = (len(channel.inputs), len(channel.outputs))
-        header = {"descr": "<i8", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(partial, header)
-        for x in blocks(shape[0]):
-            whole(channel.rows(x)).astype("<i8").tofile(partial)
-    os.replace(partial.name, file)
-    return _mapped(file)
+def _make(channel: Channel, epsilon: float, file: Path) -> Table:
+    """Each row is computed once: a first pass stores probabilities, a second one mixes them, in the same file."""
+    shape = (len(channel.inputs), len(channel.outputs))
+    if (size := 8 * math.prod(shape)) > LARGEST_BYTES:
+        raise TableError(f"the table would take {size / 1e9:.1f} GB, more than 2: use fewer words")
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    sums = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int64, shape=shape)
+    laws = sums.view(np.float64)
+    found = Extremes(shape[1])
+    for x in blocks(shape[0]):
+        laws[x] = law = channel.rows(x)
+        found.add(x, law)
+    beta, base = least_mixing(found.highest, found.lowest, epsilon)
+    for x in blocks(shape[0]):
+        sums[x] = whole((1 - beta) * laws[x] + beta * base)
+    sums.flush()
+    os.replace(partial, file)
+    return Table(channel.inputs, channel.outputs, _mapped(file))
 
 
 def _mapped(file: Path) -> IntArray:

@@ -37,13 +37,13 @@ def rate(epsilon: float) -> float:
 class RanText:
     """The marginal channel: the mean over the radius.
 
-    The radius takes ``steps`` values: the midpoints of equal steps, with the exact probabilities of the steps. So this
+    The radius takes values on a grid: the midpoints of steps, with the exact probabilities of the steps. So this
     is itself a mechanism of the same kind, and what an audit says of it holds with no error of an integral.
 
     Args:
         vocabulary: the words.
         epsilon: nominal.
-        steps: values of the radius.
+        steps: of the radius, up to the diameter.
     """
 
     vocabulary: Vocabulary
@@ -83,28 +83,28 @@ class RanText:
 
 
 def radius_law(scales: FloatArray, diameter: float, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The law of ‖Y‖, Y_i ~ Laplace(scales_i) independent, on a grid that ends above the diameter.
+    """The law of ‖Y‖, Y_i ~ Laplace(scales_i) independent, on a grid.
 
     In one dimension it is exponential. In more, the characteristic function of ‖Y‖² is the product of
     √π·w·erfcx(w), w = e^(iπ/4)/(2·scale·√s), and a Fourier transform turns it into probabilities of small steps.
 
     Returns:
-        Midpoints of equal steps, ascending, and their probabilities, which sum to 1. All that lies above the last step
-        belongs to it.
+        Midpoints of steps, ascending, and their probabilities, which sum to 1: ``steps`` equal ones up to the diameter,
+        half as many above it. All that lies above the last belongs to it.
 
     Raises:
         ValueError: 2 to 15 dimensions, where that transform converges too slowly.
     """
     if 1 < len(scales) < _DIMENSIONS:
         raise ValueError(f"the radius of RANTEXT needs vectors of one or at least {_DIMENSIONS} dimensions")
-    end = diameter * (1 + 1 / steps)
-    edges = np.linspace(0, end, steps + 1)
+    mean, deviation = 2 * np.sum(scales**2), math.sqrt(20 * np.sum(scales**4))
+    reach = max(4 * diameter**2, mean + 20 * deviation)
+    edges = np.linspace(0, diameter, steps + 1)
+    edges = np.concatenate([edges, np.linspace(diameter, math.sqrt(reach), steps // 2 + 1)[1:]])
     middles = (edges[1:] + edges[:-1]) / 2
     if len(scales) == 1:
         below = -np.expm1(-edges / scales[0])
     else:
-        mean, deviation = 2 * np.sum(scales**2), math.sqrt(20 * np.sum(scales**4))
-        reach = max(4 * end**2, mean + 40 * deviation)
         grid = reach * np.arange(_POINTS) / _POINTS
         below = np.interp(edges**2, grid, _cumulative(scales, reach))
     below[-1] = 1
