@@ -74,13 +74,15 @@ def repeated(channel: Channel, vocabulary: Vocabulary, copies: int, *, most: int
     cumulative = np.cumsum(law, axis=1)
     for _ in range(copies):
         points = generator.random(runs)
-        seen = [min(int(np.searchsorted(cumulative[at], p)), law.shape[1] - 1) for at, p in zip(truth, points, strict=True)]
+        seen = [
+            min(int(np.searchsorted(cumulative[at], p)), law.shape[1] - 1) for at, p in zip(truth, points, strict=True)
+        ]
         score += logarithm[:, seen].T
     return float((score.argmax(axis=1) == truth).mean())
 
 
 def _nearest_inputs(vocabulary: Vocabulary, x: IntArray, outputs: IntArray, top: int) -> np.ndarray:
-    """Whether each input is among the ``top`` words of the vocabulary nearest to each output, (len(x), len(outputs))."""
+    """Whether each input is among the ``top`` words nearest to each output, (len(x), len(outputs))."""
     found = np.zeros((len(x), len(outputs)), dtype=bool)
     place = np.full(len(vocabulary), -1)
     place[x] = np.arange(len(x))

@@ -45,7 +45,7 @@ class Audit:
     """How many were looked at. With fewer than ``of``, ε is a lower bound."""
     of: int
     by_class: dict[str, float]
-    """The true ε within each declared class of inputs: a class is public, inputs of one are protected from each other."""
+    """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""
 
     @property
     def complete(self) -> bool:
@@ -134,9 +134,8 @@ def admit(found: Audit, epsilon: float) -> float:
     if not found.epsilon <= epsilon:
         most, least = found.worst_pair
         size = "infinite" if math.isinf(found.epsilon) else f"{found.epsilon:.4g}"
-        raise RefusedChannelError(
-            f"the true ε is {size}, more than the {epsilon:g} asked for: {found.worst_output!r} tells {most!r} from {least!r}"
-        )
+        told = f"{found.worst_output!r} tells {most!r} from {least!r}"
+        raise RefusedChannelError(f"the true ε is {size}, more than the {epsilon:g} asked for: {told}")
     return found.epsilon
 
 

@@ -58,7 +58,9 @@ class WithUnknown:
     @property
     def outputs(self) -> Sequence[str]:
         """The words, and what shows that one was unknown."""
-        return list(self.known.outputs) if self.treatment == "any word" else [*self.known.outputs, f"({self.treatment})"]
+        return (
+            list(self.known.outputs) if self.treatment == "any word" else [*self.known.outputs, f"({self.treatment})"]
+        )
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`Channel`."""

@@ -1,8 +1,8 @@
 """All mechanisms by name: as published, to be audited, and corrected, to be drawn from.
 
 A corrected channel is the published one with ``nominal`` ε, mixed as little as the true ε asked for allows
-(:mod:`sanitization.mixing`). Two differ in more: Cape gets a normaliser that is the same for all words, DYNTEXT a density
-without noise. The nominal ε is free, so it is chosen, on public words, to cost least.
+(:mod:`sanitization.mixing`). Two differ in more: Cape gets a normaliser that is the same for all words, DYNTEXT a
+density without noise. The nominal ε is free, so it is chosen, on public words, to cost least.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def _nominal(_: Vocabulary, epsilon: float) -> str:
     return f"{epsilon:g}"
 
 
+def _metric(vocabulary: Vocabulary, epsilon: float) -> str:
+    return f"{epsilon:g}·d ≤ {epsilon * vocabulary.diameter:.2f}"
+
+
 def _cape_claim(vocabulary: Vocabulary, epsilon: float) -> str:
     return f"{Cape(vocabulary, epsilon).claim():.2f}"
 
 
 PUBLISHED: Mapping[str, Mechanism] = {
-    "santext": Mechanism(
-        lambda v, e: WithUnknown(SanText(v, e), "any word"), SanText, lambda v, e: f"{e:g}·d, {e * v.diameter:.2f}"
-    ),
-    "santext_plus": Mechanism(
-        lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), SanTextPlus, lambda v, e: f"{e:g}·d, {e * v.diameter:.2f}"
-    ),
+    "santext": Mechanism(lambda v, e: WithUnknown(SanText(v, e), "any word"), SanText, _metric),
+    "santext_plus": Mechanism(lambda v, e: WithUnknown(SanTextPlus(v, e), "any word"), SanTextPlus, _metric),
     "custext": Mechanism(lambda v, e: WithUnknown(CusText(v, e), "sent as it is"), CusText, _nominal),
     "rantext": Mechanism(lambda v, e: WithUnknown(RanText(v, e), "left out"), RanText, _nominal),
     "dyntext": Mechanism(

@@ -1,7 +1,7 @@
 """Public medoids: words that stand for the words around them.
 
 Greedy facility location (Cornuejols, Fisher, Nemhauser 1977) on public frequencies: each next medoid is the word that
-saves most of Σπ(x)·c(x, nearest medoid), c = d²/2 (1 - cosine of unit vectors). One order serves all numbers of medoids.
+saves most of Σπ(x)·c(x, nearest medoid), c = d²/2 (1 - cosine of unit vectors). One order serves any number of them.
 How much a word saves only shrinks, so old savings are bounds, and few are computed again (Minoux 1978).
 """
 

@@ -87,4 +87,5 @@ class RandomisedResponse:
     @property
     def _total(self) -> int:
         k = self.near.shape[1]
-        return k * self.weight + (len(self.outputs) - k) * UNIT
+        total: int = k * self.weight + (len(self.outputs) - k) * UNIT
+        return total

@@ -1,8 +1,8 @@
 """Channels as tables of whole numbers: what is audited is what is drawn, to the last bit.
 
-A row holds the running sums of whole-number weights that add up to 2⁶². A draw is one uniform whole number below 2⁶² and
-a binary search in the row. The file is mapped into memory, so a draw reads a few pages of it. Beside it lies the audit
-of these very numbers.
+A row holds the running sums of whole-number weights that add up to 2⁶². A draw is one uniform whole number below 2⁶²
+and a binary search in the row. The file is mapped into memory, so a draw reads a few pages of it. Beside it lies the
+audit of these very numbers.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def whole(law: FloatArray) -> IntArray:
 
 
 def open_table(make: Callable[[], Channel], key: str, folder: Path, *, epsilon: float) -> tuple[Table, Audit]:
-    """A channel, mixed as little as a true ε takes, as a table: from the folder if it is there, else made and put there.
+    """The table of a channel, mixed as little as a true ε takes: from the folder if it is there, else made.
 
     Args:
         make: the channel to mix; called only if there is no table yet.
-        key: says all that the channel's rows depend on. With it and ε, another vocabulary or parameter has another file.
+        key: says all that the channel's rows depend on: another vocabulary or parameter has another file.
         folder: the cache.
         epsilon: above 0.
 
@@ -103,7 +103,7 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
     if (size := 8 * math.prod(shape)) > LARGEST_BYTES:
         raise TableError(f"the table would take {size / 1e9:.1f} GB, more than 2: use fewer words")
     partial = file.with_suffix(f".{os.getpid()}.partial")
-    sums = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int64, shape=shape)
+    sums = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int64, shape=shape)  # type: ignore[no-untyped-call]
     laws = sums.view(np.float64)
     found = Extremes(shape[1])
     for x in blocks(shape[0]):
@@ -118,7 +118,8 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
 
 
 def _mapped(file: Path) -> IntArray:
-    return np.load(file, mmap_mode="r").view(np.ndarray)
+    sums: IntArray = np.load(file, mmap_mode="r").view(np.ndarray)
+    return sums
 
 
 def _write(file: Path, content: object) -> None:

@@ -24,7 +24,8 @@ class VocabularyError(ValueError):
 def zipf(count: int) -> FloatArray:
     """Shares of words listed from the most to the least frequent: proportional to 1/(rank + 2.7) (Mandelbrot 1953)."""
     weights = 1 / (np.arange(1, count + 1) + _ZIPF_SHIFT)
-    return weights / weights.sum()
+    shares: FloatArray = weights / weights.sum()
+    return shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,9 @@ class Vocabulary:
     def _distances(self) -> npt.NDArray[np.float32]:
         """All of them, rounded to 24 bits: channels are made of them, so what they are made of matters to no ε."""
         if 4 * len(self) ** 2 > LARGEST_BYTES:
-            raise VocabularyError(f"distances of {len(self)} words would take more than 2 GB of memory: use fewer words")
+            raise VocabularyError(
+                f"distances of {len(self)} words would take more than 2 GB of memory: use fewer words"
+            )
         found = np.empty((len(self), len(self)), dtype=np.float32)
         for x in blocks(len(self)):
             found[x] = distances(self.vectors[x], self.vectors)

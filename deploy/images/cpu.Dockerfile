@@ -18,6 +18,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY accounting accounting
 COPY aggregation aggregation
 COPY exemplar_store exemplar_store
+COPY sanitization sanitization
 COPY service service
 RUN pip install --no-deps --no-build-isolation . && pip check
 

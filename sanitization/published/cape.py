@@ -54,7 +54,10 @@ class Cape:
 
     @property
     def _weights(self) -> FloatArray:
-        return np.ones(len(self.vocabulary)) if self.logits is None else self.logits**self.logit_power
+        if self.logits is None:
+            return np.ones(len(self.vocabulary))
+        weights: FloatArray = self.logits**self.logit_power
+        return weights
 
     @property
     def sensitivity(self) -> float:
@@ -67,7 +70,8 @@ class Cape:
         least = distance.min(axis=1, keepdims=True)
         spread = distance.max(axis=1, keepdims=True) - least
         scaled = (distance - least) / np.where(spread > 0, spread, 1)
-        return self._weights * np.exp(-self.distance_power * scaled)
+        utility: FloatArray = self._weights * np.exp(-self.distance_power * scaled)
+        return utility
 
     def bucketed(self, x: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
         """The bucket of each word, (len(x), n); words in each bucket and their mean utility, (len(x), N_b)."""
@@ -100,7 +104,7 @@ class RankedCape:
     """Cape with a normaliser that is the same for all words: buckets by rank instead of by width.
 
     How many words the j-th bucket holds, and what it weighs, is public: the vocabulary's means of what equal widths
-    give. So all rows are one list of numbers in different orders, and the true ε is ln of the largest over the smallest.
+    give. So all rows are one list of numbers in different orders; the true ε is ln of the largest over the smallest.
 
     Args:
         cape: says sizes and weights.

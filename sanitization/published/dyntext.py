@@ -1,7 +1,7 @@
 """DYNTEXT (anonymous submission, "DYNTEXT: Semantic-Aware Dynamic Text Sanitization"), as its code has it.
 
-A word is replaced by one of its k_t nearest, by an exponential mechanism; k_t falls with the density around it, to which
-Gaussian noise is added. The code draws that noise once for the whole vocabulary, so the lists are fixed and public.
+A word is replaced by one of its k_t nearest, by an exponential mechanism; k_t falls with the density around it, to
+which Gaussian noise is added. The code draws that noise once for the whole vocabulary, so lists are fixed and public.
 Words with different lists have different outputs: ε is infinite. Where lists overlap, appendix A derives a factor
 |C_r|·e^ε (15) and drops |C_r| in (16). The density is that of public vectors, so noise protects nothing, and with the
 paper's σ it drowns the density.
@@ -63,7 +63,8 @@ class DynText:
         """f(t): words within the mean distance of the K-th neighbour (3)."""
         gamma = self._near[1][:, -1].mean()
         counted = [(self.vocabulary.distances(x) <= gamma).sum(axis=1) for x in blocks(len(self.vocabulary))]
-        return np.concatenate(counted).astype(float)
+        density: FloatArray = np.concatenate(counted).astype(np.float64)
+        return density
 
     @cached_property
     def sigma(self) -> FloatArray:
@@ -81,14 +82,16 @@ class DynText:
     def noisy_density(self) -> FloatArray:
         """F(t)."""
         noise: FloatArray = np.random.default_rng(self.seed).normal(size=len(self.vocabulary))
-        return self.density + self.sigma * noise
+        noisy: FloatArray = self.density + self.sigma * noise
+        return noisy
 
     @cached_property
     def sizes(self) -> IntArray:
         """k_t (6, 7)."""
         spread = np.ptp(self.noisy_density) or 1.0
         scaled = (self.noisy_density - self.noisy_density.min()) / spread
-        return np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
+        sizes: IntArray = np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
+        return sizes
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`sanitization.channel.Channel`."""

@@ -24,7 +24,7 @@ from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 _A, _B, _C, _D = 0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.311083811697406
 _POINTS = 1 << 15
 _FLOOR = 1e-16
-"""What the Fourier transform cannot tell from 0 counts as this much: in the paper's favour, for rarer events make ε larger."""
+"""What the Fourier transform cannot tell from 0 counts as this much. That favours the paper: rarer events raise ε."""
 _DIMENSIONS = 16
 
 
@@ -122,4 +122,5 @@ def _cumulative(scales: FloatArray, reach: float) -> FloatArray:
         logarithm += np.log(np.sqrt(np.pi) * w * special.wofz(1j * w))
     characteristic = np.concatenate([[1.0], np.exp(logarithm)])
     masses = np.maximum(np.fft.irfft(np.conj(characteristic), _POINTS), 0)
-    return np.cumsum(masses) - (masses + masses[0]) / 2
+    below: FloatArray = np.cumsum(masses) - (masses + masses[0]) / 2
+    return below
