@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import special
@@ -25,7 +25,9 @@ _A, _B, _C, _D = 0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.3
 _POINTS = 1 << 15
 _FLOOR = 1e-16
 """What the Fourier transform cannot tell from 0 counts as this much. That favours the paper: rarer events raise ε."""
-_DIMENSIONS = 16
+_DIMENSIONS = 8
+_REACH = 64.0
+"""Where ‖Y‖² ends when the scales have norm 1: its mean is 2, and a coordinate's share of it small."""
 
 
 def rate(epsilon: float) -> float:
@@ -93,28 +95,30 @@ def radius_law(scales: FloatArray, diameter: float, steps: int) -> tuple[FloatAr
         half as many above it. All that lies above the last belongs to it.
 
     Raises:
-        ValueError: 2 to 15 dimensions, where that transform converges too slowly.
+        ValueError: fewer than 8 dimensions that count, but more than one: that transform would converge too slowly.
     """
-    if 1 < len(scales) < _DIMENSIONS:
-        raise ValueError(f"the radius of RANTEXT needs vectors of one or at least {_DIMENSIONS} dimensions")
-    mean, deviation = 2 * np.sum(scales**2), math.sqrt(20 * np.sum(scales**4))
-    reach = max(4 * diameter**2, mean + 20 * deviation)
+    size = float(np.linalg.norm(scales))
+    if len(scales) > 1 and np.sum((scales / size) ** 4) > 1 / _DIMENSIONS:
+        raise ValueError(f"the radius of RANTEXT needs one dimension, or at least {_DIMENSIONS} of like ranges")
+    end = max(2 * diameter, size * math.sqrt(_REACH))
     edges = np.linspace(0, diameter, steps + 1)
-    edges = np.concatenate([edges, np.linspace(diameter, math.sqrt(reach), steps // 2 + 1)[1:]])
+    edges = np.concatenate([edges, np.linspace(diameter, end, steps // 2 + 1)[1:]])
     middles = (edges[1:] + edges[:-1]) / 2
     if len(scales) == 1:
         below = -np.expm1(-edges / scales[0])
     else:
-        grid = reach * np.arange(_POINTS) / _POINTS
-        below = np.interp(edges**2, grid, _cumulative(scales, reach))
+        grid = _REACH * np.arange(_POINTS) / _POINTS
+        below = np.interp((edges / size) ** 2, grid, _cumulative((scales / size).tobytes()))
     below[-1] = 1
     chances = np.maximum(np.diff(below), _FLOOR)
     return middles, chances / chances.sum()
 
 
-def _cumulative(scales: FloatArray, reach: float) -> FloatArray:
-    """P(‖Y‖² < reach·j/points) for all j."""
-    frequencies = 2 * np.pi * np.arange(1, _POINTS // 2 + 1) / reach
+@lru_cache(maxsize=4)
+def _cumulative(unit_scales: bytes) -> FloatArray:
+    """P(‖Y‖² < reach·j/points) for all j, for scales of norm 1: the nominal ε only stretches it."""
+    scales = np.frombuffer(unit_scales)
+    frequencies = 2 * np.pi * np.arange(1, _POINTS // 2 + 1) / _REACH
     roots = np.exp(0.25j * np.pi) / (2 * np.sqrt(frequencies))
     logarithm = np.zeros(len(frequencies), dtype=complex)
     for scale in scales:

@@ -1,0 +1,44 @@
+"""Vocabularies and channels that tests make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sanitization.vocabulary import Vocabulary
+
+
+def vocabulary(count: int, dimensions: int = 16, seed: int = 0) -> Vocabulary:
+    """Words in clusters on a sphere, as words are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(max(2, count // 6), dimensions))
+    vectors = centres[rng.integers(len(centres), size=count)] + 0.5 * rng.normal(size=(count, dimensions))
+    return Vocabulary([f"w{i}" for i in range(count)], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+@dataclass
+class Rows:
+    """A channel written down."""
+
+    law: np.ndarray
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        return [f"x{i}" for i in range(self.law.shape[0])]
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return [f"y{i}" for i in range(self.law.shape[1])]
+
+    def rows(self, x: np.ndarray) -> np.ndarray:
+        return self.law[x].copy()
+
+
+def random_rows(inputs: int, outputs: int, seed: int, *, zeros: float = 0.0) -> Rows:
+    """Rows of random numbers, some of them 0; no row and no column is all 0."""
+    rng = np.random.default_rng(seed)
+    law = rng.exponential(size=(inputs, outputs)) * (rng.random((inputs, outputs)) >= zeros)
+    law[np.arange(inputs), np.arange(inputs) % outputs] += 0.1
+    return Rows(law / law.sum(axis=1, keepdims=True))

@@ -1,0 +1,71 @@
+"""Attacks: enumerated by hand on small channels."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sanitization.attacks import attack, repeated
+from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
+from sanitization.response import RandomisedResponse
+from sanitization.vocabulary import Vocabulary
+from tests.sanitization.made_up import vocabulary
+
+WORDS = vocabulary(40)
+EVERY = np.arange(40)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_by_hand(name: str, tmp_path: Path) -> None:
+    words = vocabulary(40, 16)
+    channel = serve(name, words, 3.0, tmp_path).channel
+    found = attack(channel, words, most=40, top=3)
+    law = channel.rows(EVERY)
+    places = [words.index[word] for word in channel.outputs]
+    near = {y: set(np.argsort(words.distances(np.array([y]))[0], kind="stable")[:3]) for y in places}
+    cosine = kept = inversion = 0.0
+    for x, (column, y) in product(range(40), enumerate(places)):
+        chance = words.shares[x] * law[x, column]
+        cosine += chance * float(words.vectors[x] @ words.vectors[y])
+        kept += chance * (x == y)
+        inversion += chance * (x in near[y])
+    posterior = np.sort(words.shares[:, None] * law, axis=0)
+    assert found.cosine == pytest.approx(cosine)
+    assert found.kept == pytest.approx(kept)
+    assert found.inversion == pytest.approx(inversion)
+    assert found.bayes == pytest.approx(posterior[-1].sum())
+    assert found.bayes_top == pytest.approx(posterior[-3:].sum())
+    assert found.prior == words.shares.max()
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_nothing_beats_bayes_and_epsilon_bounds_it(name: str, epsilon: float, tmp_path: Path) -> None:
+    words = vocabulary(40, 16)
+    found = attack(serve(name, words, epsilon, tmp_path).channel, words, most=40)
+    assert found.bayes >= max(found.kept, found.prior) - 1e-12
+    assert found.bayes_top >= max(found.inversion, found.bayes) - 1e-12
+    odds = found.prior / (1 - found.prior)
+    assert found.bayes <= math.exp(epsilon) * odds / (1 + math.exp(epsilon) * odds) + 1e-12
+
+
+def test_only_the_most_frequent_inputs() -> None:
+    words = Vocabulary(WORDS.words, WORDS.vectors, np.arange(40) + 1)
+    channel = RandomisedResponse(words.words, words.words, EVERY[:, None], 50 / 10)
+    found = attack(channel, words, most=2)
+    assert found.prior == pytest.approx(40 / 79)
+
+
+def test_repeats_find_a_word_but_not_within_a_cell() -> None:
+    """k-RR of single words gives all away in the end; words that share a medoid are never told apart."""
+    alone = RandomisedResponse(WORDS.words, WORDS.words, EVERY[:, None], 3.0)
+    assert attack(alone, WORDS, most=40).bayes < 0.5
+    assert repeated(alone, WORDS, 30, most=40) > 0.95
+    cells = RandomisedResponse(WORDS.words, WORDS.words[:4], EVERY[:, None] % 4, 3.0)
+    best = sum(WORDS.shares[np.arange(cell, 40, 4)].max() for cell in range(4))
+    found = repeated(cells, WORDS, 30, most=40, runs=4000)
+    assert abs(found - best) < 5 * math.sqrt(best * (1 - best) / 4000) + 0.01

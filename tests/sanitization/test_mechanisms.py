@@ -1,0 +1,74 @@
+"""Every mechanism as it is served: as private as announced, drawn as audited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sanitization import mechanisms
+from sanitization.audit import RefusedChannelError, audit
+from sanitization.mechanisms import PUBLISHED, RESPONSES, best_nominal, serve
+from sanitization.mixing import least_mixing
+from sanitization.published.santext import SanText
+from tests.laws import ALPHA, p_value
+from tests.sanitization.made_up import vocabulary
+
+WORDS = vocabulary(120, 24)
+EVERY = np.arange(120)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0, 12.0])
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_as_private_as_announced(name: str, epsilon: float, tmp_path: Path) -> None:
+    served = serve(name, WORDS, epsilon, tmp_path)
+    assert epsilon / 2 <= served.audit.epsilon <= epsilon
+    assert served.audit.complete
+    assert served.audit == audit(served.channel)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_drawn_as_audited(name: str, tmp_path: Path) -> None:
+    served = serve(name, WORDS, 4.0, tmp_path)
+    for x in (0, 77):
+        law = served.channel.rows(np.array([x]))[0]
+        counts = np.bincount(served.channel.draw(np.full(50_000, x)), minlength=len(law))
+        assert p_value(counts, 50_000, law) > ALPHA
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_a_larger_epsilon_keeps_more(name: str, tmp_path: Path) -> None:
+    def cost(epsilon: float) -> float:
+        channel = serve(name, WORDS, epsilon, tmp_path).channel
+        places = [WORDS.index[word] for word in channel.outputs]
+        squares = WORDS.distances(EVERY)[:, places] ** 2
+        return float(WORDS.shares @ (channel.rows(EVERY) * squares).sum(axis=1))
+
+    assert cost(1.0) > cost(4.0) > cost(9.0)
+
+
+def test_a_correction_that_does_not_hold_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mixed for twice the ε that is announced."""
+    monkeypatch.setattr(mechanisms, "_MARGIN", -4.0)
+    with pytest.raises(RefusedChannelError, match="more than the 4 asked for"):
+        serve("custext", WORDS, 4.0, tmp_path)
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="no mechanism 'rot13': nearest_rr, medoid_rr, santext"):
+        serve("rot13", WORDS, 4.0, tmp_path)
+
+
+def test_the_nominal_epsilon_is_the_cheapest() -> None:
+    """Against going through all words, not some."""
+    epsilon = 3.0
+
+    def cost(nominal: float) -> float:
+        law = SanText(WORDS, nominal).rows(EVERY)
+        beta, base = least_mixing(law.max(axis=0), law.min(axis=0), epsilon)
+        squares = WORDS.distances(EVERY) ** 2
+        return float(WORDS.shares @ (((1 - beta) * law + beta * base) * squares).sum(axis=1))
+
+    chosen = cost(best_nominal(SanText, WORDS, epsilon))
+    assert chosen <= min(cost(nominal) for nominal in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)) * 1.01

@@ -1,0 +1,97 @@
+"""Tables: whole numbers that are audited and drawn from, and their cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sanitization import table
+from sanitization.audit import audit
+from sanitization.table import TOTAL, Table, TableError, open_table, whole
+from tests.laws import ALPHA, p_value
+from tests.sanitization.made_up import Rows, random_rows
+
+
+def never() -> Rows:
+    raise AssertionError("the table is in the cache")
+
+
+def test_whole_weights() -> None:
+    law = np.array([[0.5, 0.5, 0.0], [1e-30, 1 - 1e-30, 0.0], [1 / 3, 1 / 3, 1 / 3]])
+    weights = np.diff(whole(law), axis=1, prepend=0)
+    assert (weights.sum(axis=1) == TOTAL).all()
+    assert ((weights > 0) == (law > 0)).all(), "what is possible stays possible, and what is not, not"
+    np.testing.assert_allclose(weights / TOTAL, law, atol=2**-60)
+
+
+def test_each_point_draws_the_output_it_belongs_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At both ends of every output's part of the randomness."""
+    made = Table(["x"], ["a", "b", "c", "d"], whole(np.array([[0.25, 0.0, 0.7, 0.05]])))
+    starts = [0, *(int(end) for end in made.sums[0])]
+    points = [p for a, b in pairwise(starts) if b > a for p in (a, b - 1)]
+    monkeypatch.setattr(table.uniform, "below", lambda limit, count: np.array(points))
+    assert list(made.draw(np.zeros(6, dtype=np.int64))) == [0, 0, 2, 2, 3, 3]
+
+
+def test_draws_follow_the_rows(tmp_path: Path) -> None:
+    made, _ = open_table(lambda: random_rows(4, 9, 0, zeros=0.3), "law", tmp_path, epsilon=3.0)
+    for x in range(4):
+        counts = np.bincount(made.draw(np.full(100_000, x)), minlength=9)
+        assert p_value(counts, 100_000, made.rows(np.array([x]))[0]) > ALPHA
+
+
+def test_it_is_as_private_as_asked_for(tmp_path: Path) -> None:
+    made, found = open_table(lambda: random_rows(40, 30, 1, zeros=0.5), "law", tmp_path, epsilon=2.0)
+    assert found.epsilon == pytest.approx(2.0, abs=1e-9)
+    assert found == audit(made)
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    first, found = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    again, audited = open_table(never, "law", tmp_path, epsilon=1.0)
+    assert audited == found
+    assert list(again.outputs) == list(first.outputs)
+    np.testing.assert_array_equal(again.sums, first.sums)
+
+
+def test_another_key_or_epsilon_is_another_table(tmp_path: Path) -> None:
+    one, _ = open_table(lambda: random_rows(5, 6, 2), "words of yesterday", tmp_path, epsilon=1.0)
+    other, _ = open_table(lambda: random_rows(5, 6, 3), "words of today", tmp_path, epsilon=1.0)
+    third, found = open_table(lambda: random_rows(5, 6, 2), "words of yesterday", tmp_path, epsilon=2.0)
+    assert (one.sums != other.sums).any()
+    assert (one.sums != third.sums).any()
+    assert found.epsilon > 1.0
+
+
+def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+    open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    (file,) = tmp_path.glob("*.npy")
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(TableError, match="damaged"):
+        open_table(never, "law", tmp_path, epsilon=1.0)
+
+
+def test_a_table_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
+    first, found = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    (about,) = tmp_path.glob("*.json")
+    about.unlink()
+    again, audited = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    assert audited == found
+    np.testing.assert_array_equal(again.sums, first.sums)
+
+
+def test_too_large(tmp_path: Path) -> None:
+    class Huge(Rows):
+        @property
+        def outputs(self) -> Sequence[str]:
+            return "y" * 200_000_000
+
+    with pytest.raises(TableError, match=r"3\.2 GB, more than 2: use fewer words"):
+        open_table(lambda: Huge(np.ones((2, 1))), "law", tmp_path, epsilon=1.0)
+    assert not list(tmp_path.iterdir())
