@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,12 @@ class Audit:
     of: int
     by_class: dict[str, float]
     """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""
+
+    @classmethod
+    def read(cls, stored: dict[str, Any]) -> Audit:
+        """The audit whose fields are stored as JSON has them."""
+        lists = {name: tuple(stored[name]) for name in ("worst_pair", "per_output")}
+        return cls(**{**stored, **lists})
 
     @property
     def complete(self) -> bool:

@@ -8,15 +8,16 @@ density without noise. The nominal ε is free, so it is chosen, on public words,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sanitization.audit import Audit, admit, audit
+from sanitization.cache import Kept, remember
 from sanitization.channel import Channel, Sampler, WithUnknown
-from sanitization.medoids import medoids
+from sanitization.medoids import Medoids, medoids
 from sanitization.mixing import least_mixing
 from sanitization.published.cape import Cape, RankedCape
 from sanitization.published.custext import CusText
@@ -25,7 +26,7 @@ from sanitization.published.rantext import RanText
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.response import RandomisedResponse
 from sanitization.table import open_table
-from sanitization.vocabulary import Vocabulary
+from sanitization.vocabulary import IntArray, Vocabulary, blocks
 
 Make = Callable[[Vocabulary, float], Channel]
 
@@ -104,8 +105,7 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
         LookupError: no such mechanism.
     """
     if name in RESPONSES:
-        response, parameters = _response(name, vocabulary, epsilon)
-        served = Served(response, audit(response), parameters)
+        served = _response(name, vocabulary, epsilon, folder)
     elif name in PUBLISHED:
         served = _corrected(name, vocabulary, epsilon, folder)
     else:
@@ -114,22 +114,47 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
     return served
 
 
-def _response(name: str, vocabulary: Vocabulary, epsilon: float) -> tuple[RandomisedResponse, str]:
-    if name == "medoid_rr":
-        channel = medoids(vocabulary).response(epsilon).channel
-        return channel, f"{len(channel.outputs)} medoids"
-    k = _best_k(vocabulary, epsilon)
-    x = np.arange(len(vocabulary))
-    near = np.concatenate([vocabulary.nearest(part, k) for part in np.array_split(x, -(-len(x) // 512))])
-    return RandomisedResponse(vocabulary.words, vocabulary.words, near, epsilon), f"{k} nearest"
+def _response(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
+    def made() -> Kept:
+        if name == "medoid_rr":
+            channel = remembered_medoids(vocabulary, folder).response(epsilon).channel
+            parameters = f"{len(channel.outputs)} medoids"
+        else:
+            near = _neighbours(vocabulary, k := _best_k(vocabulary, epsilon))
+            channel = RandomisedResponse(vocabulary.words, vocabulary.words, near, epsilon)
+            parameters = f"{k} nearest"
+        about = {"outputs": channel.outputs, "audit": asdict(audit(channel)), "parameters": parameters}
+        return {"near": channel.near}, about
+
+    arrays, about = remember(folder, f"{name} {epsilon!r} words {vocabulary.digest}", made)
+    channel = RandomisedResponse(vocabulary.words, about["outputs"], arrays["near"], epsilon)
+    return Served(channel, Audit.read(about["audit"]), about["parameters"])
 
 
 def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
     make = PUBLISHED[name].corrected
-    nominal = best_nominal(make, vocabulary, epsilon)
-    key = f"{name} nominal {nominal!r} words {vocabulary.digest}"
-    table, found = open_table(lambda: make(vocabulary, nominal), key, folder, epsilon=epsilon - _MARGIN)
-    return Served(table, found, f"nominal {nominal:.3g}")
+
+    def made() -> tuple[Channel, str]:
+        nominal = best_nominal(make, vocabulary, epsilon)
+        return make(vocabulary, nominal), f"nominal {nominal:.3g}"
+
+    key = f"{name} words {vocabulary.digest}"
+    return Served(*open_table(made, key, folder, epsilon=epsilon - _MARGIN))
+
+
+def remembered_medoids(vocabulary: Vocabulary, folder: Path) -> Medoids:
+    """The greedy order of a vocabulary's medoids, computed once."""
+
+    def made() -> Kept:
+        found = medoids(vocabulary)
+        return {"order": found.order, "nearest": found.nearest_cost, "random": found.random_cost}, {}
+
+    arrays, _ = remember(folder, f"medoids words {vocabulary.digest}", made)
+    return Medoids(vocabulary, arrays["order"], arrays["nearest"], arrays["random"])
+
+
+def _neighbours(vocabulary: Vocabulary, k: int) -> IntArray:
+    return np.concatenate([vocabulary.nearest(x, k) for x in blocks(len(vocabulary))])
 
 
 def best_nominal(make: Make, vocabulary: Vocabulary, epsilon: float) -> float:

@@ -8,24 +8,21 @@ audit of these very numbers.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sanitization import uniform
+from sanitization import cache, uniform
 from sanitization.audit import Audit, Extremes, audit
 from sanitization.channel import Channel
 from sanitization.mixing import least_mixing
 from sanitization.vocabulary import LARGEST_BYTES, FloatArray, IntArray, blocks
 
 TOTAL = 1 << 62
-_LAYOUT = 1
 
 
 class TableError(ValueError):
@@ -70,11 +67,13 @@ def whole(law: FloatArray) -> IntArray:
     return sums
 
 
-def open_table(make: Callable[[], Channel], key: str, folder: Path, *, epsilon: float) -> tuple[Table, Audit]:
+def open_table(
+    make: Callable[[], tuple[Channel, str]], key: str, folder: Path, *, epsilon: float
+) -> tuple[Table, Audit, str]:
     """The table of a channel, mixed as little as a true ε takes: from the folder if it is there, else made.
 
     Args:
-        make: the channel to mix; called only if there is no table yet.
+        make: the channel to mix, and what to remember of it; called only if there is no table yet.
         key: says all that the channel's rows depend on: another vocabulary or parameter has another file.
         folder: the cache.
         epsilon: above 0.
@@ -82,19 +81,19 @@ def open_table(make: Callable[[], Channel], key: str, folder: Path, *, epsilon: 
     Raises:
         TableError: the table would be too large, or a file is damaged.
     """
-    name = hashlib.sha256(f"{_LAYOUT}\0{key}\0{epsilon!r}".encode()).hexdigest()[:32]
-    numbers, about = folder / f"{name}.npy", folder / f"{name}.json"
-    if not about.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        table = _make(make(), epsilon, numbers)
+    key = f"table {key} mixed to {epsilon!r}"
+    file = cache.path(folder, key).with_suffix(".npy")
+
+    def made() -> cache.Kept:
+        channel, remark = make()
+        table = _make(channel, epsilon, file)
         names = {"inputs": list(table.inputs), "outputs": list(table.outputs)}
-        _write(about, {"key": key, **names, "sha256": _digest(numbers), "audit": asdict(audit(table))})
-    stored = json.loads(about.read_text())
-    if _digest(numbers) != stored["sha256"]:
-        raise TableError(f"{numbers} is damaged: delete it and {about.name}")
-    found = stored["audit"]
-    found["worst_pair"], found["per_output"] = tuple(found["worst_pair"]), tuple(found["per_output"])
-    return Table(stored["inputs"], stored["outputs"], _mapped(numbers)), Audit(**found)
+        return {}, {**names, "sha256": _digest(file), "audit": asdict(audit(table)), "remark": remark}
+
+    _, about = cache.remember(folder, key, made)
+    if not file.exists() or _digest(file) != about["sha256"]:
+        raise TableError(f"{file} is damaged: delete it and the .npz beside it")
+    return Table(about["inputs"], about["outputs"], _mapped(file)), Audit.read(about["audit"]), about["remark"]
 
 
 def _make(channel: Channel, epsilon: float, file: Path) -> Table:
@@ -102,6 +101,7 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
     shape = (len(channel.inputs), len(channel.outputs))
     if (size := 8 * math.prod(shape)) > LARGEST_BYTES:
         raise TableError(f"the table would take {size / 1e9:.1f} GB, more than 2: use fewer words")
+    file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}.partial")
     sums = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int64, shape=shape)  # type: ignore[no-untyped-call]
     laws = sums.view(np.float64)
@@ -120,12 +120,6 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
 def _mapped(file: Path) -> IntArray:
     sums: IntArray = np.load(file, mmap_mode="r").view(np.ndarray)
     return sums
-
-
-def _write(file: Path, content: object) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
-        json.dump(content, partial)
-    os.replace(partial.name, file)
 
 
 def _digest(file: Path) -> str:

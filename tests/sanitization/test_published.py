@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from sanitization.audit import audit
+from sanitization.audit import RefusedChannelError, admit, audit
 from sanitization.channel import UNKNOWN, WithUnknown
 from sanitization.mechanisms import PUBLISHED
 from sanitization.published.cape import Cape, RankedCape
@@ -37,6 +37,22 @@ def test_rows_are_probabilities_and_prefer_near_words(name: str, epsilon: float)
 def test_a_row_is_the_same_whatever_it_is_asked_with(name: str) -> None:
     channel = PUBLISHED[name].published(WORDS, 3.0)
     np.testing.assert_allclose(channel.rows(np.array([5, 150, 3])), channel.rows(EVERY)[[5, 150, 3]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["santext_plus", "custext", "rantext", "dyntext", "cape"])
+def test_what_the_paper_claims_is_refused(name: str) -> None:
+    """At the ε that is claimed, and at ten times that; but for Cape, whose claim is a finite one."""
+    found = audit(PUBLISHED[name].published(WORDS, 6.0))
+    with pytest.raises(RefusedChannelError):
+        admit(found, 6.5)
+    if name != "cape":
+        with pytest.raises(RefusedChannelError, match="the true ε is infinite, more than the 65 asked for"):
+            admit(found, 65)
+
+
+def test_santext_may_be_served_at_its_true_epsilon() -> None:
+    found = audit(PUBLISHED["santext"].published(WORDS, 6.0))
+    assert admit(found, 6.0 * WORDS.diameter) == found.epsilon < 0.6 * 6.0 * WORDS.diameter
 
 
 class TestSanText:

@@ -16,7 +16,7 @@ from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import Rows, random_rows
 
 
-def never() -> Rows:
+def never() -> tuple[Rows, str]:
     raise AssertionError("the table is in the cache")
 
 
@@ -38,37 +38,37 @@ def test_each_point_draws_the_output_it_belongs_to(monkeypatch: pytest.MonkeyPat
 
 
 def test_draws_follow_the_rows(tmp_path: Path) -> None:
-    made, _ = open_table(lambda: random_rows(4, 9, 0, zeros=0.3), "law", tmp_path, epsilon=3.0)
+    made, _, _ = open_table(lambda: (random_rows(4, 9, 0, zeros=0.3), "chosen"), "law", tmp_path, epsilon=3.0)
     for x in range(4):
         counts = np.bincount(made.draw(np.full(100_000, x)), minlength=9)
         assert p_value(counts, 100_000, made.rows(np.array([x]))[0]) > ALPHA
 
 
 def test_it_is_as_private_as_asked_for(tmp_path: Path) -> None:
-    made, found = open_table(lambda: random_rows(40, 30, 1, zeros=0.5), "law", tmp_path, epsilon=2.0)
+    made, found, _ = open_table(lambda: (random_rows(40, 30, 1, zeros=0.5), "chosen"), "law", tmp_path, epsilon=2.0)
     assert found.epsilon == pytest.approx(2.0, abs=1e-9)
     assert found == audit(made)
 
 
 def test_it_is_made_once(tmp_path: Path) -> None:
-    first, found = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
-    again, audited = open_table(never, "law", tmp_path, epsilon=1.0)
-    assert audited == found
+    first, found, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "law", tmp_path, epsilon=1.0)
+    again, audited, remark = open_table(never, "law", tmp_path, epsilon=1.0)
+    assert (audited, remark) == (found, "chosen")
     assert list(again.outputs) == list(first.outputs)
     np.testing.assert_array_equal(again.sums, first.sums)
 
 
 def test_another_key_or_epsilon_is_another_table(tmp_path: Path) -> None:
-    one, _ = open_table(lambda: random_rows(5, 6, 2), "words of yesterday", tmp_path, epsilon=1.0)
-    other, _ = open_table(lambda: random_rows(5, 6, 3), "words of today", tmp_path, epsilon=1.0)
-    third, found = open_table(lambda: random_rows(5, 6, 2), "words of yesterday", tmp_path, epsilon=2.0)
+    one, _, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "words of yesterday", tmp_path, epsilon=1.0)
+    other, _, _ = open_table(lambda: (random_rows(5, 6, 3), "chosen"), "words of today", tmp_path, epsilon=1.0)
+    third, found, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "words of yesterday", tmp_path, epsilon=2.0)
     assert (one.sums != other.sums).any()
     assert (one.sums != third.sums).any()
     assert found.epsilon > 1.0
 
 
 def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
-    open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    open_table(lambda: (random_rows(5, 6, 2), "chosen"), "law", tmp_path, epsilon=1.0)
     (file,) = tmp_path.glob("*.npy")
     content = bytearray(file.read_bytes())
     content[-9] ^= 1
@@ -78,10 +78,10 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
-    first, found = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
-    (about,) = tmp_path.glob("*.json")
+    first, found, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "law", tmp_path, epsilon=1.0)
+    (about,) = tmp_path.glob("*.npz")
     about.unlink()
-    again, audited = open_table(lambda: random_rows(5, 6, 2), "law", tmp_path, epsilon=1.0)
+    again, audited, _ = open_table(lambda: (random_rows(5, 6, 2), "chosen"), "law", tmp_path, epsilon=1.0)
     assert audited == found
     np.testing.assert_array_equal(again.sums, first.sums)
 
@@ -93,5 +93,5 @@ def test_too_large(tmp_path: Path) -> None:
             return "y" * 200_000_000
 
     with pytest.raises(TableError, match=r"3\.2 GB, more than 2: use fewer words"):
-        open_table(lambda: Huge(np.ones((2, 1))), "law", tmp_path, epsilon=1.0)
+        open_table(lambda: (Huge(np.ones((2, 1))), ""), "law", tmp_path, epsilon=1.0)
     assert not list(tmp_path.iterdir())

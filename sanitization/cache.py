@@ -1,0 +1,36 @@
+"""What was computed once, in a folder: files named by all that their content depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Kept = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
+"""Arrays, and what JSON can say, both by name."""
+
+_LAYOUT = 2
+_ABOUT = "about"
+
+
+def path(folder: Path, key: str) -> Path:
+    """Where the content with this key is, without a suffix. Another key is another file."""
+    return folder / hashlib.sha256(f"{_LAYOUT}\0{key}".encode()).hexdigest()[:32]
+
+
+def remember(folder: Path, key: str, make: Callable[[], Kept]) -> Kept:
+    """What ``make`` returned the first time it was called with this key."""
+    file = path(folder, key).with_suffix(".npz")
+    if not file.exists():
+        arrays, about = make()
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}.npz")
+        np.savez(partial, **{**arrays, _ABOUT: np.array(json.dumps(about))})  # type: ignore[arg-type]
+        os.replace(partial, file)
+    with np.load(file, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files if name != _ABOUT}, json.loads(str(stored[_ABOUT]))
