@@ -31,7 +31,7 @@ from sanitization.vocabulary import IntArray, Vocabulary, blocks
 Make = Callable[[Vocabulary, float], Channel]
 
 _NOMINALS = [2 ** (k / 2) for k in range(-2, 13)]  # ½ to 64
-_LOOKED_AT = 192
+_LOOKED_AT = 96
 _MARGIN = 1e-5
 """Rounding to 2⁻⁶² moves a probability of 10⁻¹³ by 2·10⁻⁶ of it; the audit then still finds no more than was asked."""
 
