@@ -7,13 +7,14 @@ density without noise. The nominal ε is free, so it is chosen, on public words,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from sanitization import uniform
 from sanitization.audit import Audit, admit, audit
 from sanitization.cache import Kept, remember
 from sanitization.channel import Channel, Sampler, WithUnknown
@@ -26,8 +27,9 @@ from sanitization.published.rantext import RanText
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.response import RandomisedResponse
 from sanitization.table import open_table
-from sanitization.vocabulary import IntArray, Vocabulary, blocks
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, distances
 
+Embed = Callable[[Sequence[str]], FloatArray]
 Make = Callable[[Vocabulary, float], Channel]
 
 _NOMINALS = [2 ** (k / 2) for k in range(-2, 13)]  # ½ to 64
@@ -88,6 +90,27 @@ class Served:
     """Of this very channel. Its ε is the one to announce."""
     parameters: str
     """What was chosen, for people."""
+    vocabulary: Vocabulary
+
+    def replace(self, words: Sequence[str], embed: Embed | None = None) -> list[str]:
+        """Draw a replacement for each word, which may be any string.
+
+        Every word has a row of the channel, so the audited ε holds for all strings. A word that the vocabulary does not
+        know takes the row of the known word its vector is nearest to, or else of a random one: a mean of rows.
+
+        Args:
+            words: a text, or a part of it. Each costs ε.
+            embed: vectors of any strings, like the vocabulary's, (t, d).
+        """
+        index = self.vocabulary.index
+        x = np.array([index.get(word, -1) for word in words], dtype=np.int64)
+        if len(unknown := np.flatnonzero(x < 0)):
+            if embed is None:
+                x[unknown] = uniform.below(len(index), len(unknown))
+            else:
+                vectors = embed([words[at] for at in unknown])
+                x[unknown] = distances(vectors, self.vocabulary.vectors).argmin(axis=1)
+        return [self.channel.outputs[at] for at in self.channel.draw(x)]
 
 
 def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
@@ -117,7 +140,7 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
 def _response(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
     def made() -> Kept:
         if name == "medoid_rr":
-            channel = remembered_medoids(vocabulary, folder).response(epsilon).channel
+            channel = remembered_medoids(vocabulary, folder).response(epsilon)
             parameters = f"{len(channel.outputs)} medoids"
         else:
             near = _neighbours(vocabulary, k := _best_k(vocabulary, epsilon))
@@ -128,7 +151,7 @@ def _response(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -
 
     arrays, about = remember(folder, f"{name} {epsilon!r} words {vocabulary.digest}", made)
     channel = RandomisedResponse(vocabulary.words, about["outputs"], arrays["near"], epsilon)
-    return Served(channel, Audit.read(about["audit"]), about["parameters"])
+    return Served(channel, Audit.read(about["audit"]), about["parameters"], vocabulary)
 
 
 def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:
@@ -139,7 +162,7 @@ def _corrected(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) 
         return make(vocabulary, nominal), f"nominal {nominal:.3g}"
 
     key = f"{name} words {vocabulary.digest}"
-    return Served(*open_table(made, key, folder, epsilon=epsilon - _MARGIN))
+    return Served(*open_table(made, key, folder, epsilon=epsilon - _MARGIN), vocabulary)
 
 
 def remembered_medoids(vocabulary: Vocabulary, folder: Path) -> Medoids:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sanitization.response import RandomisedResponse
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, distances
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
 
 MOST = 1500
 """Medoids looked for: with more, keeping words is as good."""
@@ -38,28 +38,12 @@ class Medoids:
         cost = (gain * self.nearest_cost + self.random_cost) / (gain + counts)
         return 2 + int(cost[1:].argmin())
 
-    def response(self, epsilon: float, count: int | None = None) -> MedoidResponse:
+    def response(self, epsilon: float, count: int | None = None) -> RandomisedResponse:
         """``medoid_rr`` with this many medoids, or the best number."""
         chosen = self.order[: count or self.best_count(epsilon)]
-        places = self.vocabulary.vectors[chosen]
-        near = [distances(self.vocabulary.vectors[x], places).argmin(axis=1) for x in blocks(len(self.vocabulary))]
+        near = [self.vocabulary.distances(x)[:, chosen].argmin(axis=1) for x in blocks(len(self.vocabulary))]
         names = [self.vocabulary.words[at] for at in chosen]
-        channel = RandomisedResponse(self.vocabulary.words, names, np.concatenate(near)[:, None], epsilon)
-        return MedoidResponse(channel, places)
-
-
-@dataclass(frozen=True, eq=False)
-class MedoidResponse:
-    """Randomised response for anything that has a vector."""
-
-    channel: RandomisedResponse
-    places: FloatArray
-    """Where the medoids lie, (m, d)."""
-
-    def draw_for(self, vectors: FloatArray) -> list[str]:
-        """A medoid for each vector of any string, known or not, (t, d); ε as for words."""
-        near = distances(vectors, self.places).argmin(axis=1)[:, None]
-        return [self.channel.outputs[at] for at in self.channel.respond(near)]
+        return RandomisedResponse(self.vocabulary.words, names, np.concatenate(near)[:, None], epsilon)
 
 
 def medoids(vocabulary: Vocabulary, most: int = MOST) -> Medoids:

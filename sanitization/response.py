@@ -69,11 +69,7 @@ class RandomisedResponse:
 
     def draw(self, x: IntArray) -> IntArray:
         """See :class:`sanitization.channel.Sampler`."""
-        return self.respond(self.near[x])
-
-    def respond(self, near: IntArray) -> IntArray:
-        """Draw for inputs that need not be words: they are near to these outputs, (t, k); returns (t,)."""
-        near = np.sort(near, axis=1)
+        near = np.sort(self.near[x], axis=1)
         k = near.shape[1]
         point = uniform.below(self._total, len(near))
         hit = point < k * self.weight

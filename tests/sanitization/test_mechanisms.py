@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sanitization import mechanisms
 from sanitization.audit import RefusedChannelError, audit
-from sanitization.mechanisms import PUBLISHED, RESPONSES, best_nominal, serve
+from sanitization.mechanisms import PUBLISHED, RESPONSES, Served, best_nominal, serve
 from sanitization.mixing import least_mixing
 from sanitization.published.santext import SanText
 from tests.laws import ALPHA, p_value
@@ -53,6 +54,36 @@ def test_a_correction_that_does_not_hold_is_not_served(tmp_path: Path, monkeypat
     monkeypatch.setattr(mechanisms, "_MARGIN", -4.0)
     with pytest.raises(RefusedChannelError, match="more than the 4 asked for"):
         serve("custext", WORDS, 4.0, tmp_path)
+
+
+def drawn(served: Served, word: str, **embed: Any) -> np.ndarray:
+    made = served.replace([word] * 40_000, **embed)
+    return np.array([made.count(output) for output in served.channel.outputs])
+
+
+@pytest.mark.parametrize("name", ["custext", "medoid_rr"])
+def test_any_string(name: str, tmp_path: Path) -> None:
+    """A known word has its row, an unknown one that of the nearest word, or the mean of all."""
+    served = serve(name, WORDS, 3.0, tmp_path)
+    law = served.channel.rows(EVERY)
+    assert p_value(drawn(served, "w17"), 40_000, law[17]) > ALPHA
+    assert p_value(drawn(served, "w17"), 40_000, law[18]) < ALPHA
+    for string in ("", "Zürich 🏔", "\ud800\x00", "w17 ", "1e9"):
+        assert p_value(drawn(served, string), 40_000, law.mean(axis=0)) > ALPHA
+    near = WORDS.vectors[17] + 0.01
+    assert p_value(drawn(served, "x", embed=lambda words: np.tile(near, (len(words), 1))), 40_000, law[17]) > ALPHA
+
+
+def test_words_are_drawn_independently_and_in_their_order(tmp_path: Path) -> None:
+    served = serve("nearest_rr", WORDS, 20.0, tmp_path)
+    text = [f"w{i}" for i in (5, 5, 99, 3)]
+    assert served.replace(text) == text, "at ε = 20 a word changes once in four million draws"
+    assert served.replace([]) == []
+    flat = serve("medoid_rr", WORDS, 0.5, tmp_path)
+    pairs = [tuple(flat.replace(["w1", "w2"])) for _ in range(4000)]
+    both = np.outer(*(flat.channel.rows(np.array([x]))[0] for x in (1, 2))).ravel()
+    found = np.array([pairs.count((a, b)) for a in flat.channel.outputs for b in flat.channel.outputs])
+    assert p_value(found, 4000, both) > ALPHA
 
 
 def test_unknown_names(tmp_path: Path) -> None:

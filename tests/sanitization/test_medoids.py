@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.optimize import linprog
 
 from sanitization.medoids import medoids
 from sanitization.vocabulary import Vocabulary
-from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import vocabulary
 
 WORDS = vocabulary(80)
@@ -32,7 +33,7 @@ def test_the_number_is_the_best(epsilon: float) -> None:
     found = medoids(WORDS)
 
     def cost(count: int) -> float:
-        channel = found.response(epsilon, count).channel
+        channel = found.response(epsilon, count)
         return float(WORDS.shares @ (channel.rows(np.arange(80)) * COSTS[:, found.order[:count]]).sum(axis=1))
 
     assert cost(found.best_count(epsilon)) <= min(cost(count) for count in range(2, 80)) * (1 + 1e-5)
@@ -46,7 +47,7 @@ def test_more_epsilon_more_medoids() -> None:
 
 
 def test_a_word_answers_with_its_medoid_most() -> None:
-    channel = medoids(WORDS).response(3.0, 6).channel
+    channel = medoids(WORDS).response(3.0, 6)
     law = channel.rows(np.arange(80))
     places = [WORDS.index[word] for word in channel.outputs]
     np.testing.assert_array_equal(law.argmax(axis=1), COSTS[:, places].argmin(axis=1))
@@ -56,19 +57,32 @@ def test_a_word_answers_with_its_medoid_most() -> None:
     }
 
 
-def test_any_vector_is_protected_alike() -> None:
-    """What a string that is no word sends has the law of the words around the same medoid."""
-    response = medoids(WORDS).response(2.0, 5)
-    far = np.full((1, 16), 1e6)
-    near = int(((response.places - far) ** 2).sum(axis=1).argmin())
-    drawn = response.draw_for(np.repeat(far, 50_000, axis=0))
-    counts = np.array([drawn.count(word) for word in response.channel.outputs])
-    expected = np.full(5, 1 / (math.e**2 + 4))
-    expected[near] *= math.e**2
-    assert p_value(counts, 50_000, expected) > ALPHA
+def test_it_is_near_the_optimum() -> None:
+    """The least expected cost of any private channel at all, by linear programming: at most 10 % less here."""
+    words = vocabulary(24)
+    costs = words.distances(np.arange(24)) ** 2 / 2
+    n = len(words)
+    for epsilon in (1.0, 2.0, 4.0):
+        channel = medoids(words).response(epsilon)
+        places = [words.index[word] for word in channel.outputs]
+        cost = float((words.shares @ (channel.rows(np.arange(n)) * costs[:, places])).sum())
+        best = optimum(words.shares[:, None] * costs, epsilon)
+        assert best <= cost <= 1.1 * best
+
+
+def optimum(weighted: np.ndarray, epsilon: float) -> float:
+    """Minimise Σ P(y|x)·weighted(x,y) with l_y ≤ P(y|x) ≤ e^ε·l_y for some l."""
+    n = len(weighted)
+    law, least = sparse.eye(n * n), sparse.kron(np.ones((n, 1)), sparse.eye(n))
+    bounds = sparse.bmat([[law, -math.exp(epsilon) * least], [-law, least]])
+    sums = sparse.hstack([sparse.kron(sparse.eye(n), np.ones((1, n))), sparse.csr_matrix((n, n))])
+    objective = np.concatenate([weighted.ravel(), np.zeros(n)])
+    solved = linprog(objective, A_ub=bounds, b_ub=np.zeros(2 * n * n), A_eq=sums, b_eq=np.ones(n), method="highs")
+    assert solved.status == 0
+    return float(solved.fun)
 
 
 def test_words_that_all_lie_in_one_place() -> None:
     same = Vocabulary(["a", "b", "c"], np.ones((3, 4)))
-    channel = medoids(same).response(1.0).channel
+    channel = medoids(same).response(1.0)
     np.testing.assert_allclose(channel.rows(np.arange(3)).sum(axis=1), 1)
