@@ -25,7 +25,7 @@ from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText
 from sanitization.published.santext import SanText, SanTextPlus
-from sanitization.response import RandomisedResponse
+from sanitization.response import LARGEST_EPSILON, RandomisedResponse
 from sanitization.table import open_table
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, distances
 
@@ -78,7 +78,7 @@ PUBLISHED: Mapping[str, Mechanism] = {
     "cape": Mechanism(Cape, lambda v, e: RankedCape(Cape(v, e)), _cape_claim),
 }
 RESPONSES = ("nearest_rr", "medoid_rr")
-DEFAULT = "medoid_rr"
+SMALLEST_EPSILON = 0.001
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,17 @@ def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Se
     Args:
         name: of :data:`PUBLISHED`, corrected, or of :data:`RESPONSES`.
         vocabulary: public words.
-        epsilon: above 0.
+        epsilon: 0.001 to 25.
         folder: where tables are kept.
 
     Raises:
+        ValueError: ε is out of range.
         RefusedChannelError: its audit says no.
         TableError: the table would be too large.
         LookupError: no such mechanism.
     """
+    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise ValueError(f"ε must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON:g}, not {epsilon}")
     if name in RESPONSES:
         served = _response(name, vocabulary, epsilon, folder)
     elif name in PUBLISHED:

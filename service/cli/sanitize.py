@@ -35,7 +35,7 @@ Cache = Annotated[Path | None, typer.Option(help="Keeps embeddings and tables; ~
 @app.command("audit")
 def audit_(
     nominal: Annotated[list[float], typer.Option(min=0, help="ε of the papers' formulas.")] = _NOMINAL,
-    epsilon: Annotated[float, typer.Option(min=0, help="True ε for the corrected mechanisms.")] = 8.0,
+    epsilon: Annotated[float, typer.Option(min=0.001, max=25, help="True ε for the corrected mechanisms.")] = 8.0,
     words: Words = 3000,
     vectors: Vectors = None,
     word_list: WordList = None,
@@ -78,7 +78,7 @@ def audit_(
 
 @app.command()
 def attack(
-    epsilon: Annotated[list[float], typer.Option(min=0, help="True ε.")] = _ATTACKED,
+    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
     mechanism: Annotated[list[str] | None, typer.Option(help="Only these.")] = None,
     words: Words = 3000,
     vectors: Vectors = None,

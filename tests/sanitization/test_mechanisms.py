@@ -86,6 +86,19 @@ def test_words_are_drawn_independently_and_in_their_order(tmp_path: Path) -> Non
     assert p_value(found, 4000, both) > ALPHA
 
 
+@pytest.mark.parametrize("name", ["santext", "medoid_rr"])
+@pytest.mark.parametrize("epsilon", [-1.0, 0.0, 25.1, float("nan")])
+def test_epsilon_out_of_range(name: str, epsilon: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ε must be from 0\.001 to 25"):
+        serve(name, WORDS, epsilon, tmp_path)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+@pytest.mark.parametrize("epsilon", [0.001, 25.0])
+def test_the_ends_of_the_range(name: str, epsilon: float, tmp_path: Path) -> None:
+    assert 0 <= serve(name, vocabulary(30, 24), epsilon, tmp_path).audit.epsilon <= epsilon
+
+
 def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="no mechanism 'rot13': nearest_rr, medoid_rr, santext"):
         serve("rot13", WORDS, 4.0, tmp_path)
