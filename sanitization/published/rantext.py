@@ -67,7 +67,7 @@ class RanText:
     def radii(self) -> tuple[FloatArray, FloatArray]:
         """Values of the radius, ascending, and their probabilities."""
         spans = np.ptp(self.vocabulary.vectors, axis=0)
-        return radius_law(spans[spans > 0] / rate(self.epsilon), self.vocabulary.diameter, self.steps)
+        return radius_law(spans[spans > 0], rate(self.epsilon), self.vocabulary.diameter, self.steps)
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`sanitization.channel.Channel`."""
@@ -86,8 +86,8 @@ class RanText:
         return law
 
 
-def radius_law(scales: FloatArray, diameter: float, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The law of ‖Y‖, Y_i ~ Laplace(scales_i) independent, on a grid.
+def radius_law(spans: FloatArray, z: float, diameter: float, steps: int) -> tuple[FloatArray, FloatArray]:
+    """The law of ‖Y‖, Y_i ~ Laplace(spans_i/z) independent, on a grid.
 
     In one dimension it is exponential. In more, the characteristic function of ‖Y‖² is the product of
     √π·w·erfcx(w), w = e^(iπ/4)/(2·scale·√s), and a Fourier transform turns it into probabilities of small steps.
@@ -99,18 +99,19 @@ def radius_law(scales: FloatArray, diameter: float, steps: int) -> tuple[FloatAr
     Raises:
         ValueError: fewer than 8 dimensions that count, but more than one: that transform would converge too slowly.
     """
-    size = float(np.linalg.norm(scales))
-    if len(scales) > 1 and np.sum((scales / size) ** 4) > 1 / _DIMENSIONS:
+    unit = spans / np.linalg.norm(spans)
+    size = float(np.linalg.norm(spans)) / z
+    if len(unit) > 1 and np.sum(unit**4) > 1 / _DIMENSIONS:
         raise ValueError(f"the radius of RANTEXT needs one dimension, or at least {_DIMENSIONS} of like ranges")
     end = max(2 * diameter, size * math.sqrt(_REACH))
     edges = np.linspace(0, diameter, steps + 1)
     edges = np.concatenate([edges, np.linspace(diameter, end, steps // 2 + 1)[1:]])
     middles = (edges[1:] + edges[:-1]) / 2
-    if len(scales) == 1:
-        below = -np.expm1(-edges / scales[0])
+    if len(unit) == 1:
+        below = -np.expm1(-edges / size)
     else:
         grid = _REACH * np.arange(_POINTS) / _POINTS
-        below = np.interp((edges / size) ** 2, grid, _cumulative((scales / size).tobytes()))
+        below = np.interp((edges / size) ** 2, grid, _cumulative(unit.tobytes()))
     below[-1] = 1
     chances = np.maximum(np.diff(below), _FLOOR)
     return middles, chances / chances.sum()

@@ -138,7 +138,7 @@ class TestRanText:
         rng = np.random.default_rng(0)
         scales = rng.uniform(0.01, 0.1, size=64)
         drawn = np.sqrt((rng.laplace(size=(200_000, 64)) ** 2) @ scales**2)
-        radii, chances = radius_law(scales, 1.0, 400)
+        radii, chances = radius_law(scales, 1.0, 1.0, 400)
         ends = radii[:400] + 0.5 / 400
         found = np.searchsorted(np.sort(drawn), ends) / len(drawn)
         np.testing.assert_allclose(np.cumsum(chances)[:400], found, atol=0.0052)
