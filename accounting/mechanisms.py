@@ -6,6 +6,7 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
@@ -48,6 +49,11 @@ class LabelMechanism(Mechanism):
 
     kind = "classify"
 
+    @property
+    def gives_probability(self) -> bool:
+        """Whether the label leaves with its probability of being right."""
+        return False
+
 
 class TextMechanism(Mechanism):
     """One that releases a text."""
@@ -55,18 +61,93 @@ class TextMechanism(Mechanism):
     kind = "generate"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class Calibration(Strict):
+    """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
+
+    ``dpicl eval`` fits these to public labelled rows.
+    """
+
+    prior: float = Field(default=1.0, ge=0, le=10)
+    """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
+    decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=_is_none)
+    """Nats by which all slots' agreement, without noise, favours their label over each other one. Unless set, 4 for
+    hard votes and 7 for soft ones, times ln(labels)."""
+    lead: float = Field(default=0.14, ge=0.001, le=1)
+    """The share of the votes that a label gains by being right."""
+    echo: float = Field(default=1.0, ge=0, le=2)
+    """How much of zero-shot the votes contain already."""
+
+
+_DECISIVENESS = {"hard": 4.0, "soft": 7.0}
+"""Times ln(labels). What was signed means these for ever: they must not change."""
+
+
 class RnmGaussianMechanism(LabelMechanism):
-    """Report noisy max: one label leaves, the one with the most votes after Gaussian noise."""
+    """Votes with Gaussian noise: one label leaves.
+
+    With ``decide: posterior`` it is the one that is likeliest to be right, given the noisy votes and the public
+    zero-shot probabilities, and leaves with that probability; with ``decide: argmax`` the one of the most noisy votes.
+    """
 
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
-    prior_weight: float = Field(default=0.0, ge=0, le=1e6)
-    """How many votes the public zero-shot probabilities count for; costs nothing."""
+    prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=_is_none)
+    """Of `argmax`: how many votes the public zero-shot probabilities count for; costs nothing. 0 unless set."""
+    decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
+    """How the label is chosen. A plan that sets `prior_weight` and not this means `argmax`, the only way there was."""
+    calibration: Calibration | None = Field(default=Calibration(), exclude_if=_is_none)
+    """Of `posterior`: the parameters of its model."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, written: Any) -> Any:
+        """What is not written. As signed, `argmax` is a `prior_weight` without `decide`."""
+        if not isinstance(written, dict):
+            return written
+        decide = written.get("decide", "posterior" if written.get("prior_weight") is None else "argmax")
+        match decide:
+            case "posterior" if written.get("calibration") is None:
+                return {**written, "decide": decide, "calibration": {}}
+            case "argmax":
+                weight = written.get("prior_weight")
+                return {
+                    "calibration": None,
+                    **written,
+                    "decide": decide,
+                    "prior_weight": 0.0 if weight is None else weight,
+                }
+        return {**written, "decide": decide}
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if self.decide == "posterior" and self.prior_weight is not None:
+            raise ValueError("prior_weight: is for decide: argmax; for the posterior write calibration: {prior: ...}")
+        if self.decide == "argmax" and self.calibration is not None:
+            raise ValueError("calibration: is for decide: posterior")
+        return self
+
+    @property
+    def gives_probability(self) -> bool:
+        """See :class:`LabelMechanism`."""
+        return self.decide == "posterior"
+
+    def decisiveness(self, labels: int) -> float:
+        """As written in the calibration, or what it is unless written."""
+        written = self.calibration and self.calibration.decisiveness
+        return written or _DECISIVENESS[self.vote] * math.log(labels)
 
     def family(self, delta: float, draws: float) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
+
+    def __str__(self) -> str:
+        how = "posterior" if self.decide == "posterior" else f"argmax, prior weight {self.prior_weight:g}"
+        return f"rnm_gaussian, {self.vote} votes, {how}"
 
 
 class EmbeddingMeanMechanism(TextMechanism):

@@ -112,6 +112,8 @@ class ClassifyTask(_Task):
     label_field: str = "label"
     """The exemplars' field that holds the label."""
     mechanism: Annotated[LabelMechanism, Registered()]
+    abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda threshold: threshold is None)
+    """Answers whose label is less probable than this are shown as abstentions; they are charged like any other."""
 
     @property
     def answer_field(self) -> str:
@@ -124,6 +126,8 @@ class ClassifyTask(_Task):
             raise ValueError("labels: each label may appear once")
         if unknown := sorted(set(self.label_descriptions) - set(self.labels)):
             raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
+        if self.abstain_below is not None and not self.mechanism.gives_probability:
+            raise ValueError(f"abstain_below: {self.mechanism} gives no probability")
         return self
 
 

@@ -85,12 +85,12 @@ def ask_questions(client: httpx.Client) -> None:
     for question in sample:
         answer = post(client, "support.queue", question["text"]).raise_for_status().json()
         right += answer["label"] == question["queue"]
-        print(f"  {question['text'][:76]!r}\n    → {answer['label']}  {cost(answer)}")
+        print(f"  {question['text'][:76]!r}\n    → {said(answer)}  {cost(answer)}")
     print(f"  {right} of {len(sample)} as a person would have answered")
 
     say("The same question again costs nothing: the stored release is returned")
     answer = post(client, "support.queue", sample[0]["text"]).raise_for_status().json()
-    print(f"  {sample[0]['text'][:76]!r}\n    → {answer['label']}  {cost(answer)}")
+    print(f"  {sample[0]['text'][:76]!r}\n    → {said(answer)}  {cost(answer)}")
     if answer["cost"]["charged"] != 0:
         sys.exit("a repeated question was charged")
 
@@ -120,7 +120,7 @@ def exhaust(client: httpx.Client) -> None:
         response = post(client, "support.triage", f"The export has been failing since this morning, attempt {number}.")
         if response.status_code == 200:
             answer = response.json()
-            print(f"  → {answer['label']}  {cost(answer)}")
+            print(f"  → {said(answer)}  {cost(answer)}")
     problem = response.json()
     print(f"  → {response.status_code} {problem['title']}: {problem['detail']}")
     if response.status_code != 402:
@@ -143,6 +143,10 @@ def read_questions() -> list[dict[str, str]]:
 
 def post(client: httpx.Client, task: str, text: str) -> httpx.Response:
     return client.post(f"/v1/tasks/{task}/answers", json={"query": text})
+
+
+def said(answer: dict) -> str:
+    return f"{answer['label']}, probability {answer['probability']:.2f}"
 
 
 def cost(answer: dict) -> str:

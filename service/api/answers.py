@@ -23,11 +23,24 @@ TaskAddress = Annotated[
 _EXAMPLE: dict[str, Any] = {"query": "I was charged twice for my subscription in March."}
 
 
+AbstainBelow = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        le=1,
+        description="Show an abstention where the label's probability is below this, instead of below the task's own "
+        "threshold. It changes what you are shown, not what is released: an abstention is charged, and asking again "
+        "with another threshold is free.",
+    ),
+]
+
+
 class Question(BaseModel):
     """What to answer: a text, or an object with the fields of the task's query template."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
     query: str | dict[str, str]
+    abstain_below: AbstainBelow = None
 
 
 class Cost(BaseModel):
@@ -45,6 +58,11 @@ class Cost(BaseModel):
 class AnswerView(ReleaseView):
     """An answer with its cost."""
 
+    abstained: bool | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Where a threshold is set: whether the label is less probable than that, and left out.",
+    )
     cost: Cost
     engine: EngineView
 
@@ -67,15 +85,18 @@ class Asking:
         self._response = response
         self._idempotency_key = idempotency_key
 
-    async def __call__(self, task: str, query: str | Mapping[str, str]) -> AnswerView:
+    async def __call__(
+        self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
+    ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
         answer = await self._services.answering.answer(
-            task, query, key_id=self._key.id, idempotency_key=self._idempotency_key
+            task, query, key_id=self._key.id, idempotency_key=self._idempotency_key, abstain_below=abstain_below
         )
         # Repeating is harmless, but nothing should ask again by itself after a charge.
         self._response.headers["x-should-retry"] = "false"
         return AnswerView(
-            **view(answer.release).model_dump(),
+            **view(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
+            abstained=answer.abstained,
             cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
             engine=EngineView.of(await self._services.engine.describe()),
         )
@@ -99,7 +120,7 @@ async def ask(task: TaskAddress, body: Question, asking: Annotated[Asking, Depen
     `task` is `knowledge_base.task`, or `knowledge_base.task@version` for a plan that is not the newest. A query that
     was answered before returns its stored release and costs nothing.
     """
-    return await asking(task, body.query)
+    return await asking(task, body.query, body.abstain_below)
 
 
 class TaskView(BaseModel):

@@ -45,6 +45,8 @@ class Said(BaseModel):
     """An answer: a label, or a text with the words it is made of."""
 
     label: str | None = Field(**_ABSENT)
+    probability: float | None = Field(**_ABSENT)
+    probabilities: dict[str, float] | None = Field(**_ABSENT)
     text: str | None = Field(**_ABSENT)
     keywords: list[str] | None = Field(**_ABSENT)
     fallback: bool | None = Field(**_ABSENT)

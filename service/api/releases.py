@@ -27,6 +27,12 @@ class ReleaseView(BaseModel):
     id: str = Field(examples=[_ID])
     task: str = Field(examples=["support.queue@1"])
     label: str | None = Field(**_ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    probability: float | None = Field(
+        **_ABSENT,
+        examples=[0.8712],
+        description="Of the label, to be right; made of the noisy votes and public things. Where a posterior decides.",
+    )
+    probabilities: dict[str, float] | None = Field(**_ABSENT, description="The same of every label.")
     text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(
         **_ABSENT,

@@ -17,6 +17,10 @@ from service.cli.output import Json, console, print_json
 Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
 Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
+AbstainBelow = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Abstain where the label is less probable than this. [default: as signed]"),
+]
 DEFAULT_URL = "http://127.0.0.1:8080"
 _TIMEOUT_S = 180.0
 _RETRIES = 5
@@ -48,16 +52,19 @@ def ask(
     query: Annotated[str, typer.Argument(help="The text to answer, or a JSON object of fields.")],
     url: Url = DEFAULT_URL,
     key: Key = "",
+    abstain_below: AbstainBelow = None,
     json: Json = False,
 ) -> None:
     """Ask one question. A repeated question is answered for free."""
     with connect(url, key) as client:
-        answer = _post(client, task, read_fields(query))
+        answer = _post(client, task, read_fields(query), abstain_below)
     if json:
         print_json(answer)
         return
     cost = "free, answered before" if answer["cost"]["charged"] == 0 else "1 answer charged"
-    console().print(_said(answer), style="bold", markup=False, highlight=False)
+    console().print(_said(answer) or "(abstained)", style="bold", markup=False, highlight=False)
+    if "probability" in answer:
+        console().print(f"probability {answer['probability']:.2f}", markup=False, highlight=False)
     if answer.get("keywords"):
         console().print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
     if "method" in answer:
@@ -74,11 +81,13 @@ def batch(
     ],
     url: Url = DEFAULT_URL,
     key: Key = "",
+    abstain_below: AbstainBelow = None,
 ) -> None:
     """Answer a file of questions, with a progress bar.
 
     If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
-    (such as an id) are kept beside the answer, and so are keywords.
+    (such as an id) are kept beside the answer, and so are keywords and probabilities;
+    the answer of an abstention is null.
     """
     done = _whole_lines(out)
     rows = list(read_lines(file))
@@ -91,18 +100,18 @@ def batch(
                 raise ValueError(f"{file}, line {number}: not a JSON object")
             wanted = wanted or _query_fields(client, task)
             try:
-                answer = _post(client, task, {name: row[name] for name in wanted if name in row})
+                answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
                 raise ValueError(f"{file}, line {number}: {error} ({number - 1} answered, in {out})") from None
-            kept = {name: answer[name] for name in ("keywords", "fallback") if name in answer}
+            kept = {name: answer[name] for name in ("probability", "keywords", "fallback") if name in answer}
             sink.write(json_module.dumps({**row, "answer": _said(answer), **kept, "release": answer["id"]}) + "\n")
             sink.flush()
     typer.echo(f"{len(rows)} answers in {out}")
 
 
-def _said(answer: dict[str, Any]) -> str:
-    """The label or the text."""
-    said: str = answer["label"] if "label" in answer else answer["text"]
+def _said(answer: dict[str, Any]) -> str | None:
+    """The label or the text; of an abstention neither."""
+    said: str | None = answer.get("label", answer.get("text"))
     return said
 
 
@@ -123,10 +132,11 @@ def _query_fields(client: httpx.Client, task: str) -> list[str]:
     return fields
 
 
-def _post(client: httpx.Client, task: str, query: str | dict[str, str]) -> dict[str, Any]:
+def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:
     """Ask; where the service is busy or its engine away, come back when it says, a few times."""
+    body = {"query": query} | ({} if abstain_below is None else {"abstain_below": abstain_below})
     for _ in range(_RETRIES):
-        response = client.post(f"/v1/tasks/{task}/answers", json={"query": query})
+        response = client.post(f"/v1/tasks/{task}/answers", json=body)
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
         time.sleep(float(response.headers["Retry-After"]))

@@ -156,4 +156,6 @@ def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
 
 def _said(answer: Any) -> str:
     said: str = answer["label"] if "label" in answer else answer["text"]
+    if "probability" in answer:
+        said += f" (probability {answer['probability']:.2f})"
     return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said

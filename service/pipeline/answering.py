@@ -17,7 +17,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
@@ -34,7 +34,7 @@ from service.pipeline.draw import draw
 from service.pipeline.latency import Departure, Grains
 from service.pipeline.mechanisms import adapter as mechanisms
 from service.pipeline.private_threads import privately
-from service.pipeline.queries import InvalidQueryError, check_query, task_spec
+from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
 from service.pipeline.stages import Stages
 from service.problem_kinds import ProblemKind
 from service.records.signed import read_signed
@@ -66,12 +66,14 @@ class Answer:
         task: the address that names the task's version, such as ``support.queue@1``.
         charged: whether this very request was charged (False: a stored release was returned, free).
         answers_left: how many answers the task may still give to everybody together, after this charge.
+        abstained: whether it is to be shown as an abstention; None where no threshold was set.
     """
 
     release: Release
     task: str
     charged: bool
     answers_left: int
+    abstained: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class _Question:
         fields: the query.
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
+        abstain_below: answers with a smaller probability are shown as abstentions, if not None.
     """
 
     signed: SignedTask
@@ -93,6 +96,7 @@ class _Question:
     fields: Mapping[str, str]
     digest: bytes
     embeddings: bool
+    abstain_below: float | None
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
@@ -101,6 +105,12 @@ class _Question:
     @property
     def noise(self) -> TaskNoise:
         return self.plan.noise[self.signed.name]
+
+    def shown(self, answer: Answer) -> Answer:
+        """The answer as this caller is shown it; the release stays what it is."""
+        if self.abstain_below is None:
+            return answer
+        return replace(answer, abstained=answer.release.answer["probability"] < self.abstain_below)
 
 
 class Answering:
@@ -145,6 +155,7 @@ class Answering:
         *,
         key_id: str,
         idempotency_key: str | None = None,
+        abstain_below: float | None = None,
     ) -> Answer:
         """Answer one query.
 
@@ -153,10 +164,11 @@ class Answering:
             query: a text, or the fields of the task's query template.
             key_id: who asks.
             idempotency_key: the caller's name for this request.
+            abstain_below: the least probability of a label that is shown; unless given, the task's.
 
         Raises:
             accounting.ledger.budgets.UnknownTaskError: no such task.
-            InvalidQueryError: the query does not fit the task.
+            InvalidQueryError: the query does not fit the task, or such a threshold does not.
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.
             service.engines.protocol.EngineUnavailableError: the engine is down; nothing was charged.
@@ -169,14 +181,12 @@ class Answering:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
         self._in_flight += 1
         try:
-            return await self._answer(address, query, key_id, idempotency_key)
+            question = await self._checked(address, query, key_id, abstain_below)
+            return question.shown(await self._answer(question, key_id, idempotency_key))
         finally:
             self._in_flight -= 1
 
-    async def _answer(
-        self, address: str, query: str | Mapping[str, str], key_id: str, idempotency_key: str | None
-    ) -> Answer:
-        question = await self._checked(address, query, key_id)
+    async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
         while True:
             # A caller who hangs up must not lose what was charged, nor the charge itself on its way back from the
@@ -199,12 +209,15 @@ class Answering:
                 raise StillAnsweringError("the same query is still being answered; ask again in a moment")
             await asyncio.sleep(_POLL_S)
 
-    async def _checked(self, address: str, query: str | Mapping[str, str], key_id: str) -> _Question:
+    async def _checked(
+        self, address: str, query: str | Mapping[str, str], key_id: str, abstain_below: float | None
+    ) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
         signed = await asyncio.to_thread(self.ledger.budgets.task, address)
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
         fields = check_query(task, query)
+        abstain_below = check_threshold(task, abstain_below)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
@@ -222,7 +235,7 @@ class Answering:
             await self._grains.of(signed),
             response_field=knowledge_base.response_field,
         )
-        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings)
+        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, abstain_below)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None

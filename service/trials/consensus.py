@@ -21,7 +21,7 @@ from service.pipeline.mechanisms.adapter import Adapter, Aggregator, Answer, Out
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
-from service.pipeline.mechanisms.rnm_gaussian import LabelVote
+from service.pipeline.mechanisms.rnm_gaussian import LabelBelief, LabelVote
 from service.pipeline.mechanisms.words import sentence
 
 _SHOWN = 20
@@ -55,7 +55,7 @@ async def consensus(adapter: Adapter[Any, Any], aggregator: Aggregator, outputs:
     return found
 
 
-async def most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
+async def most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consensus:
     """Of ``rnm_gaussian``."""
     votes = [output for output in outputs if isinstance(output, np.ndarray)]
     summed = from_fixed_point(sum_votes(votes, len(ready.labels), ready.mechanism.vote))

@@ -1,4 +1,5 @@
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -6,7 +7,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, TextMechanism
+from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism
 from accounting.plan import Budget, CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan, register
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import GaussianFamily
@@ -116,6 +117,23 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__prompt__exemplar="{text {label}"), "tasks.topic.prompt.exemplar: "),
         (changed(tasks__topic__mechanism__type="laplace"), "tasks.topic.mechanism.type: "),
         (changed(tasks__topic__mechanism__prior_weight=-1), "tasks.topic.mechanism.prior_weight: "),
+        (changed(tasks__topic__mechanism__decide="vote"), "tasks.topic.mechanism.decide: "),
+        (changed(tasks__topic__mechanism__calibration={"echo": 3}), "tasks.topic.mechanism.calibration.echo: "),
+        (changed(tasks__topic__mechanism__calibration={"lead": 0}), "tasks.topic.mechanism.calibration.lead: "),
+        (changed(tasks__topic__mechanism__calibration={"bias": 1}), "mechanism.calibration.bias: unknown key"),
+        (
+            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "decide": "posterior", "prior_weight": 0}),
+            "tasks.topic.mechanism: prior_weight: is for decide: argmax",
+        ),
+        (
+            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "decide": "argmax", "calibration": {}}),
+            "tasks.topic.mechanism: calibration: is for decide: posterior",
+        ),
+        (changed(tasks__topic__abstain_below=1.5), "tasks.topic.abstain_below: "),
+        (
+            changed(tasks__topic__abstain_below=0.5, tasks__topic__mechanism__decide="argmax"),
+            "abstain_below: rnm_gaussian, soft votes, argmax, prior weight 0 gives no probability",
+        ),
         (changed(tasks__topic__sampling="shuffle"), "tasks.topic.sampling: "),
         (changed(tasks__topic__share=0), "tasks.topic.share: "),
     ],
@@ -124,6 +142,42 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
     with pytest.raises(PlanError) as caught:
         load_plan(text)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "signed"),
+    [
+        (
+            {"vote": "soft"},
+            '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}',
+        ),
+        (
+            {"calibration": {"decisiveness": 3}},
+            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14,"echo":1.0}',
+        ),
+        ({"decide": "argmax"}, '"vote":"hard","prior_weight":0.0'),
+        ({"prior_weight": 2.5}, '"vote":"hard","prior_weight":2.5'),
+    ],
+)
+def test_how_a_label_is_decided_is_signed(written: dict, signed: str) -> None:
+    """As argmax was signed when there was nothing else, so its plans' digests stay."""
+    mechanism = RnmGaussianMechanism.model_validate({"type": "rnm_gaussian", **written})
+    document = f'{{"type":"rnm_gaussian",{signed}}}'
+    assert mechanism.model_dump_json() == document
+    assert RnmGaussianMechanism.model_validate_json(document) == mechanism
+
+
+def test_decisiveness_grows_with_the_labels() -> None:
+    hard, soft = (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
+    assert hard.decisiveness(6) == pytest.approx(4 * math.log(6))
+    assert soft.decisiveness(6) == pytest.approx(7 * math.log(6))
+    own = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=3.0))
+    assert own.decisiveness(6) == 3.0
+
+
+def test_a_threshold_is_signed_where_there_is_one() -> None:
+    assert load_plan(changed(tasks__topic__abstain_below=0.6)).tasks["topic"].abstain_below == 0.6
+    assert "abstain_below" not in load_plan(PLAN).model_dump_json()
 
 
 JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_min": 3, "k_max": 8}

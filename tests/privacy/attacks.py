@@ -37,6 +37,11 @@ def votes(vote: str, lead: float) -> Sequence[str]:
     return [*LABELS, f"mechanism: {{type: rnm_gaussian, vote: {vote}, prior_weight: {lead}}}"]
 
 
+def weighed(vote: str, calibration: str = "") -> Sequence[str]:
+    """Labels, decided by their posterior."""
+    return [*LABELS, f"mechanism: {{type: rnm_gaussian, vote: {vote}, calibration: {{{calibration}}}}}"]
+
+
 def texts(public: Sequence[str], mechanism: str) -> Sequence[str]:
     return [*TEXT, f"public_answers: [{', '.join(public)}]", f"mechanism: {{{mechanism}}}"]
 
@@ -67,6 +72,21 @@ ATTACKS = {
     ),
     "soft votes, blocks, more than a vote": Attack(
         "blocks", votes("soft", 0), usual=[RED] * 45, canary="0 1000", events=ALL_OR_SOME_BLUE, size=60
+    ),
+    # Of whom nobody votes, nothing is known, and the posterior would say so if it were told how many slots do.
+    "posterior, blocks, the only voice": Attack(
+        "blocks",
+        weighed("soft", "prior: 0, lead: 1, decisiveness: 1"),
+        usual=["mute"] * 20,
+        canary=BLUE,
+        events={"some answer is undecided": some(lambda answer: answer["probability"] == 0.5)},
+    ),
+    "posterior, units, many exemplars": Attack(
+        "units",
+        weighed("hard", "prior: 0"),
+        usual=[RED] * 80 + [BLUE] * 80,
+        canary=BLUE,
+        events={"blue is favoured": lambda answers: sum(one["probabilities"]["blue"] for one in answers) > 1},
     ),
     "embedding mean, units, the only voice": Attack(
         "units",

@@ -39,14 +39,16 @@ from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keyword_ptr import ProposeTestRelease
 from aggregation.keywords import keywords
 from aggregation.noise import ONE
+from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import Prompt, TaskSpec
 from service.pipeline.latency import Departure
+from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
 from service.plans.signing import sign
 from service.services import Services
-from tests.privacy.attacks import texts
+from tests.privacy.attacks import texts, weighed
 from tests.privacy.audit import ERROR
 from tests.privacy.wired import LABELS, Answer, Attack, Compass, Noticed, Parrot, ask, neighbours, opened
 
@@ -82,6 +84,7 @@ class Ran:
     gumbel: list[tuple[float, int]] = field(default_factory=list)
     mechanisms: list[Any] = field(default_factory=list)
     given: list[tuple[Any, ...]] = field(default_factory=list)
+    votes: list[RnmGaussian] = field(default_factory=list)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -121,23 +124,39 @@ class Ran:
                 (aggregation.keyword_ptr, "_exponential_mechanism", choose),
             ]:
                 patch.setattr(owner, name, spy)
-            for mechanism in (RnmGaussian, EmbeddingMean, JointExponentialMechanism, ProposeTestRelease):
-                patch.setattr(mechanism, "release", self._release(mechanism.release))
+            for mechanism, name in [
+                (RnmGaussian, "select"),
+                (LabelPosterior, "probabilities"),
+                (EmbeddingMean, "release"),
+                (JointExponentialMechanism, "release"),
+                (ProposeTestRelease, "release"),
+            ]:
+                patch.setattr(mechanism, name, self._release(getattr(mechanism, name)))
+            patch.setattr(RnmGaussian, "noisy_votes", self._noisy_votes(RnmGaussian.noisy_votes))
             yield
 
+    def _noisy_votes(self, noisy_votes: Any) -> Any:
+        def spy(votes: RnmGaussian, contributions: Any) -> Any:
+            self.votes.append(votes)
+            return noisy_votes(votes, contributions)
+
+        return spy
+
     def _release(self, release: Any) -> Any:
-        def spy(mechanism: Any, contributions: Any, *given: Any) -> Any:
+        def spy(mechanism: Any, heard: Any, *given: Any) -> Any:
             self.mechanisms.append(mechanism)
             self.given.append(given)
-            return release(mechanism, contributions, *given)
+            return release(mechanism, heard, *given)
 
         return spy
 
 
 PUBLIC = ["at 0 apple", "at 120 pear", "at 240 plum"]
 SIGNED: Mapping[str, Sequence[str]] = {
-    "hard votes": [*LABELS, "mechanism: {type: rnm_gaussian, vote: hard}"],
+    "hard votes": [*LABELS, "mechanism: {type: rnm_gaussian, vote: hard, decide: argmax}"],
     "soft votes": [*LABELS, "mechanism: {type: rnm_gaussian, vote: soft, prior_weight: 2.5}"],
+    "posterior of hard votes": weighed("hard", "prior: 0.5, decisiveness: 3, lead: 0.2, echo: 0.9"),
+    "posterior of soft votes": weighed("soft"),
     "embedding mean": texts(PUBLIC, "type: embedding_mean"),
     "centred embedding mean": texts(PUBLIC, "type: embedding_mean, radius: 0.7, centred: true"),
     "joint EM": texts(PUBLIC, "type: keyword_joint_em, k: 2"),
@@ -190,11 +209,14 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
 
     candidates = Compass().embed(PUBLIC)
     match kind:
-        case "hard votes" | "soft votes":
-            hard = kind == "hard votes"
-            made = RnmGaussian(given.noise_multiplier, 2, "hard" if hard else "soft", 0.0 if hard else 2.5)
-            every(ran.noise, math.sqrt(2) * given.noise_multiplier, "standard deviation of the noise")
+        case "hard votes" | "soft votes" | "posterior of hard votes" | "posterior of soft votes":
+            hard, sigma = "hard" in kind, math.sqrt(2) * given.noise_multiplier
+            votes = RnmGaussian(given.noise_multiplier, 2, "hard" if hard else "soft", 2.5 * (kind == "soft votes"))
+            every(ran.noise, sigma, "standard deviation of the noise")
             every([prior.tolist() for (prior,) in ran.given], [0.25, 0.75], "prior")
+            every(ran.votes, votes, "votes")
+            model = Calibration(0.5, 3, 0.2, 0.9) if hard else Calibration(1, 7 * math.log(2), 0.14, 1)
+            made = LabelPosterior(sigma, ENSEMBLE, model) if "posterior" in kind else votes
         case "embedding mean" | "centred embedding mean":
             radius, centred = (0.7, True) if "centred" in kind else (1.0, False)
             made = EmbeddingMean(given.noise_multiplier, radius, centred, ENSEMBLE)
@@ -223,6 +245,8 @@ TELLS = {"votes": {"label"}, "mean": {"text", "method"}, "EM": {"text", "method"
 def _public(kind: str, answer: Answer) -> None:
     """An answer tells what was chosen from a public domain, and nothing else."""
     told = TELLS.get(kind.split()[-1], {"text", "method", "keywords", "fallback"})
+    if "posterior" in kind:
+        told = {"label", "probability", "probabilities"}
     require_equal(answer.keys(), told, "what an answer tells")
     if kind.endswith("votes"):
         require(answer["label"] in ("red", "blue"), f"a label that is none: {answer}")
@@ -323,7 +347,7 @@ def steps_in_their_order() -> None:
             (Departure, "fix", "fix"),
             (exemplars, "sample_blocks", "sample"),
             (engine, "contributions", "ask"),
-            (RnmGaussian, "release", "aggregate"),
+            (RnmGaussian, "noisy_votes", "aggregate"),
             (Departure, "wait", "wait"),
             (ledger, "release", "release"),
         ]:
@@ -342,7 +366,7 @@ def nothing_is_given_back_after_the_sample() -> None:
         raise RuntimeError("the votes of these slots cannot be counted")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RnmGaussian, "release", fails)
+        patch.setattr(RnmGaussian, "noisy_votes", fails)
         with pytest.raises(RuntimeError, match="cannot be counted"):
             asyncio.run(services.answering.answer(address, "query", key_id="k"))
     with services.records.database.connect() as connection:
@@ -400,12 +424,19 @@ def noise_is_fresh(kind: str) -> None:
     require(len({json.dumps(answer) for answer in answers}) > 1, "forty answers with the same noise")
 
 
+def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
+    """The answer of a posterior."""
+    posterior = LabelPosterior(votes.sigma, 9, Calibration(1, 5, 0.14, 1))
+    belief = LabelBelief(votes, posterior, ["red", "blue"], np.array([0.5, 0.5]))
+    return json.dumps(asyncio.run(belief.release(contributions)))
+
+
 def nothing_passes_by_the_noise() -> None:
     """The noisy sum replaced by one that no contribution enters, the release depends on contributions no more."""
     candidates = Compass().embed(["at 0", "at 0", "at 120", "at 240"]).astype(np.float64)
     voices = list(Compass().embed(["at 0", "at 180", "at 70"]).astype(np.float64))
     centre = candidates.mean(axis=0)
-    mechanisms: list[tuple[Callable[..., int], Sequence[np.ndarray], Sequence[np.ndarray]]] = [
+    mechanisms: list[tuple[partial[Any], Sequence[np.ndarray], Sequence[np.ndarray]]] = [
         (
             partial(EmbeddingMean(1.0, radius, True, 9).release, candidates=candidates),
             voices,
@@ -416,7 +447,10 @@ def nothing_passes_by_the_noise() -> None:
     mechanisms.append((partial(EmbeddingMean(1.0).release, candidates=candidates), voices, [centre, -centre]))
     for vote in ("hard", "soft"):
         release = partial(RnmGaussian(1.0, 2, vote, 1.0).release, prior=np.array([0.5, 0.5]))  # type: ignore[arg-type]
-        mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], [np.array([1.0, 2.0]), np.array([2.0, 1.0])]))
+        heard = [np.array([1.0, 2.0]), np.array([2.0, 1.0])]
+        mechanisms.append((release, [np.eye(2)[0], np.eye(2)[1]], heard))
+        believed = partial(_probability, RnmGaussian(1.0, 2, vote))  # type: ignore[arg-type]
+        mechanisms.append((believed, [np.eye(2)[0], np.eye(2)[1]], heard))
     for release, given, noisy in mechanisms:
         for fixed in noisy:
             with pytest.MonkeyPatch.context() as patch:

@@ -121,6 +121,26 @@ BUGS = {
             'return {"spoke": sum(vote is not None for vote in votes), "label":',
         ),
     ),
+    "the posterior is told how many slots vote": bug(
+        "posterior, blocks, the only voice",
+        "some answer is undecided",
+        (
+            "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+            "return self.believed(",
+            "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
+            "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
+            "    return self.believed(",
+        ),
+    ),
+    "probabilities of the votes without noise": bug(
+        "noise",
+        "reads contributions beside the noisy sum",
+        (
+            "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+            "self.mechanism.noisy_votes(votes)",
+            "self.mechanism.noisy_votes(votes) * 0 + sum(vote for vote in votes if vote is not None)",
+        ),
+    ),
     "the fallback is the first slot's answer": bug(
         "PTR, units, a secret that nobody else says",
         "the secret leaves",

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import CoreSchema, core_schema
 
+from service.api.answers import AbstainBelow
 from service.api.problems import Problem
 from service.pipeline.queries import InvalidQueryError
 from service.problem_kinds import ProblemKind
@@ -45,7 +46,7 @@ class Only:
 
 
 _NO_TOOLS = "an answer is one release, no tool can be called"
-_NO_SCORES = "votes and probabilities are private, only the answer leaves"
+_NO_SCORES = "tokens have no probabilities here; a label's is in dp_icl.probability"
 _AS_RELEASED = "the answer is released as it is; shape it on your side"
 
 
@@ -119,6 +120,7 @@ class ChatRequest(Ignored):
         pattern=r"^[^\x00]{1,200}$", description="A task: `knowledge_base.task`, or `knowledge_base.task@version`."
     )
     messages: list[Message] = Field(min_length=1)
+    abstain_below: AbstainBelow = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[Any, Only(1, why="a question has one answer")] = None

@@ -22,11 +22,11 @@ router = APIRouter(prefix="/v1", tags=["openai"])
 
 
 class ReplyMessage(BaseModel):
-    """The label or the text."""
+    """The label or the text; of an abstention neither, and `refusal` says so."""
 
     role: Literal["assistant"] = "assistant"
-    content: str = Field(examples=["Billing"])
-    refusal: None = None
+    content: str | None = Field(examples=["Billing"])
+    refusal: str | None = None
 
 
 class Choice(BaseModel):
@@ -89,7 +89,7 @@ async def chat_completions(
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, body.model)
     fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
-    answer = await asking(signed.address, query_in(text, fields))
+    answer = await asking(signed.address, query_in(text, fields), body.abstain_below)
     if not body.stream:
         return _completion(answer)
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
@@ -103,9 +103,16 @@ def _completion(answer: AnswerView) -> ChatCompletion:
         id=answer.id,
         created=int(answer.created_at.timestamp()),
         model=answer.task,
-        choices=[Choice(message=ReplyMessage(content=str(answer.text if answer.label is None else answer.label)))],
+        choices=[Choice(message=_message(answer))],
         dp_icl=answer,
     )
+
+
+def _message(answer: AnswerView) -> ReplyMessage:
+    if answer.abstained:
+        sure = f"the likeliest label has a probability of {answer.probability}"
+        return ReplyMessage(content=None, refusal=f"Abstained: {sure}, less than the threshold.")
+    return ReplyMessage(content=answer.text if answer.label is None else answer.label)
 
 
 def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:
@@ -117,11 +124,12 @@ def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:
     def event(**members: Any) -> str:
         return f"data: {json.dumps(head | members)}\n\n"
 
-    def choice(delta: dict[str, str], finish_reason: str | None) -> list[dict[str, Any]]:
+    def choice(delta: dict[str, str | None], finish_reason: str | None) -> list[dict[str, Any]]:
         return [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]
 
     message = whole["choices"][0]["message"]
-    yield event(choices=choice({"role": "assistant", "content": message["content"]}, None))
+    refused = {"refusal": message["refusal"]} if message["refusal"] else {}
+    yield event(choices=choice({"role": "assistant", "content": message["content"], **refused}, None))
     yield event(choices=choice({}, "stop"), dp_icl=whole["dp_icl"])
     if with_usage:
         yield event(choices=[], usage=whole["usage"])

@@ -23,8 +23,9 @@ from service.pipeline.mechanisms.outlook import Outlook
 from service.pipeline.queries import InvalidQueryError
 
 Outputs = Sequence[Output | None]
-Answer = Mapping[str, str | bool | Sequence[str]]
-"""What leaves: ``label``; or ``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``."""
+Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float]]
+"""What leaves: ``label``, where a posterior decides with its ``probability`` and the ``probabilities`` of all; or
+``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``."""
 
 Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
 """Released words, and whether they are ranked, to a sentence; never raises."""

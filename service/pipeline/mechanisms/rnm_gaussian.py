@@ -1,4 +1,4 @@
-"""``rnm_gaussian``: the label of the largest noisy vote."""
+"""``rnm_gaussian``: the label that noisy votes and zero-shot make likeliest, or that of the largest noisy vote."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import numpy as np
 
 from accounting.mechanisms import RnmGaussianMechanism
 from accounting.privacy.profiles import Gaussian
+from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from service.pipeline.mechanisms.adapter import Answer, LabelAdapter, Outputs, Public
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.private_threads import privately
+
+_DIGITS = 4
+"""Decimal places of a probability that leaves."""
+_FAINT = 0.25
+"""Reliability below which zero-shot has most of the say."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,33 @@ class LabelVote:
         return {"label": self.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
 
 
+@dataclass(frozen=True)
+class LabelBelief:
+    """The label that is likeliest to be right, given the noisy votes and zero-shot."""
+
+    mechanism: RnmGaussian
+    posterior: LabelPosterior
+    labels: Sequence[str]
+    prior: np.ndarray
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`.adapter.Aggregator`."""
+        votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
+        noisy_votes = await privately(lambda: self.mechanism.noisy_votes(votes))
+        return self.believed(noisy_votes)
+
+    def believed(self, noisy_votes: np.ndarray) -> Answer:
+        """What the noisy votes, and public things, make probable."""
+        probabilities = self.posterior.probabilities(noisy_votes, self.prior)
+        likeliest = int(probabilities.argmax())
+        rounded = [round(float(probability), _DIGITS) for probability in probabilities]
+        return {
+            "label": self.labels[likeliest],
+            "probability": rounded[likeliest],
+            "probabilities": dict(zip(self.labels, rounded, strict=True)),
+        }
+
+
 class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
     """See :class:`.adapter.Adapter`."""
 
@@ -36,30 +69,54 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
     profile = Gaussian
     noiseless = "service.trials.consensus:most_voted"
     example = RnmGaussianMechanism(type="rnm_gaussian", vote="soft")
-    about = "A vote with noise. soft: by probabilities; hard: one a slot."
+    about = "A vote with noise, weighed against zero-shot. soft: by probabilities; hard: one a slot."
 
     @property
     def mechanism(self) -> RnmGaussian:
         """The signed one."""
         z, labels, m = self.noise.noise_multiplier, len(self.task.labels), self.written
-        return RnmGaussian(z, labels, m.vote, prior_weight=m.prior_weight)
+        return RnmGaussian(z, labels, m.vote, prior_weight=m.prior_weight or 0.0)
 
-    async def prepare(self, public: Public) -> LabelVote:
+    @property
+    def posterior(self) -> LabelPosterior | None:
+        """The signed one, if there is one."""
+        signed = self.written.calibration
+        if signed is None:
+            return None
+        decisiveness = self.written.decisiveness(len(self.task.labels))
+        model = Calibration(signed.prior, decisiveness, signed.lead, signed.echo)
+        return LabelPosterior(self.mechanism.sigma, self.task.ensemble, model)
+
+    async def prepare(self, public: Public) -> LabelVote | LabelBelief:
         """See :class:`.adapter.Adapter`."""
         prior = np.asarray(public.zero_shot.probabilities, dtype=np.float64)
-        if prior.shape != (len(self.task.labels),) or not np.isfinite(prior).all():
+        shaped = prior.shape == (len(self.task.labels),) and np.isfinite(prior).all()
+        if not shaped or (prior < 0).any() or not prior.any():
             raise ValueError("the engine's zero-shot output is no distribution over the labels")
-        return LabelVote(self.mechanism, self.task.labels, prior)
+        if self.posterior is None:
+            return LabelVote(self.mechanism, self.task.labels, prior)
+        return LabelBelief(self.mechanism, self.posterior, self.task.labels, prior)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""
         sigma, labels = self.mechanism.sigma, len(self.task.labels)
+        released = "this label is released" if self.posterior is None else "this label has the most noisy votes"
         return Outlook(
             noise={"noise_multiplier": self.noise.noise_multiplier, "noise_votes": sigma},
             noise_words=f"σ {sigma:.1f} votes",
             head=f"Gaussian noise of {sigma:.1f} votes on each of {labels} labels",
             needed=required_margin(sigma, labels, RELIABLE),
             slots_mean="slots of lead for one label over every other",
-            outcome="this label is released",
+            outcome=released,
             chance=lambda lead: probability_correct(lead, sigma, labels),
+            notes="" if self.posterior is None else _weight_of_votes(self.posterior),
         )
+
+
+def _weight_of_votes(posterior: LabelPosterior) -> str:
+    """How far the votes count beside zero-shot, if every slot votes."""
+    reliability = posterior.reliability(posterior.slots)
+    says = f" Beside zero-shot the votes count {100 * reliability:.0f} %"
+    if reliability < _FAINT:
+        return f"{says}: zero-shot mostly decides."
+    return f"{says}; zero-shot fills in where they are unclear."

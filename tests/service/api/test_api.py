@@ -11,10 +11,11 @@ import sqlalchemy as sa
 import yaml
 from fastapi.testclient import TestClient
 
-from accounting.plan import parse_plan
+from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
 from service.api.app import create_app
+from service.plans.signing import sign
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -62,13 +63,58 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     assert again["cost"] == {"charged": 0, "answers_left": 19}
     for role in ("analyst", "admin"):
         release = api(role, "GET", f"/v1/releases/{answer['id']}").json()
-        assert release == {k: answer[k] for k in ("id", "task", "label", "created_at")}
+        assert release == {k: v for k, v in answer.items() if k not in ("cost", "engine")}
 
 
 def test_an_answer_carries_public_values_only(api: Api) -> None:
     answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
-    assert set(answer) == {"id", "task", "label", "created_at", "cost", "engine"}
+    assert set(answer) == {"id", "task", "label", "probability", "probabilities", "created_at", "cost", "engine"}
     assert set(answer["cost"]) == {"charged", "answers_left"}
+
+
+def test_an_answer_says_how_probable_it_is(api: Api) -> None:
+    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
+    assert set(answer["probabilities"]) == {"red", "blue"}
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=2e-4)
+    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
+
+
+def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
+    """It is charged as any other; with another threshold the same release is shown again, free."""
+
+    def ask(**options) -> dict:
+        return api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy", **options}).json()
+
+    silent = ask(abstain_below=1)  # nothing is certain under this noise
+    assert (silent["abstained"], silent["cost"]["charged"]) == (True, 1)
+    assert "label" not in silent
+    told = ask(abstain_below=silent["probability"])
+    assert (told["abstained"], told["cost"]["charged"]) == (False, 0)
+    assert told["id"] == silent["id"]
+    assert told["probability"] == silent["probability"] == told["probabilities"][told["label"]]
+    assert "abstained" not in ask()
+
+
+def test_a_tasks_own_threshold_gives_way_to_the_requests(api: Api) -> None:
+    plan = load_plan(PLAN.replace("    answers: 20", "    answers: 20\n    abstain_below: 1"))
+    sign(api.services.records, calibrate_plan(plan, public_size=60), "test")
+
+    def ask(**options) -> dict:
+        return api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json={"query": "a toy", **options}).json()
+
+    assert ask()["abstained"] is True
+    assert ask(abstain_below=0)["abstained"] is False
+
+
+def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
+    plan = load_plan(PLAN.replace("vote: hard", "vote: hard, decide: argmax"))
+    sign(api.services.records, calibrate_plan(plan, public_size=60), "test")
+    ask = {"query": "a toy", "abstain_below": 0.5}
+    response = api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json=ask)
+    assert "have no probability" in problem(response, 422, "invalid-query")["detail"]
+    answer = api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json={"query": "a toy"}).json()
+    assert answer["cost"] == {"charged": 1, "answers_left": 19}
+    assert set(answer) == {"id", "task", "label", "created_at", "cost", "engine"}
 
 
 def test_a_task_describes_itself(api: Api) -> None:
@@ -116,6 +162,8 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
         ({"query": ""}, 422),
         ({"query": {"title": "x"}}, 422),
         ({"query": "x", "seed": 1}, 422),
+        ({"query": "x", "abstain_below": 1.01}, 422),
+        ({"query": "x", "abstain_below": "0.5"}, 422),
         ("not an object", 422),
     ],
 )
@@ -167,7 +215,7 @@ def test_releases_are_listed_newest_first_by_task_and_knowledge_base(api: Api) -
         api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"}).json() for i in range(2)
     ]
     shown = api("admin", "GET", "/v1/releases").json()["data"]
-    assert shown == [{k: one[k] for k in ("id", "task", "label", "created_at")} for one in asked[::-1]]
+    assert shown == [{k: v for k, v in one.items() if k not in ("cost", "engine")} for one in asked[::-1]]
     for filtered, number in [
         ("task=toys.colour@1", 2), ("task=toys.colour@2", 0), ("knowledge_base=toys", 2), ("knowledge_base=other", 0)
     ]:  # fmt: skip

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import openai
@@ -76,9 +77,22 @@ def test_the_whole_response_is_public(asked: Asked) -> None:
     body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}]}
     response = asked.http.post("/v1/chat/completions", json=body, headers=_auth(asked))
     assert set(response.json()) == {"id", "object", "created", "model", "choices", "usage", "dp_icl"}
-    assert set(response.json()["dp_icl"]) == {"id", "task", "label", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "probability", "probabilities", "created_at", "cost", "engine"}
+    assert set(response.json()["dp_icl"]) == told
     assert response.headers["x-should-retry"] == "false"
     assert len(response.headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_abstention_is_a_refusal(asked: Asked, stream: bool) -> None:
+    asks = {"messages": [{"role": "user", "content": "a toy"}], "extra_body": {"abstain_below": 1}}
+    create = asked.openai("analyst").chat.completions.create
+    if stream:
+        message: Any = next(iter(create(model="toys.colour", stream=True, **asks))).choices[0].delta
+    else:
+        message = create(model="toys.colour", **asks).choices[0].message
+    assert message.content is None
+    assert message.refusal.startswith("Abstained: the likeliest label has a probability of 0.")
 
 
 def test_a_stream_says_the_same(asked: Asked) -> None:
@@ -195,7 +209,7 @@ def test_messages_that_are_no_question_cost_nothing(asked: Asked, messages: list
         ({"tool_choice": "required"}, "tool_choice: "),
         ({"response_format": {"type": "json_object"}}, "response_format: .*as it is"),
         ({"stop": ["\n"]}, "stop: "),
-        ({"logprobs": True}, "logprobs: .*private"),
+        ({"logprobs": True}, "logprobs: .*dp_icl.probability"),
         ({"top_logprobs": 3}, "top_logprobs: "),
         ({"logit_bias": {"50256": -100}}, "logit_bias: "),
         ({"modalities": ["text", "audio"]}, "modalities: "),

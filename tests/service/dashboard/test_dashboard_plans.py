@@ -360,7 +360,7 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> Non
     form = {"text": SMALL, "trial_rows": rows, "trial_query": "a ball"}
     part = browser.post(f"{STUDIO}/try", form, headers=HTMX)
     said = words(part.text)
-    assert re.search("Answer, with the plan’s noise (red|blue) Without noise (red|blue)", said)
+    assert re.search(r"Answer, with the plan’s noise (red|blue) \(probability 0\.\d\d\) Without noise (red|blue)", said)
     assert re.search(r"The noise kept that answer \d+ of 20 times", said)
     assert "2 exemplars stand in for 60" in said
     page = browser.post(f"{STUDIO}/try", form | {"trial_task": "colour"}).text

@@ -349,11 +349,11 @@ def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services,
     monkeypatch.setattr(records.store, "sample_slots", lambda *_args, **_options: slots)
     seen: list[np.ndarray | None] = []
 
-    def spy(self, contributions, prior=None):
+    def spy(self, contributions):
         seen.extend(contributions)
-        return 0
+        return np.zeros(2)
 
-    monkeypatch.setattr(RnmGaussian, "release", spy)
+    monkeypatch.setattr(RnmGaussian, "noisy_votes", spy)
     run(fragile.answer("toys.colour", "q", key_id="k"))
     assert [output is None for output in seen] == [
         poison or not slot for poison, slot in zip(poisoned, slots, strict=True)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from accounting.ledger.trail import canonical
+from accounting.mechanisms import RnmGaussianMechanism
 from accounting.replay.trail import verify
 from service.application import ApplicationArgs
 from service.records.records import Records, open_records
@@ -18,6 +19,8 @@ from service.services import open_services
 from service.settings import Settings
 from tests.service.conftest import EMBEDDER, MajorityEngine
 
+SIGNED_THEN = "23695d71972e78b9e92ea5ecf6ae51e7e611f3544e1e5ddaf11103247aa6b02b"
+"""The digest of its plan, by its own code."""
 EARLIER = Path(__file__).parent / "earlier"
 
 
@@ -39,6 +42,11 @@ def test_its_budget_plan_key_and_exemplars_are_there(earlier: Records) -> None:
     assert task.states == {"charged": 0, "released": 2, "voided": 1, "lost": 0}
     (plan,) = earlier.ledger.budgets.plans("toys")
     assert read_signed(plan.document).plan.tasks["colour"].answers == 20
+    mechanism = read_signed(plan.document).plan.tasks["colour"].mechanism
+    assert isinstance(mechanism, RnmGaussianMechanism)
+    assert (mechanism.decide, mechanism.prior_weight) == ("argmax", 0.0)
+    assert read_signed(plan.document).model_dump_json() == plan.document
+    assert read_signed(plan.document).digest == SIGNED_THEN
     (key,) = earlier.keys.list()
     assert (key.name, key.role) == ("desk", "analyst")
     slots = earlier.store.sample_slots("toys", probability=1.0, ensemble=1, max_exemplars=100)
@@ -56,6 +64,7 @@ def test_an_answer_of_then_is_free_and_a_new_one_is_charged(earlier: Records) ->
     new = ask("a drum")
     assert (new.charged, new.answers_left) == (True, 17)
     assert ask("a drum").release == new.release
+    assert new.release.answer.keys() == {"label"}
 
 
 def test_its_trail_replays_with_what_is_added(earlier: Records) -> None:
