@@ -105,6 +105,7 @@ def test_the_order_within_a_block_mixes_units(store, tickets, rows):
 BLOCKS = 4
 
 
+@pytest.mark.slow
 @ONE_DATABASE
 def test_each_block_is_drawn_independently_with_the_probability(store, tickets, rows):
     """The whole joint law of which blocks are drawn: 16 sets."""
@@ -125,6 +126,7 @@ def test_each_block_is_drawn_independently_with_the_probability(store, tickets, 
     assert p_value(counts, runs, fixed_size) < ALPHA
 
 
+@pytest.mark.slow
 @ONE_DATABASE
 def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, rows):
     """Binomial over all blocks, those that nobody is in among them; so an empty knowledge base has slots too."""

@@ -30,6 +30,8 @@ from tests.exemplar_store.test_data_keys import NEW, OLD, texts
 from tests.exemplar_store.test_encryption import _stored_bytes
 from tests.processes import FRESH
 
+pytestmark = pytest.mark.slow
+
 
 def stored(engine: sa.Engine, table: sa.Table) -> list[sa.Row]:
     with engine.connect() as connection:

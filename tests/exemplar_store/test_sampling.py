@@ -148,6 +148,8 @@ def checks_failed_by_the_store(store: ExemplarStore) -> set[str]:
     return {check.__name__ for check in at_one if check(outcomes, 1) < ALPHA}
 
 
+@ONE_DATABASE
+@pytest.mark.slow
 def test_the_store_sends_units_to_independent_slots(store, tickets, rows):
     store.ingest("tickets", rows(STORE_UNITS))
     assert checks_failed_by_the_store(store) == set()
@@ -167,6 +169,7 @@ def pieces_of_a_shuffle(ensemble: int, units: int) -> np.ndarray:
 
 
 @ONE_DATABASE
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [balanced, pieces_of_a_shuffle])
 def test_the_checks_reject_a_store_with_slots_of_equal_sizes(store, tickets, rows, slots, monkeypatch):
     store.ingest("tickets", rows(STORE_UNITS))

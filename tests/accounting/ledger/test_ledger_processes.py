@@ -18,6 +18,8 @@ from accounting.ledger import tables
 from accounting.ledger.charges import Charged, Ledger, Release
 from accounting.replay.books import violations
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

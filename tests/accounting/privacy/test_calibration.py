@@ -35,6 +35,7 @@ FOUR_TASKS = [
 
 
 class TestFit:
+    @pytest.mark.slow
     @pytest.mark.parametrize("accountant", ["pld", "rdp"])
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-4), (1.0, 1e-5), (3.0, 1e-4), (20.0, 1e-5)])
     def test_four_tasks_fill_the_budget_and_do_not_exceed_it(self, accountant, epsilon, delta):
@@ -49,6 +50,7 @@ class TestFit:
         events = calibrate([Grant(GaussianFamily(), units(0.05), 50)], 2.0, 1e-5, "prv")
         assert 0.995 * 2.0 <= get_accountant("prv").bounds(events, 1e-5).upper <= 2.0
 
+    @pytest.mark.slow
     @given(
         q=st.floats(1e-5, 1.0),
         answers=st.integers(1, 100_000),

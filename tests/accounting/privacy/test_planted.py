@@ -15,6 +15,8 @@ from accounting.privacy.events import Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.rdp import RdpAccountant
 
+pytestmark = pytest.mark.slow
+
 TASK = {
     "shots": 4,
     "ensemble": 50,

@@ -19,6 +19,7 @@ from accounting.privacy.subsampling import amplify
 AGNEWS = Sampling("units", 40 / 6920)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "least", "most"), [(3.0, 0.965, 0.975), (1.0, 1.98, 2.03)])
 def test_the_noise_multipliers_of_the_paper(epsilon, least, most):
     """40 of 6,920 exemplars, 10,000 answers, delta 1e-4."""

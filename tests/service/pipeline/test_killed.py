@@ -25,6 +25,8 @@ from service.settings import Settings
 from tests.processes import FRESH
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
+pytestmark = pytest.mark.slow
+
 # Where the process dies, and how many charges there are for the one query afterwards.
 STEPS = {
     "before charge": 0,

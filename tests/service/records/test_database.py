@@ -123,6 +123,7 @@ def _open_each(urls: list[str], together: threading.Barrier, failures: multiproc
     failures.put(None)
 
 
+@pytest.mark.slow
 def test_processes_may_open_a_new_file_at_the_same_moment(tmp_path: Path):
     """SQLite does not wait while another process switches the file to the write-ahead log; without our waiting about
     one file in thirty fails so, hence so many."""
