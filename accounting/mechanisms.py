@@ -68,7 +68,7 @@ def _is_none(value: object) -> bool:
 class Calibration(Strict):
     """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
 
-    ``dpicl eval`` fits these to public labelled rows.
+    ``dpicl eval`` shows how well calibrated the probabilities are on labelled rows.
     """
 
     prior: float = Field(default=1.0, ge=0, le=10)

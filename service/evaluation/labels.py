@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,11 +14,17 @@ from accounting.plan import Plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
+from aggregation.posterior import LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
+from service.pipeline.mechanisms.rnm_gaussian import posterior_model
+
+ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR = "argmax", "argmax, prior", "posterior"
+"""How a label is chosen from noisy votes."""
+_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -42,45 +48,50 @@ class Votes:
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table. ``accuracy`` and ``standard_error`` are percentages.
+    """One row of the table. All but the first six are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
+    The last three are of probabilities, so of a posterior: the expected calibration error in ten bins, and the accuracy
+    of the most probable 80 % and 50 % of answers.
     """
 
     method: str
     epsilon: float | None
     answers: int | None
     vote: str
-    prior: bool
+    decide: str
     sigma: float
     accuracy: float
     standard_error: float
+    calibration_error: float | None = None
+    accuracy_of_80: float | None = None
+    accuracy_of_50: float | None = None
 
 
 def plot(results: Sequence[Result], title: str) -> Any:
-    """A figure with accuracy against ε, a line per vote, prior and number of answers."""
+    """A figure with accuracy against ε, a line per vote, way to decide and number of answers."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    lines: dict[tuple[int, str, bool], list[tuple[float, Result]]] = {}
+    lines: dict[tuple[int, str, str], list[tuple[float, Result]]] = {}
     for result in results:
         if result.epsilon is not None and result.answers is not None:
-            lines.setdefault((result.answers, result.vote, result.prior), []).append((result.epsilon, result))
+            lines.setdefault((result.answers, result.vote, result.decide), []).append((result.epsilon, result))
         else:
             style = {"zero-shot": ":", "aggregate, no noise": "--"}.get(result.method, "-.")
             label = f"{result.method}{' (' + result.vote + ')' if result.vote else ''}"
             axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
-    for (answers, vote, prior), row in lines.items():
+    for (answers, vote, decide), row in lines.items():
         row = sorted(row, key=lambda point: point[0])
         axes.errorbar(
             [epsilon for epsilon, _ in row],
             [result.accuracy for _, result in row],
             yerr=[result.standard_error for _, result in row],
             marker="o" if vote == "hard" else "s",
-            linestyle="-" if prior else ":",
+            linestyle={POSTERIOR: "-", ARGMAX_WITH_PRIOR: "--"}.get(decide, ":"),
             capsize=2,
-            label=f"{answers:,} answers, {vote}{', prior' if prior else ''}",
+            label=f"{answers:,} answers, {vote}, {decide}",
         )
     axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="accuracy, %", title=title)
     ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
@@ -118,7 +129,7 @@ class LabelEvaluator:
 
     def rows(self, grid: Grid) -> int:
         """See :class:`.evaluator.Evaluator`."""
-        return 4 + 4 * grid.settings
+        return 4 + 6 * grid.settings
 
     def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[Result]:
         """See :class:`.evaluator.Evaluator`."""
@@ -133,13 +144,16 @@ class LabelEvaluator:
                 "" if row.epsilon is None else f"{row.epsilon:g}",
                 row.answers or "",
                 row.vote,
-                "yes" if row.prior else "",
+                row.decide,
                 f"{row.sigma:.1f}" if row.sigma else "",
                 f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
+                "" if row.calibration_error is None else f"{row.calibration_error:.1f}",
+                "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
             )
             for row in rows
         ]
-        return Table(title, ["method", "ε", "answers", "vote", "prior", "σ (votes)", "accuracy, % ± s.e."], shown)
+        columns = ["method", "ε", "answers", "vote", "decide", "σ (votes)", "accuracy, % ± s.e."]
+        return Table(title, [*columns, "calibration error, %", "surest 80 / 50 %"], shown)
 
 
 def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
@@ -194,16 +208,42 @@ def _private(
     sums = votes.hard if vote == "hard" else votes.soft
     plain = RnmGaussian(z, len(task.labels), vote)
     informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
-    right = {False: np.zeros(len(sums)), True: np.zeros(len(sums))}
-    for _ in range(grid.draws):
+    believing = _posterior(task, vote, plain.sigma)
+    right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR)}
+    probability = np.zeros((grid.draws, len(sums)))
+    for draw in range(grid.draws):
         noisy = from_fixed_point(add_gaussian_noise(to_fixed_point(sums).ravel(), plain.sigma)).reshape(sums.shape)
         for i, truth in enumerate(votes.truth):
-            right[False][i] += plain.select(noisy[i]) == truth
-            right[True][i] += informed.select(noisy[i], votes.zero_shot[i]) == truth
-    return [
-        _result("private", right[prior] / grid.draws, epsilon, answers, vote, prior, plain.sigma)
-        for prior in (False, True)
+            right[ARGMAX][draw, i] = plain.select(noisy[i]) == truth
+            right[ARGMAX_WITH_PRIOR][draw, i] = informed.select(noisy[i], votes.zero_shot[i]) == truth
+            believed = believing.probabilities(noisy[i], votes.zero_shot[i])
+            right[POSTERIOR][draw, i] = believed.argmax() == truth
+            probability[draw, i] = believed.max()
+    rows = [
+        _result("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
+        for decide, found in right.items()
     ]
+    error, surest_80, surest_50 = _sureness(right[POSTERIOR].ravel(), probability.ravel())
+    rows[-1] = replace(rows[-1], calibration_error=error, accuracy_of_80=surest_80, accuracy_of_50=surest_50)
+    return rows
+
+
+def _posterior(task: ClassifyTask, vote: Vote, sigma: float) -> LabelPosterior:
+    """The task's, or one of defaults if it has another vote or none."""
+    written = task.mechanism
+    assert isinstance(written, RnmGaussianMechanism)  # noqa: S101  (see LabelEvaluator)  # nosec B101
+    if written.vote != vote or written.calibration is None:
+        written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
+    return LabelPosterior(sigma, task.ensemble, posterior_model(written, len(task.labels)))
+
+
+def _sureness(right: np.ndarray, probability: np.ndarray) -> tuple[float, float, float]:
+    """The last three columns; both arguments have shape (answers,)."""
+    bins = np.minimum((probability * _BINS).astype(int), _BINS - 1)
+    gap = np.bincount(bins, weights=right - probability, minlength=_BINS)
+    surest = right[np.argsort(-probability, kind="stable")]
+    shares = [surest[: max(1, len(right) * share // 100)].mean() for share in (80, 50)]
+    return 100 * float(np.abs(gap).sum()) / len(right), 100 * float(shares[0]), 100 * float(shares[1])
 
 
 def _result(
@@ -212,9 +252,9 @@ def _result(
     epsilon: float | None = None,
     answers: int | None = None,
     vote: str = "",
-    prior: bool = False,
+    decide: str = "",
     sigma: float = 0.0,
 ) -> Result:
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
-    return Result(method, epsilon, answers, vote, prior, sigma, 100 * float(right.mean()), 100 * float(error))
+    return Result(method, epsilon, answers, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))

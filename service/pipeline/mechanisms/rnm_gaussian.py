@@ -62,6 +62,19 @@ class LabelBelief:
         }
 
 
+def posterior_model(written: RnmGaussianMechanism, labels: int) -> Calibration:
+    """The posterior's parameters, those that are not written by default.
+
+    Args:
+        written: with ``decide: posterior``.
+        labels: how many there are.
+    """
+    signed = written.calibration
+    if signed is None:
+        raise ValueError("decide: argmax has no posterior")
+    return Calibration(signed.prior, written.decisiveness(labels), signed.lead, signed.echo)
+
+
 class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
     """See :class:`.adapter.Adapter`."""
 
@@ -80,11 +93,9 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
     @property
     def posterior(self) -> LabelPosterior | None:
         """The signed one, if there is one."""
-        signed = self.written.calibration
-        if signed is None:
+        if self.written.calibration is None:
             return None
-        decisiveness = self.written.decisiveness(len(self.task.labels))
-        model = Calibration(signed.prior, decisiveness, signed.lead, signed.echo)
+        model = posterior_model(self.written, len(self.task.labels))
         return LabelPosterior(self.mechanism.sigma, self.task.ensemble, model)
 
     async def prepare(self, public: Public) -> LabelVote | LabelBelief:

@@ -14,7 +14,7 @@ import pytest
 
 from accounting.plan import load_plan
 from service.evaluation.dataset import ask
-from service.evaluation.labels import Votes, evaluate
+from service.evaluation.labels import Votes, _sureness, evaluate
 from service.evaluation.tables import Grid
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import PLAN, embed
@@ -49,15 +49,17 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
     table, picture = dataset / "table.csv", dataset / "picture.png"
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--csv", table, "--png", picture, "--json"]
     results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options))
-    assert [(r["method"], r["vote"], r["prior"]) for r in results] == [
-        ("zero-shot", "", False),
-        ("one slot of 2", "hard", False),
-        ("aggregate, no noise", "hard", False),
-        ("aggregate, no noise", "soft", False),
-        ("private", "hard", False),
-        ("private", "hard", True),
-        ("private", "soft", False),
-        ("private", "soft", True),
+    assert [(r["method"], r["vote"], r["decide"]) for r in results] == [
+        ("zero-shot", "", ""),
+        ("one slot of 2", "hard", ""),
+        ("aggregate, no noise", "hard", ""),
+        ("aggregate, no noise", "soft", ""),
+        ("private", "hard", "argmax"),
+        ("private", "hard", "argmax, prior"),
+        ("private", "hard", "posterior"),
+        ("private", "soft", "argmax"),
+        ("private", "soft", "argmax, prior"),
+        ("private", "soft", "posterior"),
     ]
     assert results[0]["accuracy"] >= 70  # no draw in it: the words themselves say kitchen or workshop
     assert all(r["epsilon"] == 8 and r["answers"] == 5 and r["sigma"] > 0 for r in results[4:])
@@ -118,12 +120,29 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     plan = load_plan(PLAN)
     grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
     rows = evaluate(votes, plan, "colour", plan.tasks["colour"], 60, grid)
-    found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in rows}
+    argmax = [row for row in rows if row.decide in ("", "argmax")]
+    found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
     assert found["zero-shot", ""] == (75, pytest.approx(error))
     assert found["one slot of 2", "hard"] == (50, pytest.approx(100 * np.std([1, 0.5, 0.5, 0], ddof=1) / 2))
     assert found["private", "hard"] == (75, pytest.approx(error))
     assert found["private", "soft"] == (25, pytest.approx(error))
+    # Without doubt in the votes, the posterior says what they say, and is sure of it.
+    sure, wrong = [row for row in rows if row.decide == "posterior"]
+    assert (sure.accuracy, wrong.accuracy) == (75, 25)
+    assert sure.calibration_error == pytest.approx(25, abs=0.5)
+    assert wrong.calibration_error == pytest.approx(75, abs=0.5)
+    assert {row.accuracy_of_80 is None for row in argmax} == {True}
+
+
+def test_sureness_against_a_count_by_hand() -> None:
+    right = np.array([1, 1, 0, 1, 0, 1, 0, 0, 1, 1], float)
+    probability = np.array([0.95, 0.91, 0.93, 0.85, 0.85, 0.65, 0.62, 0.35, 0.31, 1.0])
+    error, surest_80, surest_50 = _sureness(right, probability)
+    # Right answers and what was expected, bin by bin: .3, .6, .8, .9.
+    gaps = abs(1 - 0.66) + abs(1 - 1.27) + abs(1 - 1.7) + abs(3 - 3.79)
+    assert error == pytest.approx(10 * gaps)
+    assert (surest_80, surest_50) == (pytest.approx(100 * 5 / 8), pytest.approx(80))
 
 
 @pytest.mark.parametrize(
