@@ -165,7 +165,7 @@ def test_the_dashboard_says_so_on_every_page_and_that_exemplars_are_there(
     browser = Browser(services)
     browser.sign_in(synthetic.admin_token)
     for page in ("/", "/keys", "/audit", "/plans", "/knowledge-bases/support"):
-        assert "Made-up data" in browser.get(page).text
+        assert "Made-up tickets" in browser.get(page).text
     assert [event.particulars.by for event in services.records.audit.events(kinds=["exemplars.ingested"])] == [
         "dpicl serve --synthetic"
     ]
