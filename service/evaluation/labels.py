@@ -76,6 +76,8 @@ def plot(results: Sequence[Result], title: str) -> Any:
     axes = figure.subplots()
     lines: dict[tuple[int, str, str], list[tuple[float, Result]]] = {}
     for result in results:
+        if result.decide == ARGMAX_WITH_PRIOR:
+            continue  # the table has it; a figure of so many lines says nothing
         if result.epsilon is not None and result.answers is not None:
             lines.setdefault((result.answers, result.vote, result.decide), []).append((result.epsilon, result))
         else:
@@ -89,7 +91,7 @@ def plot(results: Sequence[Result], title: str) -> Any:
             [result.accuracy for _, result in row],
             yerr=[result.standard_error for _, result in row],
             marker="o" if vote == "hard" else "s",
-            linestyle={POSTERIOR: "-", ARGMAX_WITH_PRIOR: "--"}.get(decide, ":"),
+            linestyle="-" if decide == POSTERIOR else ":",
             capsize=2,
             label=f"{answers:,} answers, {vote}, {decide}",
         )
