@@ -19,7 +19,7 @@ from service.services import open_services
 from service.settings import Settings
 from tests.service.conftest import EMBEDDER, MajorityEngine
 
-SIGNED_THEN = "23695d71972e78b9e92ea5ecf6ae51e7e611f3544e1e5ddaf11103247aa6b02b"
+SIGNED_THEN = "23695d71972e78b9e92ea5ecf6ae51e7e611f3544e1e5ddaf11103247aa6b02b"  # pragma: allowlist secret
 """The digest of its plan, by its own code."""
 EARLIER = Path(__file__).parent / "earlier"
 
