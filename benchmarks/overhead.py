@@ -120,7 +120,7 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
     )
     services = open_services(records, InstantEngine(), lambda texts: unit_vectors(generator, len(texts)))
     stages: dict[str, list[float]] = {}
-    timed(stages, "look up the task", records.ledger, "task")
+    timed(stages, "look up the task", records.ledger.budgets, "task")
     timed(stages, "charge", records.ledger, "charge")
     timed(stages, "of it, having it witnessed", records.witness, "catch_up")
     timed(stages, "sample slots", records.store, "sample_slots")
