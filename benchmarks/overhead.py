@@ -124,7 +124,7 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
     timed(stages, "charge", records.ledger, "charge")
     timed(stages, "of it, having it witnessed", records.witness, "catch_up")
     timed(stages, "sample slots", records.store, "sample_slots")
-    timed(stages, "votes and noise", RnmGaussian, "release")
+    timed(stages, "votes and noise", RnmGaussian, "noisy_votes")
     timed(stages, "store the release", records.ledger, "release")
     whole = []
 
