@@ -51,5 +51,5 @@ class PackedSlots:
 
 
 def _matrix(vectors: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    there = [vector for vector in vectors if vector is not None]
-    return np.stack(there) if there else None
+    """All of them or None. Some would be an error: a vector must not go to another exemplar."""
+    return None if all(vector is None for vector in vectors) else np.stack(vectors)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from sanitization.vocabulary import FloatArray, IntArray
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 
 UNKNOWN = "(any unknown word)"
 
@@ -37,6 +37,27 @@ class Sampler(Channel, Protocol):
     def draw(self, x: IntArray) -> IntArray:
         """One output for each input of x, independently, by the operating system's generator; (len(x),)."""
         ...
+
+
+@dataclass(frozen=True)
+class OnWords:
+    """What a channel from a vocabulary to itself begins with.
+
+    Args:
+        vocabulary: the words.
+    """
+
+    vocabulary: Vocabulary
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """All words."""
+        return self.vocabulary.words
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class Composition:
             log_mgf += count * cumulant
             kept = pld.probs > 0
             logs = np.log(pld.probs, where=kept, out=np.zeros(pld.probs.size))
-            tilted = np.where(kept, np.exp(logs + tilt * pld.losses - cumulant), 0.0)
+            tilted = np.exp(logs + tilt * pld.losses - cumulant, where=kept, out=np.zeros(pld.probs.size))
             inexact = 4 * UNIT * float(tilted @ (np.abs(logs) + np.abs(tilt * pld.losses) + abs(cumulant) + 2))
             parts.append((pld.low, tilted, inexact))
         masses, error = convolve_powers(parts, self._counts, size)

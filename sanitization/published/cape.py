@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
+from sanitization.channel import OnWords
+from sanitization.vocabulary import FloatArray, IntArray, blocks
 
 
 @dataclass(frozen=True, eq=False)
-class Cape:
+class Cape(OnWords):
     """The exponential mechanism on buckets of equal width.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal.
         buckets: N_b.
         logits: what the context gives to each word, clipped to be at least 0, (n,); None: 1 for all. It may depend on
@@ -35,22 +35,11 @@ class Cape:
         distance_power: λ_D.
     """
 
-    vocabulary: Vocabulary
     epsilon: float
     buckets: int = 50
     logits: FloatArray | None = None
     logit_power: float = 0.5
     distance_power: float = 1.0
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     @property
     def _weights(self) -> FloatArray:

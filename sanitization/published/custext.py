@@ -14,35 +14,24 @@ from functools import cached_property
 
 import numpy as np
 
+from sanitization.channel import OnWords
 from sanitization.published.santext import exponential
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from sanitization.vocabulary import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class CusText:
+class CusText(OnWords):
     """The exponential mechanism within a word's list.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal.
         size: words in a list (K).
         aggressive: a list of its own for each word.
     """
 
-    vocabulary: Vocabulary
     epsilon: float
     size: int = 20
     aggressive: bool = False
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     @cached_property
     def clusters(self) -> list[IntArray]:

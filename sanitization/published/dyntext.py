@@ -10,22 +10,21 @@ paper's σ it drowns the density.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from sanitization.channel import OnWords
 from sanitization.published.santext import exponential
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
 
 
 @dataclass(frozen=True)
-class DynText:
+class DynText(OnWords):
     """The exponential mechanism within a list as long as the noisy density says.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal, for the replacement (ε_r of the paper; its total is ε_r + density_epsilon).
         size: the longest list (K).
         density_epsilon: ε_d; None adds no noise.
@@ -33,22 +32,11 @@ class DynText:
         seed: of the noise, drawn once.
     """
 
-    vocabulary: Vocabulary
     epsilon: float
     size: int = 20
     density_epsilon: float | None = 0.5
     delta: float = 1e-5
     seed: int = 0
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     @cached_property
     def _near(self) -> tuple[IntArray, FloatArray]:

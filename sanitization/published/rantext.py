@@ -12,14 +12,14 @@ is at least Z + ln 2 - o(1) (docs/sanitization.md). What it does not know it lea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import special
 
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from sanitization.channel import OnWords
+from sanitization.vocabulary import FloatArray, IntArray
 
 _A, _B, _C, _D = 0.01658160142016071, 19.064721649556482, -38.1294334077209, 9.311083811697406
 _POINTS = 1 << 15
@@ -37,31 +37,19 @@ def rate(epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class RanText:
+class RanText(OnWords):
     """The marginal channel: the mean over the radius.
 
     The radius takes values on a grid: the midpoints of steps, with the exact probabilities of the steps. So this
     is itself a mechanism of the same kind, and what an audit says of it holds with no error of an integral.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal.
         steps: of the radius, up to the diameter.
     """
 
-    vocabulary: Vocabulary
     epsilon: float
     steps: int = 64
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     @cached_property
     def radii(self) -> tuple[FloatArray, FloatArray]:

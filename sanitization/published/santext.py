@@ -10,36 +10,24 @@ into a kept word, so one of them in the output tells the input: ε is infinite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from sanitization.channel import OnWords
+from sanitization.vocabulary import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class SanText:
+class SanText(OnWords):
     """The exponential mechanism over the whole vocabulary.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal, per unit of distance.
     """
 
-    vocabulary: Vocabulary
     epsilon: float
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`sanitization.channel.Channel`."""
@@ -47,30 +35,18 @@ class SanText:
 
 
 @dataclass(frozen=True)
-class SanTextPlus:
+class SanTextPlus(OnWords):
     """SANTEXT onto the sensitive words; the others are mostly kept.
 
     Args:
-        vocabulary: the words.
         epsilon: nominal, per unit of distance.
         sensitive_share: the share of words, the rarest, that are sensitive (w of the paper).
         replaced: how often another word is replaced too (p).
     """
 
-    vocabulary: Vocabulary
     epsilon: float
     sensitive_share: float = 0.5
     replaced: float = 0.2
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.vocabulary.words
 
     @cached_property
     def sensitive(self) -> IntArray:

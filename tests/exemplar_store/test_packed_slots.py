@@ -39,3 +39,9 @@ def test_there_and_back(sizes: tuple[int, ...], embedded: int) -> None:
     slots = [tuple(exemplar(next(numbers), embedded) for _ in range(size)) for size in sizes]
     there = pickle.loads(pickle.dumps(PackedSlots.of(slots)))  # noqa: S301
     assert told(there.slots()) == told(slots)
+
+
+def test_an_exemplar_without_its_embedding_takes_no_other_one() -> None:
+    slots = [(exemplar(0, 0),), (exemplar(1, 1),)]
+    with pytest.raises(ValueError, match="same shape"):
+        PackedSlots.of(slots)

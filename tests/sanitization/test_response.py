@@ -64,8 +64,8 @@ def test_draws_follow_the_rows() -> None:
 
 def test_a_wrong_law_does_not_pass() -> None:
     drawn = make(6, [[0, 3]], 2.0).draw(np.zeros(100_000, dtype=np.int64))
-    wrong = make(6, [[0, 3]], 1.9).rows(np.array([0]))[0]
-    assert p_value(np.bincount(drawn, minlength=6), 100_000, wrong) < ALPHA
+    wrong = make(6, [[0, 3]], 1.7).rows(np.array([0]))[0]
+    assert p_value(np.bincount(drawn, minlength=6), 100_000, wrong) < ALPHA  # escapes with less than 1e-29
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 25.1, math.inf])
