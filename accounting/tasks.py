@@ -15,7 +15,7 @@ KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
 
 
-class Prompt(Strict):
+class PromptTemplate(Strict):
     """Templates with ``{field}`` placeholders: the fields of an exemplar, and the fields a query must bring."""
 
     instruction: str = ""
@@ -33,7 +33,7 @@ class Prompt(Strict):
         return template
 
 
-class GeneratePrompt(Prompt):
+class GeneratePromptTemplate(PromptTemplate):
     """The templates of a task that is answered in free text."""
 
     keywords: str = ""
@@ -49,7 +49,7 @@ class GeneratePrompt(Prompt):
 
 
 class _Task(Strict):
-    prompt: Prompt
+    prompt: PromptTemplate
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects."""
     ensemble: int = Field(ge=1, le=10_000)
@@ -135,7 +135,7 @@ class GenerateTask(_Task):
     """Text generation: a query is answered in free text."""
 
     kind: Literal["generate"]
-    prompt: GeneratePrompt
+    prompt: GeneratePromptTemplate
     response_field: str = "response"
     """The exemplars' field that holds the answer."""
     document_field: str | None = None

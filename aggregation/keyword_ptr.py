@@ -48,7 +48,7 @@ dp.enable_features("contrib")
 
 
 @dataclass(frozen=True)
-class ProposeTestRelease:
+class KeywordPtr:
     """The mechanism with its parameters fixed.
 
     Attributes:

@@ -32,7 +32,7 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import noise_of
 from service.evaluation.tables import Grid, write_csv
-from service.evaluation.texts import Result, Texts, evaluate, measure, plot
+from service.evaluation.texts import Texts, TextScores, evaluate, measure, plot
 
 ABLATION_EPSILON = 3.0
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
@@ -89,7 +89,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Ablation(Result):
+class Ablation(TextScores):
     """A result, and what was varied."""
 
     varied: str

@@ -14,7 +14,7 @@ from service.records.engine_record import EngineView, last_engine
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"])
 
 
-class Budgets(BaseModel):
+class BudgetsView(BaseModel):
     """Every knowledge base's budget, and the engine that answers."""
 
     engine: EngineView | None
@@ -22,9 +22,9 @@ class Budgets(BaseModel):
 
 
 @router.get("", summary="Budgets of all knowledge bases")
-async def get_budgets(services: TheServices, _key: AnyKey) -> Budgets:
+async def get_budgets(services: TheServices, _key: AnyKey) -> BudgetsView:
     """Lifetime budget, what plans promise of it, what is free, and the answers left to each task."""
-    return Budgets(
+    return BudgetsView(
         engine=await asyncio.to_thread(last_engine, services.records.database),
         knowledge_bases=await asyncio.to_thread(budget_report, services.records),
     )

@@ -47,7 +47,7 @@ class Votes:
 
 
 @dataclass(frozen=True)
-class Result:
+class LabelScores:
     """One row of the table. All but the first six are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
@@ -68,13 +68,13 @@ class Result:
     accuracy_of_50: float | None = None
 
 
-def plot(results: Sequence[Result], title: str) -> Any:
+def plot(results: Sequence[LabelScores], title: str) -> Any:
     """A figure with accuracy against ε, a line per vote, way to decide and number of answers."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    lines: dict[tuple[int, str, str], list[tuple[float, Result]]] = {}
+    lines: dict[tuple[int, str, str], list[tuple[float, LabelScores]]] = {}
     for result in results:
         if result.decide == ARGMAX_WITH_PRIOR:
             continue  # the table has it; a figure of so many lines says nothing
@@ -133,12 +133,12 @@ class LabelEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         return 4 + 6 * grid.settings
 
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[Result]:
+    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
 
-    def table(self, rows: Sequence[Result], title: str) -> Table:
+    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
         shown = [
             (
@@ -181,7 +181,7 @@ def evaluate(
     public_size: int,
     grid: Grid,
     progress: Callable[[int], None] = lambda done: None,
-) -> list[Result]:
+) -> list[LabelScores]:
     """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
 
     Raises:
@@ -206,7 +206,7 @@ def evaluate(
 
 def _private(
     votes: Votes, task: ClassifyTask, vote: Vote, z: float, epsilon: float, answers: int, grid: Grid
-) -> list[Result]:
+) -> list[LabelScores]:
     sums = votes.hard if vote == "hard" else votes.soft
     plain = RnmGaussian(z, len(task.labels), vote)
     informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
@@ -256,7 +256,7 @@ def _result(
     vote: str = "",
     decide: str = "",
     sigma: float = 0.0,
-) -> Result:
+) -> LabelScores:
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
-    return Result(method, epsilon, answers, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))
+    return LabelScores(method, epsilon, answers, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))

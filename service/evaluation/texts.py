@@ -36,7 +36,7 @@ from service.trials.consensus import consensus
 
 
 @dataclass(frozen=True)
-class Result:
+class TextScores:
     """One row of the table; measures, their standard errors and shares are percentages.
 
     A standard error is that of the mean over test queries, each query's figure being averaged over slots or
@@ -158,7 +158,7 @@ class Texts:
         return make
 
 
-def plot(results: Sequence[Result], title: str) -> Any:
+def plot(results: Sequence[TextScores], title: str) -> Any:
     """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
@@ -227,13 +227,13 @@ class TextEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         return 2 + len(self._compared) * (1 + grid.settings)
 
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[Result]:
+    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
         texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
         table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
         return asyncio.run(table)
 
-    def table(self, rows: Sequence[Result], title: str) -> Table:
+    def table(self, rows: Sequence[TextScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
         several = len({row.answers for row in rows if row.answers}) > 1
         shown = [
@@ -282,7 +282,7 @@ async def evaluate(
     mechanisms: Sequence[TextMechanism],
     grid: Grid,
     progress: Callable[[int], None] = lambda done: None,
-) -> list[Result]:
+) -> list[TextScores]:
     """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
 
     Every mechanism is given the whole of the plan's budget.
@@ -327,7 +327,7 @@ def measure(
     epsilon: float | None = None,
     plan_answers: int | None = None,
     noise: TaskNoise | None = None,
-) -> Result:
+) -> TextScores:
     """One row of the table, out of ``total`` test rows.
 
     Raises:
@@ -342,7 +342,7 @@ def measure(
     for name, mean, error in zip(MEAN_METRICS, means, errors, strict=True):
         columns[name], columns[f"{name}_error"] = float(mean), float(error)
     counted = [100 * one.fallbacks / len(one.texts) for one in answers if one.fallbacks is not None]
-    return Result(
+    return TextScores(
         method=method,
         mechanism=str(mechanism or ""),
         epsilon=epsilon,
@@ -381,5 +381,5 @@ def _usable(one: Asked) -> list[str]:
     return [text for output in one.outputs if (text := said(output))]
 
 
-def _epsilon(result: Result) -> float:
+def _epsilon(result: TextScores) -> float:
     return result.epsilon or 0.0

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from aggregation.keyword_ptr import GAP_SENSITIVITY, ProposeTestRelease, gap, top_words
+from aggregation.keyword_ptr import GAP_SENSITIVITY, KeywordPtr, gap, top_words
 from aggregation.keywords import count_words
 from tests.laws import ALPHA, p_value
 
@@ -25,7 +25,7 @@ TALLY = [{"a", "b", "c"}] * 3 + [{"a", "b"}] * 5 + [{"a"}] * 3 + [None]  # count
 def mechanism(
     epsilon: float = 1.0, noise_multiplier: float = 0.7, delta0: float = 0.05, k_min: int = 1, k_max: int = 3
 ):
-    return ProposeTestRelease(epsilon, noise_multiplier, delta0, k_min, k_max)
+    return KeywordPtr(epsilon, noise_multiplier, delta0, k_min, k_max)
 
 
 def counts_in_order(contributions) -> list[int]:

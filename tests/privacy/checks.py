@@ -36,7 +36,7 @@ from accounting.privacy.profiles import SymmetricProfile
 from accounting.replay.books import violations
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
-from aggregation.keyword_ptr import ProposeTestRelease
+from aggregation.keyword_ptr import KeywordPtr
 from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
@@ -129,7 +129,7 @@ class Ran:
                 (LabelPosterior, "probabilities"),
                 (EmbeddingMean, "release"),
                 (JointExponentialMechanism, "release"),
-                (ProposeTestRelease, "release"),
+                (KeywordPtr, "release"),
             ]:
                 patch.setattr(mechanism, name, self._release(getattr(mechanism, name)))
             patch.setattr(RnmGaussian, "noisy_votes", self._noisy_votes(RnmGaussian.noisy_votes))
@@ -231,7 +231,7 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
                 expected = sorted({*public, *keywords(f"query 0 {number}")})
                 require_equal(sorted(domain), expected, "domain")
         case "PTR":
-            made = ProposeTestRelease(given.epsilon, given.noise_multiplier, given.delta0, 2, 4)
+            made = KeywordPtr(given.epsilon, given.noise_multiplier, given.delta0, 2, 4)
             every(ran.noise, 2 * given.noise_multiplier, "standard deviation of the noise")
             every(ran.gumbel, (math.nextafter(4 / given.epsilon, math.inf), 3), "scale of the noise on k, and choices")
             threshold = 2 - 2 * given.noise_multiplier * special.ndtri(given.delta0)

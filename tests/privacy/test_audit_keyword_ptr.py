@@ -12,14 +12,14 @@ import aggregation.keyword_ptr as keyword_ptr
 from accounting.privacy import profiles
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
-from aggregation.keyword_ptr import ProposeTestRelease
+from aggregation.keyword_ptr import KeywordPtr
 from tests.privacy.audit import Claim, Counts, caught, claim, judge, observe
 
 TRIALS = 1_500
 Slots = Sequence[Set[str] | None]
 
 
-def made_by(mechanism: ProposeTestRelease) -> Claim:
+def made_by(mechanism: KeywordPtr) -> Claim:
     return claimed(mechanism.epsilon, mechanism.noise_multiplier, mechanism.delta0)
 
 
@@ -27,19 +27,19 @@ def claimed(epsilon: float, noise_multiplier: float, delta0: float) -> Claim:
     return claim(profiles.ProposeTestRelease(epsilon, noise_multiplier, delta0))
 
 
-def counts(mechanism: ProposeTestRelease, before: Slots, after: Slots, trials: int = TRIALS) -> Counts:
+def counts(mechanism: KeywordPtr, before: Slots, after: Slots, trials: int = TRIALS) -> Counts:
     return observe(lambda: mechanism.release(before), lambda: mechanism.release(after), trials)
 
 
 # --- The test: one word, whose lead falls by 2 when its slot names another. -------------------------------------------
 
-TESTING = ProposeTestRelease(epsilon=0.01, noise_multiplier=0.4, delta0=0.1, k_min=1, k_max=1)
+TESTING = KeywordPtr(epsilon=0.01, noise_multiplier=0.4, delta0=0.1, k_min=1, k_max=1)
 LEAD: Slots = [{"a"}] * 3
 TEST_WORST = ([*LEAD, {"a"}], [*LEAD, {"b"}])
 TIE = ([{"a"}, {"b"}, {"a"}], [{"a"}, {"b"}, {"b"}])
 
 
-class SmallerTestNoise(ProposeTestRelease):
+class SmallerTestNoise(KeywordPtr):
     """Noise for a gap of sensitivity 1."""
 
     @property
@@ -47,14 +47,14 @@ class SmallerTestNoise(ProposeTestRelease):
         return self.noise_multiplier
 
 
-class SafeFromOne(ProposeTestRelease):
+class SafeFromOne(KeywordPtr):
     """Takes a gap of 2 for safe: floors the gap at 1, and asks for more than 1."""
 
     def passes(self, the_gap: int) -> bool:
         return super().passes(the_gap + 1 if the_gap >= 2 else 0)
 
 
-class NoQuantile(ProposeTestRelease):
+class NoQuantile(KeywordPtr):
     """Subtracts the distribution function where its quantile is meant, as DP-ICL's algorithm 6 prints it."""
 
     @property
@@ -79,7 +79,7 @@ def test_the_claim_survives_removals_and_additions(other) -> None:
 
 def test_the_claim_survives_a_tie() -> None:
     """Neither gap is safe, and the tops are disjoint: whatever passes gives the slot away. δ₀ pays for that."""
-    tested = ProposeTestRelease(0.01, 1.0, 0.1, 1, 1)
+    tested = KeywordPtr(0.01, 1.0, 0.1, 1, 1)
     verdicts = judge(counts(tested, *TIE), made_by(tested), losses=(0.5, 2.0, 10.0))
     assert not any(verdict.caught for verdict in verdicts), verdicts
     assert all(verdict.delta >= 0.1 for verdict in verdicts)
@@ -94,26 +94,26 @@ def test_releasing_at_a_gap_of_two_is_caught() -> None:
     """A lead of 2 that one slot can turn into a tie, which goes to the other word. Missed with probability 8e-22."""
     unsafe: Slots = [{"b"}] * 3 + [{"a"}] * 2
     setting = ([*unsafe, {"b"}], [*unsafe, {"a"}])
-    right, wrong = (kind(0.01, 0.8, 0.1, 1, 1) for kind in (ProposeTestRelease, SafeFromOne))
+    right, wrong = (kind(0.01, 0.8, 0.1, 1, 1) for kind in (KeywordPtr, SafeFromOne))
     assert caught(counts(wrong, *setting, trials=3_000), made_by(wrong))
     assert not caught(counts(right, *setting), made_by(right))
 
 
 def test_a_distribution_function_for_a_quantile_is_caught() -> None:
     """Missed with probability 9e-70."""
-    right, wrong = (kind(0.01, 1.0, 0.01, 1, 1) for kind in (ProposeTestRelease, NoQuantile))
+    right, wrong = (kind(0.01, 1.0, 0.01, 1, 1) for kind in (KeywordPtr, NoQuantile))
     assert caught(counts(wrong, *TIE), made_by(wrong))
     assert not caught(counts(right, *TIE), made_by(right))
 
 
 # --- The choice of k: one slot makes one gap 2 smaller and another 2 larger. ------------------------------------------
 
-CHOOSING = ProposeTestRelease(epsilon=4.0, noise_multiplier=5.0, delta0=0.01, k_min=1, k_max=3)
+CHOOSING = KeywordPtr(epsilon=4.0, noise_multiplier=5.0, delta0=0.01, k_min=1, k_max=3)
 RANKED: Slots = [{"a", "b", "c"}] * 50 + [{"a"}] * 50  # gaps of 50, 0 and 50: which of the first and the third?
 CHOICE_WORST = ([*RANKED, {"a", "d"}], [*RANKED, {"b", "c"}])
 
 
-class SmallerGumbel(ProposeTestRelease):
+class SmallerGumbel(KeywordPtr):
     """Gumbel noise of scale 2/ε, as in the code published with DP-ICL."""
 
     @property
@@ -121,7 +121,7 @@ class SmallerGumbel(ProposeTestRelease):
         return 2 / self.epsilon
 
 
-class ExponentialNoise(ProposeTestRelease):
+class ExponentialNoise(KeywordPtr):
     """Exponential noise of the right scale: ε-DP too, but its log-ratios span up to 2ε (permute and flip)."""
 
     def choose_k(self, ordered: list[int]) -> int:
@@ -159,7 +159,7 @@ def by_count_only(items, **order):
 
 def test_an_ordered_release_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two words stand out, and one slot decides which of them is first."""
-    mechanism = ProposeTestRelease(epsilon=0.5, noise_multiplier=0.5, delta0=0.01, k_min=2, k_max=2)
+    mechanism = KeywordPtr(epsilon=0.5, noise_multiplier=0.5, delta0=0.01, k_min=2, k_max=2)
     both: Slots = [{"a", "b"}] * 12
     setting = ([*both, {"a"}], [*both, {"b"}])
     assert not caught(counts(mechanism, *setting, trials=500), made_by(mechanism))
@@ -170,7 +170,7 @@ def test_an_ordered_release_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Many answers: δ₀ counts for each of them. ------------------------------------------------------------------------
 
 ANSWERS = 20
-MANY = ProposeTestRelease(epsilon=0.05, noise_multiplier=20.0, delta0=0.05, k_min=1, k_max=1)
+MANY = KeywordPtr(epsilon=0.05, noise_multiplier=20.0, delta0=0.05, k_min=1, k_max=1)
 
 
 @pytest.fixture(scope="module")

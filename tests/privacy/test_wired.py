@@ -247,7 +247,7 @@ BUGS = {
     "Gumbel noise of scale 2/ε": bug(
         "signed, PTR, blocks",
         "scale of the noise on k",
-        ("aggregation.keyword_ptr:ProposeTestRelease.gumbel_scale", "2 * GAP_SENSITIVITY", "GAP_SENSITIVITY"),
+        ("aggregation.keyword_ptr:KeywordPtr.gumbel_scale", "2 * GAP_SENSITIVITY", "GAP_SENSITIVITY"),
     ),
     "twice the sampling probability": bug(
         "signed, soft votes, units",
@@ -337,7 +337,7 @@ BUGS = {
         "PTR, blocks, two words of which one leads",
         "alpha is first",
         (
-            "aggregation.keyword_ptr:ProposeTestRelease.release",
+            "aggregation.keyword_ptr:KeywordPtr.release",
             "tuple(sorted(top_words(counts, k)))",
             "tuple(top_words(counts, k))",
         ),

@@ -50,13 +50,13 @@ _NO_SCORES = "tokens have no probabilities here; a label's is in dp_icl.probabil
 _AS_RELEASED = "the answer is released as it is; shape it on your side"
 
 
-class Strict(BaseModel):
+class StrictBody(BaseModel):
     """A part of a body: no silent conversions."""
 
     model_config = ConfigDict(strict=True)
 
 
-class Ignored(Strict):
+class Ignored(StrictBody):
     """Parameters that are accepted and change nothing: the task's signed plan says how an answer comes about."""
 
     temperature: float | None = None
@@ -81,21 +81,21 @@ class Ignored(Strict):
     metadata: dict[str, str] | None = None
 
 
-class Part(Strict):
+class Part(StrictBody):
     """A piece of a message."""
 
     type: str = Field(examples=["text"])
     text: str | None = None
 
 
-class Message(Strict):
+class Message(StrictBody):
     """A message: a text, or parts that are all text. Members besides these are ignored."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
 
 
-class StreamOptions(Strict):
+class StreamOptions(StrictBody):
     """How to stream."""
 
     include_usage: bool | None = None

@@ -21,17 +21,17 @@ _SMALLEST_EPSILON, _MOST_ANSWERS = 1e-3, 100_000_000
 
 def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Chart:
     """The chance of a good release of a task against the number of slots that agree on it."""
-    seen = adapter_of(task, noise).outlook()
+    outlook = adapter_of(task, noise).outlook()
     steps = min(task.ensemble, _POINTS)
     slots = [round(i * task.ensemble / steps) for i in range(steps + 1)]
     marks = [Mark(f"{percent(RELIABLE)} of releases", y=RELIABLE)]
-    if seen.needed <= task.ensemble:
-        marks.append(Mark("slots needed for that", x=seen.needed))
+    if outlook.needed <= task.ensemble:
+        marks.append(Mark("slots needed for that", x=outlook.needed))
     return line_chart(
-        f"Chance that {seen.outcome}",
-        seen.in_words(task.answers, task.ensemble),
-        [Line("chance", [(n, seen.chance(n)) for n in slots])],
-        Axis(f"{seen.slots_mean} (of {task.ensemble:,})", 0, task.ensemble, words=number),
+        f"Chance that {outlook.outcome}",
+        outlook.in_words(task.answers, task.ensemble),
+        [Line("chance", [(n, outlook.chance(n)) for n in slots])],
+        Axis(f"{outlook.slots_mean} (of {task.ensemble:,})", 0, task.ensemble, words=number),
         Axis("chance", 0, 1, words=percent),
         marks,
     )
@@ -61,13 +61,13 @@ def variants(plan: Plan) -> tuple[dict[float, Plan], dict[float, Plan]]:
 
 def over_epsilon(plans: Mapping[float, CalibratedPlan | None]) -> Chart | None:
     """Slots needed by each task, against the plan's ε; None for a plan that cannot be."""
-    known = {seen.plan.budget.epsilon: seen for seen in plans.values() if seen is not None}
+    known = {calibrated.plan.budget.epsilon: calibrated for calibrated in plans.values() if calibrated is not None}
     return _needed("Slots needed for a 95 % good release, by the plan’s ε", "ε of the plan", known, figure)
 
 
 def over_answers(plans: Mapping[float, CalibratedPlan | None]) -> Chart | None:
     """Slots needed by each task, against the number of answers; None for a plan that cannot be."""
-    known = {factor: seen for factor, seen in plans.items() if seen is not None}
+    known = {factor: calibrated for factor, calibrated in plans.items() if calibrated is not None}
     title = "Slots needed for a 95 % good release, by the number of answers"
     return _needed(title, "answers", known, lambda factor: _TIMES.get(factor, figure(factor)))
 
@@ -89,9 +89,9 @@ def _needed(
     return line_chart(title, summary, lines, x, Axis("share of the slots that must agree", 0, top, words=_reach))
 
 
-def _share(seen: CalibratedPlan, name: str) -> float:
-    task = seen.plan.tasks[name]
-    return adapter_of(task, seen.noise[name]).outlook().needed / task.ensemble
+def _share(calibrated: CalibratedPlan, name: str) -> float:
+    task = calibrated.plan.tasks[name]
+    return adapter_of(task, calibrated.noise[name]).outlook().needed / task.ensemble
 
 
 def _reach(share: float) -> str:

@@ -24,7 +24,7 @@ from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
 from service.dashboard.plan_studio.drafts import KINDS, chosen
-from service.dashboard.plan_studio.problems import Problem, located
+from service.dashboard.plan_studio.problems import PlanProblem, located
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import check_fits
 from service.records.engine_record import last_engine
@@ -36,7 +36,7 @@ _computations = Computations("calibration")
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlanOutcome:
     """What a plan would give."""
 
     calibrated: CalibratedPlan
@@ -65,25 +65,25 @@ class Desk:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A plan as written, and what became of looking at it.
+class DraftPlan:
+    """A plan as written, and what it would give.
 
     Attributes:
         text: the YAML.
         problems: what is wrong with it.
         plan: as read; None if it cannot be.
-        seen: what it would give; None while that is computed, or if there are problems.
+        outcome: what it would give; None while that is computed, or if there are problems.
     """
 
     text: str
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[PlanProblem] = field(default_factory=list)
     plan: Plan | None = None
-    seen: Seen | None = None
+    outcome: PlanOutcome | None = None
 
     @property
     def computing(self) -> bool:
-        """Whether to look again in a moment."""
-        return self.plan is not None and self.seen is None and not self.problems
+        """Whether to ask again in a moment."""
+        return self.plan is not None and self.outcome is None and not self.problems
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _open(records: Records, name: str) -> Desk:
     return Desk(described, status, [plan.version for plan in reversed(records.ledger.budgets.plans(name))])
 
 
-async def look_at(visit: Visit, desk: Desk, *, patiently: bool = False) -> Look:
+async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> DraftPlan:
     """Read the plan in the form, and have it computed; waits for that, but a page that asks again not for long."""
     written = visit.form.get("text", "")
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
@@ -125,12 +125,12 @@ async def look_at(visit: Visit, desk: Desk, *, patiently: bool = False) -> Look:
         (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, desk.described.public_size)]))
         wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
         if not await ready([future], wait_s) or future.cancelled():
-            return Look(text, plan=plan)
-        return Look(text, plan=plan, seen=future.result())
+            return DraftPlan(text, plan=plan)
+        return DraftPlan(text, plan=plan, outcome=future.result())
     except PlanError as error:
-        return Look(text, located(error.problems, text))
+        return DraftPlan(text, located(error.problems, text))
     except AccountantsDisagreeError as error:
-        return Look(text, [Problem("", str(error), None)])
+        return DraftPlan(text, [PlanProblem("", str(error), None)])
 
 
 def _read(text: str, described: KnowledgeBase) -> Plan:
@@ -141,20 +141,20 @@ def _read(text: str, described: KnowledgeBase) -> Plan:
     return plan
 
 
-def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], Seen]]:
-    return f"{public_size} {plan.model_dump_json()}", lambda: _see(plan, public_size)
+def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], PlanOutcome]]:
+    return f"{public_size} {plan.model_dump_json()}", lambda: _outcome(plan, public_size)
 
 
-def _see(plan: Plan, public_size: int) -> Seen:
+def _outcome(plan: Plan, public_size: int) -> PlanOutcome:
     calibrated = calibrate_plan(plan, public_size)
     charts = {name: agreement(task, calibrated.noise[name]) for name, task in plan.tasks.items()}
-    return Seen(calibrated, preview(calibrated), charts)
+    return PlanOutcome(calibrated, preview(calibrated), charts)
 
 
-async def draw(visit: Visit, seen: Seen) -> list[Chart] | None:
+async def draw(visit: Visit, outcome: PlanOutcome) -> list[Chart] | None:
     """The curves, or None while one of their points is being computed."""
-    groups = variants(seen.calibrated.plan)
-    jobs = [{factor: _job(plan, seen.calibrated.public_size) for factor, plan in group.items()} for group in groups]
+    groups = variants(outcome.calibrated.plan)
+    jobs = [{factor: _job(plan, outcome.calibrated.public_size) for factor, plan in group.items()} for group in groups]
     futures = _computations.ask(visit.session.key_id, dict(job for group in jobs for job in group.values()))
     if not await ready(futures, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in futures):
         return None
@@ -165,7 +165,7 @@ async def draw(visit: Visit, seen: Seen) -> list[Chart] | None:
     return [chart for chart in (over_epsilon(by_epsilon), over_answers(by_answers)) if chart]
 
 
-def _calibrated(future: Future[Seen]) -> CalibratedPlan | None:
+def _calibrated(future: Future[PlanOutcome]) -> CalibratedPlan | None:
     """A variant of the plan; None for one whose promise cannot be kept."""
     try:
         return future.result().calibrated
@@ -173,23 +173,23 @@ def _calibrated(future: Future[Seen]) -> CalibratedPlan | None:
         return None
 
 
-def price_of(desk: Desk, seen: Seen) -> Price:
+def price_of(desk: Desk, outcome: PlanOutcome) -> Price:
     """What the plan takes."""
-    budget = seen.calibrated.plan.budget
+    budget = outcome.calibrated.plan.budget
     return Price(exact(budget.epsilon), exact(budget.delta), desk.status)
 
 
-async def shown(visit: Visit, desk: Desk, look: Look) -> dict[str, Any]:
+async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:
     """What the part of the page that looks at the plan is rendered from."""
     return {
         "desk": desk,
-        "look": look,
-        "price": price_of(desk, look.seen) if look.seen else None,
+        "draft": draft,
+        "price": price_of(desk, draft.outcome) if draft.outcome else None,
         "engine": await asyncio.to_thread(last_engine, visit.services.records.database),
     }
 
 
-async def studio(visit: Visit, desk: Desk, look: Look, status: int = 200, **extra: Any) -> Response:
+async def studio(visit: Visit, desk: Desk, draft: DraftPlan, status: int = 200, **extra: Any) -> Response:
     """The whole page."""
     context = {"curves": None, "tried": None, "choices": chosen({}), "kinds": KINDS} | extra
-    return visit.page("plan_studio.html", status, here="plans", **await shown(visit, desk, look), **context)
+    return visit.page("plan_studio.html", status, here="plans", **await shown(visit, desk, draft), **context)

@@ -43,7 +43,7 @@ def chosen(query: Mapping[str, str]) -> Choices:
     return choices if choices.kind in KINDS else Choices(**(given | {"kind": "labels"}))
 
 
-def draft(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> str:
+def starting_text(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> str:
     """A plan in YAML that can be signed as it is, but for the labels, which nobody may read from the exemplars.
 
     Half of what is free of the budget, so that a later plan has some; sets so small that a unit seldom takes part.
@@ -113,7 +113,7 @@ def _mechanism(adapter: type[Adapter[Any, Any]]) -> str:
     return yaml.safe_dump({"mechanism": written}, default_flow_style=None, sort_keys=False, width=200).rstrip()
 
 
-def again(document: str) -> str:
+def signed_text(document: str) -> str:
     """A signed plan as YAML, to be changed.
 
     Args:

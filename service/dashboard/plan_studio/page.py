@@ -8,8 +8,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.plan_studio.desk import HOME, Look, draw, look_at, open_desk, shown, studio
-from service.dashboard.plan_studio.drafts import again, chosen, draft
+from service.dashboard.plan_studio.desk import HOME, DraftPlan, draw, open_desk, read_draft, shown, studio
+from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
 from service.dashboard.plan_studio.trials import Attempt, attempt
 
 pages = Pages()
@@ -35,44 +35,44 @@ async def write(visit: Visit) -> Response:
         signed = await asyncio.to_thread(
             visit.services.records.ledger.budgets.plan, desk.described.name, int(version[:9])
         )
-        text = await asyncio.to_thread(again, signed.document)
+        text = await asyncio.to_thread(signed_text, signed.document)
     else:
-        text = draft(desk.described, desk.status, choices)
-    return await studio(visit, desk, Look(text), choices=choices)
+        text = starting_text(desk.described, desk.status, choices)
+    return await studio(visit, desk, DraftPlan(text), choices=choices)
 
 
 @pages.post(HOME)
 async def see(visit: Visit) -> Response:
     """What the plan as written would give; htmx gets the part of the page that says so, and asks again by itself."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk)
+    draft = await read_draft(visit, desk)
     if visit.is_htmx:
-        return visit.page("plan_preview.html", **await shown(visit, desk, look))
-    return await studio(visit, desk, look)
+        return visit.page("plan_preview.html", **await shown(visit, desk, draft))
+    return await studio(visit, desk, draft)
 
 
 @pages.post(HOME + "/curves")
 async def curves(visit: Visit) -> Response:
     """What more or less ε, and more or fewer answers, would give."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk)
-    drawn = await draw(visit, look.seen) if look.seen else None
+    draft = await read_draft(visit, desk)
+    drawn = await draw(visit, draft.outcome) if draft.outcome else None
     if visit.is_htmx:
-        return visit.page("plan_curves.html", desk=desk, look=look, curves=drawn)
-    return await studio(visit, desk, look, curves=drawn)
+        return visit.page("plan_curves.html", desk=desk, draft=draft, curves=drawn)
+    return await studio(visit, desk, draft, curves=drawn)
 
 
 @pages.post(HOME + "/try")
 async def try_it(visit: Visit) -> Response:
     """One query on public examples: nothing is charged, and nothing private is read."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk, patiently=True)
-    if look.seen is None:
+    draft = await read_draft(visit, desk, patiently=True)
+    if draft.outcome is None:
         tried = Attempt(problem="The plan must be computed, without a problem, before it can be tried.")
     else:
         tried = await attempt(
             visit.services.trials,
-            look.seen.calibrated,
+            draft.outcome.calibrated,
             desk.described,
             task=visit.field("trial_task"),
             rows=visit.field("trial_rows"),
@@ -80,4 +80,4 @@ async def try_it(visit: Visit) -> Response:
         )
     if visit.is_htmx:
         return visit.page("plan_trial.html", tried=tried)
-    return await studio(visit, desk, look, tried=tried)
+    return await studio(visit, desk, draft, tried=tried)

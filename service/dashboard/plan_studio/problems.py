@@ -13,7 +13,7 @@ _LINE = re.compile(r"line (\d+)")
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanProblem:
     """One problem.
 
     Attributes:
@@ -27,7 +27,7 @@ class Problem:
     line: int | None
 
 
-def located(problems: Sequence[str], text: str) -> list[Problem]:
+def located(problems: Sequence[str], text: str) -> list[PlanProblem]:
     """Problems as :class:`accounting.plan.PlanError` has them, each at its place.
 
     Args:
@@ -41,14 +41,14 @@ def located(problems: Sequence[str], text: str) -> list[Problem]:
     return [_locate(problem, root) for problem in problems]
 
 
-def _locate(problem: str, root: yaml.Node | None) -> Problem:
+def _locate(problem: str, root: yaml.Node | None) -> PlanProblem:
     if problem.startswith("not valid YAML"):
         places = _LINE.findall(problem)
-        return Problem("", problem, int(places[-1]) if places else None)
+        return PlanProblem("", problem, int(places[-1]) if places else None)
     if (match := _KEY.fullmatch(problem)) is None:
-        return Problem("", problem, None)
+        return PlanProblem("", problem, None)
     key, message = match.groups()
-    return Problem(key, message, _line(key.split("."), root))
+    return PlanProblem(key, message, _line(key.split("."), root))
 
 
 def _line(path: Sequence[str], node: yaml.Node | None) -> int | None:

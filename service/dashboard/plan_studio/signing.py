@@ -9,7 +9,16 @@ from starlette.responses import Response
 from accounting.ledger.budgets import BudgetExceededError, PlansChangedError
 from accounting.plan import CalibratedPlan
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.plan_studio.desk import HOME, Desk, Look, Seen, look_at, open_desk, price_of, studio
+from service.dashboard.plan_studio.desk import (
+    HOME,
+    Desk,
+    DraftPlan,
+    PlanOutcome,
+    open_desk,
+    price_of,
+    read_draft,
+    studio,
+)
 from service.plans.signing import sign
 from service.records.records import Records
 
@@ -20,34 +29,34 @@ pages = Pages()
 async def confirm(visit: Visit) -> Response:
     """What signing would do for ever, and the form that does it."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk)
-    if look.seen is None or not price_of(desk, look.seen).fits:
-        return await studio(visit, desk, look, 200 if look.computing else 422)
-    return await _confirmation(visit, desk, look, look.seen)
+    draft = await read_draft(visit, desk)
+    if draft.outcome is None or not price_of(desk, draft.outcome).fits:
+        return await studio(visit, desk, draft, 200 if draft.computing else 422)
+    return await _confirmation(visit, desk, draft, draft.outcome)
 
 
 @pages.post(HOME + "/sign")
 async def sign_(visit: Visit) -> Response:
     """Sign what was shown, once: it must come out the same, and follow the same plan, as on the page before."""
     desk = await open_desk(visit)
-    look = await look_at(visit, desk)
-    if look.seen is None:
-        return await studio(visit, desk, look, 200 if look.computing else 422)
-    name, calibrated = desk.described.name, look.seen.calibrated
+    draft = await read_draft(visit, desk)
+    if draft.outcome is None:
+        return await studio(visit, desk, draft, 200 if draft.computing else 422)
+    name, calibrated = desk.described.name, draft.outcome.calibrated
     after = visit.field("after")
     if visit.field("digest") != calibrated.digest or not (after.isascii() and after.isdigit() and len(after) < 10):
         problem = "Nothing was signed: the plan is not the one that was shown. This is it now."
-        return await _confirmation(visit, desk, look, look.seen, 409, problem)
+        return await _confirmation(visit, desk, draft, draft.outcome, 409, problem)
     if visit.field("name") != name:
         problem = f"Nothing was signed. To sign, write the knowledge base’s name, {name}, exactly."
-        return await _confirmation(visit, desk, look, look.seen, 422, problem)
+        return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
     try:
         version = await asyncio.to_thread(
             _sign_once, visit.services.records, calibrated, visit.session.key_name, int(after)
         )
     except (PlansChangedError, BudgetExceededError) as error:
         problem = f"Nothing was signed: {error}."
-        return await _confirmation(visit, await open_desk(visit), look, look.seen, 409, problem)
+        return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)
     tasks = ", ".join(f"{name}.{task}" for task in calibrated.plan.tasks)
     return visit.redirect(
         f"/knowledge-bases/{name}#plans", done=f"Plan {version} is signed. From now on it answers at {tasks}."
@@ -67,15 +76,15 @@ def _sign_once(records: Records, calibrated: CalibratedPlan, signed_by: str, aft
 
 
 async def _confirmation(
-    visit: Visit, desk: Desk, look: Look, seen: Seen, status: int = 200, problem: str | None = None
+    visit: Visit, desk: Desk, draft: DraftPlan, outcome: PlanOutcome, status: int = 200, problem: str | None = None
 ) -> Response:
     return visit.page(
         "plan_sign.html",
         status,
         here="plans",
         desk=desk,
-        look=look,
-        seen=seen,
-        price=price_of(desk, seen),
+        draft=draft,
+        outcome=outcome,
+        price=price_of(desk, outcome),
         problem=problem,
     )

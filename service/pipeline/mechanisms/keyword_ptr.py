@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from accounting.mechanisms import KeywordPtrMechanism
 from accounting.privacy import profiles
-from aggregation.keyword_ptr import ProposeTestRelease
+from aggregation.keyword_ptr import KeywordPtr
 from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.mechanisms.words import sentence, words_of
@@ -18,7 +18,7 @@ from service.pipeline.private_threads import privately
 class TestedKeywords:
     """The most frequent words if they stand out, and a sentence made of them; else the zero-shot answer."""
 
-    mechanism: ProposeTestRelease
+    mechanism: KeywordPtr
     fallback: str
     reconstruct: Reconstruct
 
@@ -42,10 +42,10 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
     reconstructs = True
 
     @property
-    def mechanism(self) -> ProposeTestRelease:
+    def mechanism(self) -> KeywordPtr:
         """The signed one."""
         n, m = self.noise, self.written
-        return ProposeTestRelease(n.epsilon, n.noise_multiplier, n.delta0, m.k_min, m.k_max)
+        return KeywordPtr(n.epsilon, n.noise_multiplier, n.delta0, m.k_min, m.k_max)
 
     async def prepare(self, public: Public) -> TestedKeywords:
         """See :class:`.adapter.Adapter`."""

@@ -18,7 +18,7 @@ from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon, variants
-from service.dashboard.plan_studio.drafts import Choices, again, draft
+from service.dashboard.plan_studio.drafts import Choices, signed_text, starting_text
 from service.dashboard.plan_studio.problems import located
 from service.plans.preview import preview
 from service.plans.signing import check_fits
@@ -115,7 +115,7 @@ def test_plans_to_start_from_fit_any_knowledge_base(
     )
     free = Decimal("0.70001"), Decimal("1.23e-7")
     status = BudgetStatus("toys", *free, Decimal(0), Decimal(0), *free, ())
-    plan = load_plan(draft(described, status, Choices(kind=kind)))
+    plan = load_plan(starting_text(described, status, Choices(kind=kind)))
     if len(fields) > 1:
         check_fits(plan, described)
     (task,) = plan.tasks.values()
@@ -137,8 +137,8 @@ def test_texts_of_several_lines_stay_such(calibrated) -> None:
     )
     plan = load_plan(text)
     document = calibrated.model_copy(update={"plan": plan}).model_dump_json()
-    assert "query: |-" in again(document)
-    assert load_plan(again(document)) == plan
+    assert "query: |-" in signed_text(document)
+    assert load_plan(signed_text(document)) == plan
 
 
 def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browser) -> None:

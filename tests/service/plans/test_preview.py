@@ -100,7 +100,7 @@ def test_the_slots_stated_make_the_release_good_in_95_of_100_cases(described: Pl
         for c in (math.floor(slots["words"]), math.ceil(slots["words"]))
     ]
     assert chances[0] < 0.95 <= chances[1]
-    ptr = keyword_ptr.ProposeTestRelease(
+    ptr = keyword_ptr.KeywordPtr(
         **{key: noise["tested"][key] for key in ("epsilon", "noise_multiplier", "delta0")}, k_min=3, k_max=8
     )
     assert ptr.probability_passes(slots["tested"] - 1) < 0.95 <= ptr.probability_passes(slots["tested"])
@@ -159,7 +159,7 @@ def test_what_is_out_of_reach_has_no_figure() -> None:
 def test_the_chance_of_falling_back_is_told_by_the_lead() -> None:
     noise = ProposeTestRelease(1.0, 2.0, 1e-6)
     said = words("{type: keyword_ptr, k_min: 5, k_max: 15}", noise)
-    mechanism = keyword_ptr.ProposeTestRelease(1.0, 2.0, 1e-6, 5, 15)
+    mechanism = keyword_ptr.KeywordPtr(1.0, 2.0, 1e-6, 5, 15)
     fallbacks = [round(100 * (1 - mechanism.probability_passes(gap))) for gap in (10, 25, 50)]
     assert fallbacks[0] > fallbacks[1] > fallbacks[2] == 0
     assert f"At a lead of 10, 25 and 50 slots the zero-shot answer is given instead in {fallbacks[0]}, " in said
