@@ -1,0 +1,199 @@
+"""Whole texts: every word drawn from an audited channel, every number from a uniform law, the rest as it is.
+
+Two texts that differ in one word, by a word, have laws within e^ε of each other, ε being the channel's. Each word is
+drawn by itself, so a text of n words is protected by nε as a whole. Numbers cost nothing: what comes out is the same
+whatever number goes in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sanitization import uniform
+from sanitization.audit import Audit
+from sanitization.mechanisms import Embed, Served, serve
+from sanitization.tokens import Kind, Partition, Token, cased_like
+from sanitization.vocabulary import Vocabulary
+
+LARGEST_NUMBER = 1000
+LONGEST_TEXT = 1 << 20
+"""Characters."""
+
+
+class TextError(ValueError):
+    """A text that cannot be sanitised."""
+
+
+@dataclass(frozen=True)
+class Sanitized:
+    """A text that may leave. It does not say which words were changed.
+
+    Attributes:
+        text: what it has become.
+        charged: how many words were drawn.
+        epsilon_token: what protects each of them.
+        classes: the class of each token, which is public.
+    """
+
+    text: str
+    charged: int
+    epsilon_token: float
+    classes: tuple[Kind, ...]
+
+    @property
+    def tokens(self) -> int:
+        """How many there are, kept ones included."""
+        return len(self.classes)
+
+    @property
+    def epsilon_text(self) -> float:
+        """What protects the text as a whole."""
+        return self.charged * self.epsilon_token
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a sanitiser does, in full: all that the law of its outputs depends on.
+
+    Attributes:
+        mechanism: its name.
+        parameters: chosen for it.
+        keep: what is public as it is.
+        words: how many it knows.
+        vocabulary: SHA-256 of words, vectors and frequencies.
+        outputs: SHA-256 of the words that can come out.
+        audit: of the channel that draws.
+    """
+
+    mechanism: str
+    parameters: str
+    keep: tuple[str, ...]
+    words: int
+    vocabulary: str
+    outputs: str
+    audit: Audit
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all this."""
+        return hashlib.sha256(json.dumps(self.document(), sort_keys=True).encode()).hexdigest()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class TextSanitizer:
+    """Replaces the words of texts. It holds no state, so threads may share it; copies of a text are drawn anew.
+
+    Args:
+        name: the mechanism's.
+        served: the channel, audited.
+        partition: what is public.
+        embed: finds the known word nearest to an unknown one; without it, an unknown word is as good as any.
+    """
+
+    name: str
+    served: Served
+    partition: Partition
+    embed: Embed | None = None
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """What describes it."""
+        outputs = "\0".join(self.served.channel.outputs).encode(errors="surrogatepass")
+        return Artifact(
+            mechanism=self.name,
+            parameters=self.served.parameters,
+            keep=tuple(sorted(self.partition.keep)),
+            words=len(self.served.vocabulary),
+            vocabulary=self.served.vocabulary.digest,
+            outputs=hashlib.sha256(outputs).hexdigest(),
+            audit=self.served.audit,
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """Of a word: what the audit found."""
+        return self.served.audit.epsilon
+
+    def sanitize(self, text: str) -> Sanitized:
+        """Draw one text; see :meth:`sanitize_all`."""
+        return self.sanitize_all([text])[0]
+
+    def sanitize_all(self, texts: Sequence[str]) -> list[Sanitized]:
+        """Draw texts, each as if it were alone.
+
+        Args:
+            texts: any Unicode, at most 2²⁰ characters each. Half a surrogate pair is a character like others.
+
+        Raises:
+            TextError: one is too long.
+        """
+        if any(len(text) > LONGEST_TEXT for text in texts):
+            raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
+        cut = [self.partition.tokens(text) for text in texts]
+        everything = [token for tokens, _ in cut for token in tokens]
+        drawn = self._draw([token.text for token in everything if token.kind == "word"])
+        numbers = _numbers(sum(token.kind == "number" for token in everything))
+        return [self._join(tokens, end, drawn, numbers) for tokens, end in cut]
+
+    def _draw(self, words: list[str]) -> Iterator[str]:
+        known = self.served.vocabulary.index
+        found = [word if word in known else word.lower() for word in words]
+        drawn = self.served.replace(found, self.embed)
+        if "case" in self.partition.keep:
+            drawn = [cased_like(new, old) for new, old in zip(drawn, words, strict=True)]
+        return iter(drawn)
+
+    def _join(self, tokens: Sequence[Token], end: str, drawn: Iterator[str], numbers: Iterator[str]) -> Sanitized:
+        parts: list[str] = []
+        last: Kind | None = None
+        for kind, before, text in tokens:
+            # Marks that are not kept have become words, and two words need a space between them.
+            parts.append(" " if kind == last == "word" and not before else before)
+            parts.append(next(drawn) if kind == "word" else next(numbers) if kind == "number" else text)
+            last = kind
+        classes = tuple(token.kind for token in tokens)
+        return Sanitized("".join([*parts, end]), classes.count("word"), self.epsilon, classes)
+
+
+def open_sanitizer(
+    name: str,
+    vocabulary: Vocabulary,
+    epsilon: float,
+    folder: Path,
+    *,
+    keep: Iterable[str] = (),
+    embed: Embed | None = None,
+) -> TextSanitizer:
+    """A sanitiser whose true ε for a word is at most ``epsilon``. What it announces is the audited one.
+
+    Args:
+        name: of the mechanism.
+        vocabulary: public words.
+        epsilon: 0.001 to 25.
+        folder: where tables are kept.
+        keep: see :class:`sanitization.tokens.Partition`.
+        embed: vectors of any strings, like the vocabulary's.
+
+    Raises:
+        ValueError: ε is out of range, or something cannot be kept.
+        sanitization.audit.RefusedChannelError: its audit says no.
+        sanitization.table.TableError: the table would be too large, or is damaged.
+        sanitization.vocabulary.VocabularyError: too few words or too many.
+        LookupError: no such mechanism.
+    """
+    partition = Partition(keep)
+    return TextSanitizer(name, serve(name, partition.replaceable(vocabulary), epsilon, folder), partition, embed)
+
+
+def _numbers(count: int) -> Iterator[str]:
+    return map(str, 1 + uniform.below(LARGEST_NUMBER, count))
