@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ from scipy import special
 
 SMOOTHING = 0.02
 """Share of the zero-shot probability that is spread evenly, so that none is 0."""
+
+Voters = TypeVar("Voters", float, npt.NDArray[np.float64])
+"""How many slots vote, of one query or of many."""
 
 _FAR = 30.0  # standard deviations; a Gaussian's tail beyond is smaller than the smallest double
 
@@ -73,20 +77,33 @@ class LabelPosterior:
             noisy_votes: shape (labels,).
             zero_shot: public label probabilities, shape (labels,): none negative, not all of them 0.
         """
-        labels, c = len(noisy_votes), self.calibration
-        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum() + SMOOTHING / labels
-        voters = expected_voters(float(noisy_votes.sum()), self.sigma * math.sqrt(labels), self.slots)
-        weight = c.lead * voters / (self._variance(voters) + self.sigma**2)  # r · decisiveness / n, and 0 at n = 0
-        log_prior = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
-        posterior: npt.NDArray[np.float64] = special.softmax(log_prior + weight * noisy_votes)
+        voters = expected_voters(float(noisy_votes.sum()), self.sigma * math.sqrt(len(noisy_votes)), self.slots)
+        posterior: npt.NDArray[np.float64] = np.exp(self.log_probabilities(noisy_votes, zero_shot, voters))
         return posterior
 
-    def reliability(self, voters: float) -> float:
+    def log_probabilities(
+        self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64], voters: Voters
+    ) -> npt.NDArray[np.float64]:
+        """Bayes' rule for many queries at once, given how many slots voted.
+
+        Args:
+            noisy_votes: shape (..., labels).
+            zero_shot: shape (..., labels).
+            voters: shape (..., 1).
+        """
+        c = self.calibration
+        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / zero_shot.shape[-1]
+        weight = c.lead * voters / (self._variance(voters) + self.sigma**2)  # r · decisiveness / n, and 0 at n = 0
+        log_prior = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
+        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + weight * noisy_votes, axis=-1)
+        return found
+
+    def reliability(self, voters: Voters) -> Voters:
         """How far the votes of that many slots count beside zero-shot, from 0 (only noise) to 1 (no noise)."""
         variance = self._variance(voters)
         return variance / (variance + self.sigma**2)
 
-    def _variance(self, voters: float) -> float:
+    def _variance(self, voters: Voters) -> Voters:
         """(n · spread)²."""
         return self.calibration.lead / self.calibration.decisiveness * voters**2
 

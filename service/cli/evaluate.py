@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from accounting.mechanisms import LabelMechanism
 from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
 from service.evaluation import dataset as data
@@ -46,6 +47,14 @@ def evaluate(
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="Noise draws per query.")] = 20,
     prior: Annotated[float, typer.Option(min=0, help="For labels: weight of the prior, in σ of the noise.")] = 1.0,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            "--fit",
+            help="For labels: fit the posterior's calibration and print it for the plan. Answers will depend on these "
+            "rows, training and test: you declare them public.",
+        ),
+    ] = False,
     queries: Annotated[int | None, typer.Option(min=2, help="Only the first so many test rows.")] = None,
     unit_id: Annotated[str, typer.Option(help="The column with the privacy unit's id.")] = "id",
     embedded_field: Annotated[
@@ -70,10 +79,12 @@ def evaluate(
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
+    if fit and not isinstance(plan.tasks[name].mechanism, LabelMechanism):
+        raise ValueError(f"--fit: {name} releases no label, so it has no calibration")
     field = data.embedded_field(plan, name, embedded_field)
     evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
     evaluator.check(dataset, queries)
-    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior)
+    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior, fit)
     embedder = Embedder(threads=cores())
     engine = NearestExemplarEngine(embedder)
     with _progress(json) as progress:
@@ -97,7 +108,9 @@ def evaluate(
     if png:
         evaluator.plot(rows, title).savefig(png, dpi=150)
     if json:
-        print_json([asdict(row) for row in rows])
+        found = [asdict(row) for row in rows]
+        fitted = evaluator.calibration
+        print_json(found if fitted is None else {"rows": found, "calibration": fitted.model_dump()})
         return
     table = evaluator.table(rows, title)
     print_table(table.title, table.columns, table.rows)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from accounting.mechanisms import Calibration
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.embedding.embedder import TextEmbedder
@@ -45,6 +46,10 @@ class Evaluator(Protocol):
     """
 
     answers: Sequence[int]
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Of a posterior, if one was to be fitted."""
 
     def check(self, dataset: Path, limit: int | None) -> None:
         """Check the data before much time is spent on them.

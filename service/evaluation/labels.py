@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import yaml
 
+import accounting.mechanisms
 from accounting.mechanisms import RnmGaussianMechanism
 from accounting.plan import Plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
-from aggregation.posterior import LabelPosterior
+from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Pass, noise_of
+from service.evaluation.fitting import Labelled, fit
 from service.evaluation.tables import Grid, Table
 from service.pipeline.mechanisms.rnm_gaussian import posterior_model
 
-ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR = "argmax", "argmax, prior", "posterior"
+ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "posterior", "posterior, fitted"
 """How a label is chosen from noisy votes."""
 _BINS = 10
+_CHANCES = 200
+_DIGITS = 3
+
+
+Calibrations = Mapping[str, Sequence[Calibration]]
+"""By way to decide, one for each row."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +54,19 @@ class Votes:
     hard: np.ndarray
     soft: np.ndarray
 
+    def of(self, vote: Vote) -> Labelled:
+        """Those of one kind."""
+        return Labelled(self.truth, self.zero_shot, self.hard if vote == "hard" else self.soft)
+
 
 @dataclass(frozen=True)
 class LabelScores:
     """One row of the table. All but the first six are percentages.
 
     The standard error is that of the mean over test queries, each query's accuracy being averaged over noise draws.
-    The last three are of probabilities, so of a posterior: the expected calibration error in ten bins, and the accuracy
-    of the most probable 80 % and 50 % of answers.
+    The last four are of probabilities, so of a posterior: the expected calibration error in ten bins, what it would be
+    on average if the probabilities were exact (so few rows never fit perfectly), and the accuracy of the most probable
+    80 % and 50 % of answers.
     """
 
     method: str
@@ -64,6 +78,7 @@ class LabelScores:
     accuracy: float
     standard_error: float
     calibration_error: float | None = None
+    error_by_chance: float | None = None
     accuracy_of_80: float | None = None
     accuracy_of_50: float | None = None
 
@@ -76,7 +91,7 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     axes = figure.subplots()
     lines: dict[tuple[int, str, str], list[tuple[float, LabelScores]]] = {}
     for result in results:
-        if result.decide == ARGMAX_WITH_PRIOR:
+        if result.decide in (ARGMAX_WITH_PRIOR, FITTED):
             continue  # the table has it; a figure of so many lines says nothing
         if result.epsilon is not None and result.answers is not None:
             lines.setdefault((result.answers, result.vote, result.decide), []).append((result.epsilon, result))
@@ -121,7 +136,8 @@ class LabelEvaluator:
         task = plan.tasks[task_name]
         if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
             raise ValueError(f"{task_name}: only votes (rnm_gaussian) are measured, not {task.mechanism.type}")
-        self._plan, self._name, self._task = plan, task_name, task
+        self._plan, self._name, self._task, self._written = plan, task_name, task, task.mechanism
+        self._fitted: Calibration | None = None
 
     def check(self, dataset: Path, limit: int | None) -> None:
         """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
@@ -131,11 +147,14 @@ class LabelEvaluator:
 
     def rows(self, grid: Grid) -> int:
         """See :class:`.evaluator.Evaluator`."""
-        return 4 + 6 * grid.settings
+        return 4 + (8 if grid.fit else 6) * grid.settings
 
     def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
+        if grid.fit:
+            vote = self._written.vote
+            self._fitted = fit(votes.of(vote), self._task.ensemble, _believed(self._task, vote))
         return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
 
     def table(self, rows: Sequence[LabelScores], title: str) -> Table:
@@ -149,13 +168,25 @@ class LabelEvaluator:
                 row.decide,
                 f"{row.sigma:.1f}" if row.sigma else "",
                 f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
-                "" if row.calibration_error is None else f"{row.calibration_error:.1f}",
+                "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
                 "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
             )
             for row in rows
         ]
         columns = ["method", "ε", "answers", "vote", "decide", "σ (votes)", "accuracy, % ± s.e."]
-        return Table(title, [*columns, "calibration error, %", "surest 80 / 50 %"], shown)
+        columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
+        if self.calibration is None:
+            return Table(title, columns, shown)
+        block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
+        return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
+
+    @property
+    def calibration(self) -> accounting.mechanisms.Calibration | None:
+        """Fitted to all rows, as a plan writes it; None if that was not asked for."""
+        if self._fitted is None:
+            return None
+        found = {name: round(value, _DIGITS) for name, value in asdict(self._fitted).items()}
+        return accounting.mechanisms.Calibration(**found)
 
 
 def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
@@ -193,59 +224,94 @@ def evaluate(
         _result("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
         _result("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
     ]
+    calibrations = {vote: _calibrations(votes, task, vote, grid.fit) for vote in get_args(Vote)}
     for answers in grid.answers:
         for epsilon in grid.epsilons:
             noise = noise_of(plan, task_name, task.model_copy(update={"answers": answers}), public_size, epsilon)
             assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
             z = noise.mechanism.noise_multiplier
-            for vote in get_args(Vote):
-                results += _private(votes, task, vote, z, epsilon, answers, grid)
+            for vote, calibrated in calibrations.items():
+                results += _private(votes, task, vote, z, calibrated, epsilon, answers, grid)
             progress(len(results))
     return results
 
 
 def _private(
-    votes: Votes, task: ClassifyTask, vote: Vote, z: float, epsilon: float, answers: int, grid: Grid
+    votes: Votes,
+    task: ClassifyTask,
+    vote: Vote,
+    z: float,
+    calibrations: Calibrations,
+    epsilon: float,
+    answers: int,
+    grid: Grid,
 ) -> list[LabelScores]:
-    sums = votes.hard if vote == "hard" else votes.soft
+    sums = votes.of(vote).votes
     plain = RnmGaussian(z, len(task.labels), vote)
     informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
-    believing = _posterior(task, vote, plain.sigma)
-    right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR)}
-    probability = np.zeros((grid.draws, len(sums)))
+    posteriors = {
+        decide: [LabelPosterior(plain.sigma, task.ensemble, one) for one in each]
+        for decide, each in calibrations.items()
+    }
+    right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
+    probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
     for draw in range(grid.draws):
         noisy = from_fixed_point(add_gaussian_noise(to_fixed_point(sums).ravel(), plain.sigma)).reshape(sums.shape)
         for i, truth in enumerate(votes.truth):
             right[ARGMAX][draw, i] = plain.select(noisy[i]) == truth
             right[ARGMAX_WITH_PRIOR][draw, i] = informed.select(noisy[i], votes.zero_shot[i]) == truth
-            believed = believing.probabilities(noisy[i], votes.zero_shot[i])
-            right[POSTERIOR][draw, i] = believed.argmax() == truth
-            probability[draw, i] = believed.max()
-    rows = [
-        _result("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
-        for decide, found in right.items()
-    ]
-    error, surest_80, surest_50 = _sureness(right[POSTERIOR].ravel(), probability.ravel())
-    rows[-1] = replace(rows[-1], calibration_error=error, accuracy_of_80=surest_80, accuracy_of_50=surest_50)
+            for decide, posterior in posteriors.items():
+                believed = posterior[i].probabilities(noisy[i], votes.zero_shot[i])
+                right[decide][draw, i] = believed.argmax() == truth
+                probability[decide][draw, i] = believed.max()
+    rows = []
+    for decide, found in right.items():
+        row = _result("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
+        rows.append(replace(row, **_sureness(found, probability[decide])) if decide in probability else row)
     return rows
 
 
-def _posterior(task: ClassifyTask, vote: Vote, sigma: float) -> LabelPosterior:
-    """The task's, or one of defaults if it has another vote or none."""
+def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, fitted: bool) -> Calibrations:
+    """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
+    default, rows = _believed(task, vote), len(votes.truth)
+    found = {POSTERIOR: [default] * rows}
+    if fitted:
+        shuffled = np.random.default_rng(0).permutation(rows)
+        halves = shuffled[::2], shuffled[1::2]
+        found[FITTED] = [default] * rows
+        for seen, unseen in (halves, halves[::-1]):
+            calibration = fit(votes.of(vote).only(seen), task.ensemble, default)
+            for row in unseen:
+                found[FITTED][row] = calibration
+    return found
+
+
+def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
+    """The task's calibration, or the default if it has another vote or none."""
     written = task.mechanism
     assert isinstance(written, RnmGaussianMechanism)  # noqa: S101  (see LabelEvaluator)  # nosec B101
     if written.vote != vote or written.calibration is None:
         written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
-    return LabelPosterior(sigma, task.ensemble, posterior_model(written, len(task.labels)))
+    return posterior_model(written, len(task.labels))
 
 
-def _sureness(right: np.ndarray, probability: np.ndarray) -> tuple[float, float, float]:
-    """The last three columns; both arguments have shape (answers,)."""
+def _sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
+    """The last four columns, by name; both arguments have shape (draws, rows)."""
+    surest = right.ravel()[np.argsort(-probability.ravel(), kind="stable")]
+    shares = [100 * float(surest[: max(1, len(surest) * share // 100)].mean()) for share in (80, 50)]
+    lots = np.random.default_rng(0).random((_CHANCES, 1, right.shape[1]))  # a row is as lucky in every draw
+    return {
+        "calibration_error": _calibration_error(right, probability),
+        "error_by_chance": float(np.mean([_calibration_error(lot < probability, probability) for lot in lots])),
+        "accuracy_of_80": shares[0],
+        "accuracy_of_50": shares[1],
+    }
+
+
+def _calibration_error(right: np.ndarray, probability: np.ndarray) -> float:
     bins = np.minimum((probability * _BINS).astype(int), _BINS - 1)
-    gap = np.bincount(bins, weights=right - probability, minlength=_BINS)
-    surest = right[np.argsort(-probability, kind="stable")]
-    shares = [surest[: max(1, len(right) * share // 100)].mean() for share in (80, 50)]
-    return 100 * float(np.abs(gap).sum()) / len(right), 100 * float(shares[0]), 100 * float(shares[1])
+    gap = np.bincount(bins.ravel(), weights=(right - probability).ravel(), minlength=_BINS)
+    return 100 * float(np.abs(gap).sum()) / right.size
 
 
 def _result(

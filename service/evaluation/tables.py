@@ -18,12 +18,14 @@ class Grid:
         answers: numbers of answers a plan's budget is spread over.
         draws: noise draws per query.
         prior_in_sigmas: weight of the public prior, in standard deviations of the noise; of labels only.
+        fit: whether also with a calibration fitted to other rows; of labels only.
     """
 
     epsilons: Sequence[float]
     answers: Sequence[int]
     draws: int = 20
     prior_in_sigmas: float = 1.0
+    fit: bool = False
 
     @property
     def settings(self) -> int:

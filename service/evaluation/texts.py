@@ -206,6 +206,7 @@ class TextEvaluator:
     """
 
     plot = staticmethod(plot)
+    calibration = None
 
     def __init__(self, plan: Plan, task_name: str, mechanisms: Sequence[str]):
         self._plan, self._name, self._task = plan, task_name, _generate(plan, task_name)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from scipy import stats
 
-from accounting.plan import load_plan
+from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import ask
 from service.evaluation.labels import Votes, _sureness, evaluate
 from service.evaluation.tables import Grid
@@ -83,6 +85,20 @@ def test_a_missing_plotting_library_is_explained(
     assert "pip install 'dp-icl[eval]'" in dpicl.fails("eval", dataset, "--plan", plan_file, *options)
 
 
+def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+    options = ["--epsilon", 8, "--answers", 5, "--draws", 2, "--fit"]
+    found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
+    assert [row["vote"] for row in found["rows"] if row["decide"] == "posterior, fitted"] == ["hard", "soft"]
+    # What is printed can be pasted: the same block, and a plan that has it is read.
+    printed = dpicl.ok("eval", dataset, "--plan", plan_file, *options)
+    (block,) = [line for line in printed.splitlines() if line.startswith("calibration:")]
+    written = yaml.safe_load(block)["calibration"]
+    assert set(written) == {"prior", "decisiveness", "lead", "echo"}
+    document = yaml.safe_load(plan_file.read_text())
+    document["tasks"]["colour"]["mechanism"] = {"type": "rnm_gaussian", "calibration": found["calibration"]}
+    assert parse_plan(document).tasks["colour"].mechanism.calibration is not None
+
+
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
 def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engine) -> None:
     """Exemplars that once shared a slot share it whenever they are drawn if, and only if, the plan draws blocks."""
@@ -136,13 +152,23 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
 
 
 def test_sureness_against_a_count_by_hand() -> None:
-    right = np.array([1, 1, 0, 1, 0, 1, 0, 0, 1, 1], float)
-    probability = np.array([0.95, 0.91, 0.93, 0.85, 0.85, 0.65, 0.62, 0.35, 0.31, 1.0])
-    error, surest_80, surest_50 = _sureness(right, probability)
+    right = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1]], float)
+    probability = np.array([[0.95, 0.91, 0.93, 0.85, 0.85], [0.65, 0.62, 0.35, 0.31, 1.0]])
+    found = _sureness(right, probability)
     # Right answers and what was expected, bin by bin: .3, .6, .8, .9.
     gaps = abs(1 - 0.66) + abs(1 - 1.27) + abs(1 - 1.7) + abs(3 - 3.79)
-    assert error == pytest.approx(10 * gaps)
-    assert (surest_80, surest_50) == (pytest.approx(100 * 5 / 8), pytest.approx(80))
+    assert found["calibration_error"] == pytest.approx(10 * gaps)
+    assert (found["accuracy_of_80"], found["accuracy_of_50"]) == (pytest.approx(100 * 5 / 8), pytest.approx(80))
+
+
+def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
+    """All rows in one bin: the mean distance of a share from its expectation, whatever the number of draws."""
+    probability = np.full((7, 400), 0.75)
+    found = _sureness(np.ones((7, 400)), probability)
+    assert found["calibration_error"] == pytest.approx(25)
+    share = np.arange(401)
+    expected = 100 * stats.binom.pmf(share, 400, 0.75) @ abs(share / 400 - 0.75)
+    assert found["error_by_chance"] == pytest.approx(expected, rel=0.25)  # 200 lots: 4.5 standard errors
 
 
 @pytest.mark.parametrize(
