@@ -131,6 +131,11 @@ class TaskView(BaseModel):
     mechanism: str
     labels: list[str] = Field(description="Empty where the answer is free text.")
     query_fields: list[str]
+    abstain_below: float | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="If set: less probable answers are shown as abstentions, unless a request says otherwise.",
+    )
     answers: int
     answers_left: int
 
@@ -151,6 +156,7 @@ def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int
         mechanism=task.mechanism.type,
         labels=list(task.labels) if isinstance(task, ClassifyTask) else [],
         query_fields=list(task.query_fields),
+        abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
         answers=task.answers,
         answers_left=answers_left,
     )

@@ -106,6 +106,13 @@ def test_a_tasks_own_threshold_gives_way_to_the_requests(api: Api) -> None:
     assert ask(abstain_below=0)["abstained"] is False
 
 
+def test_a_task_says_below_which_probability_it_abstains(api: Api) -> None:
+    assert "abstain_below" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
+    plan = load_plan(PLAN.replace("shots: 2", "shots: 2\n    abstain_below: 0.6"))
+    sign(api.services.records, calibrate_plan(plan, 60), "root")
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["abstain_below"] == 0.6
+
+
 def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
     plan = load_plan(PLAN.replace("vote: hard", "vote: hard, decide: argmax"))
     sign(api.services.records, calibrate_plan(plan, public_size=60), "test")

@@ -1,0 +1,51 @@
+"""``dpicl ask`` and ``dpicl batch`` against the service's own application, in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from service.api.app import create_app
+from service.cli import ask
+from service.services import Services
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+
+
+@pytest.fixture(autouse=True)
+def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands' client reaches the application without a network."""
+    _, token = services.records.keys.create("ana", "analyst")
+
+    def connect(_url: str, _key: str) -> httpx.Client:
+        return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
+
+    monkeypatch.setattr(ask, "connect", connect)
+
+
+def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:  # noqa: F811
+    told = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))
+    assert told["cost"]["charged"] == 1
+    above, same = told["probability"] + 0.0001, told["probability"]
+    shown = dpicl.ok("ask", "toys.colour", "a toy", "--abstain-below", same)
+    assert shown.startswith(told["label"])
+    assert f"probability {same:.2f}" in shown
+    silent = dpicl.ok("ask", "toys.colour", "a toy", "--abstain-below", above)
+    assert silent.startswith("(abstained)")
+    assert told["label"] not in silent.splitlines()[0]
+    assert "free, answered before" in silent
+
+
+def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
+    questions, told, silent = tmp_path / "questions.jsonl", tmp_path / "told.jsonl", tmp_path / "silent.jsonl"
+    questions.write_text('{"text": "a toy", "n": 1}\n{"text": "another toy", "n": 2}\n')
+    dpicl.ok("batch", "toys.colour", questions, "--out", told)
+    dpicl.ok("batch", "toys.colour", questions, "--out", silent, "--abstain-below", 1)
+    for row, quiet in zip(*(map(json.loads, file.read_text().splitlines()) for file in (told, silent)), strict=True):
+        assert row["answer"] in ("red", "blue")
+        assert quiet["answer"] == (row["answer"] if row["probability"] == 1 else None)
+        assert quiet["probability"] == row["probability"]
+        assert quiet["release"] == row["release"]
