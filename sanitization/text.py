@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sanitization import uniform
 from sanitization.audit import Audit
@@ -65,6 +65,7 @@ class Artifact:
         mechanism: its name.
         parameters: chosen for it.
         keep: what is public as it is.
+        unknown: whose row an unknown word takes: that of the nearest word, or of any.
         words: how many it knows.
         vocabulary: SHA-256 of words, vectors and frequencies.
         outputs: SHA-256 of the words that can come out.
@@ -74,6 +75,7 @@ class Artifact:
     mechanism: str
     parameters: str
     keep: tuple[str, ...]
+    unknown: Literal["nearest", "any"]
     words: int
     vocabulary: str
     outputs: str
@@ -113,6 +115,7 @@ class TextSanitizer:
             mechanism=self.name,
             parameters=self.served.parameters,
             keep=tuple(sorted(self.partition.keep)),
+            unknown="any" if self.embed is None else "nearest",
             words=len(self.served.vocabulary),
             vocabulary=self.served.vocabulary.digest,
             outputs=hashlib.sha256(outputs).hexdigest(),

@@ -70,3 +70,22 @@ http_responses = sa.Table(
     sa.Column("times", sa.BigInteger, nullable=False),
     comment="How requests were answered, counted for the metrics.",
 )
+
+text_costs = sa.Table(
+    "text_costs",
+    metadata,
+    sa.Column("owner", sa.String(100), primary_key=True, comment="whose texts: a key's id"),
+    sa.Column("conversation", sa.String(200), primary_key=True, comment="empty for all of the owner's together"),
+    sa.Column("texts", sa.BigInteger, nullable=False),
+    sa.Column("words", sa.BigInteger, nullable=False, comment="drawn, each at its epsilon"),
+    sa.Column("epsilon", sa.Float, nullable=False),
+    comment="What sanitised texts have cost whoever they are about.",
+)
+
+sanitized_texts = sa.Table(
+    "sanitized_texts",
+    metadata,
+    sa.Column("digest", sa.LargeBinary, primary_key=True, comment="of owner, text and sanitiser, under a secret key"),
+    sa.Column("sanitized", sa.Text, nullable=False, comment="what may leave, and has the text's own protection"),
+    comment="Sanitised texts: the same text of the same owner is never drawn twice.",
+)

@@ -42,3 +42,10 @@ def random_rows(inputs: int, outputs: int, seed: int, *, zeros: float = 0.0) -> 
     law = rng.exponential(size=(inputs, outputs)) * (rng.random((inputs, outputs)) >= zeros)
     law[np.arange(inputs), np.arange(inputs) % outputs] += 0.1
     return Rows(law / law.sum(axis=1, keepdims=True))
+
+
+def letter_words(count: int) -> Vocabulary:
+    """The same with words of three letters, as texts have them."""
+    made = vocabulary(count, 24)
+    names = ["".join("bcdfghjklmnpqrstvwxz"[int(digit)] for digit in f"{at:03}") for at in range(count)]
+    return Vocabulary(names, made.vectors)

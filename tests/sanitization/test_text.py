@@ -22,14 +22,13 @@ from sanitization.text import LARGEST_NUMBER, LONGEST_TEXT, TextError, open_sani
 from sanitization.tokens import KEEPABLE, Partition, cased_like
 from sanitization.vocabulary import Vocabulary, VocabularyError
 from tests.laws import ALPHA, p_value
-from tests.sanitization.made_up import vocabulary
+from tests.sanitization.made_up import letter_words
 
 
 def words(count: int) -> Vocabulary:
     """Made-up words of letters, and some that are no word of a text."""
-    made = vocabulary(count, 24)
-    names = ["".join("bcdfghjklmnpqrstvwxz"[int(digit)] for digit in f"{at:03}") for at in range(count)]
-    return Vocabulary(["the", ",", "e-mail", "b2b", "1984", *names[5:]], made.vectors, made.shares)
+    made = letter_words(count)
+    return Vocabulary(["the", ",", "e-mail", "b2b", "1984", *made.words[5:]], made.vectors)
 
 
 WORDS = words(80)
@@ -235,6 +234,7 @@ def test_the_artifact_tells_sanitisers_apart(folder: Path) -> None:
         opened(folder, epsilon=4.5),
         opened(folder, name="nearest_rr"),
         opened(folder, keep=["punctuation", "stopwords"]),
+        opened(folder, embed=lambda some: WORDS.vectors[: len(some)]),
         open_sanitizer("medoid_rr", words(81), 4, folder, keep=EVERYTHING),
     ]
     assert len({one.artifact.digest for one in others}) == len(others)

@@ -1,0 +1,140 @@
+"""What people's texts have cost them, and what each has become: the same text is sanitised once, and then remembered.
+
+Independent copies of a text add up, so whoever may ask for another copy may average the noise away. Here the second
+time gives what the first time gave, at no cost. A text is remembered for its owner alone: were it shared, two people's
+equal outputs would say that their texts are equal. That an owner's own texts are equal does show.
+
+The text itself is not stored, but a hash of it under a secret key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from accounting.ledger.dialects import insert, reading
+from sanitization.text import Sanitized, TextSanitizer
+from service.records.tables import sanitized_texts, text_costs
+
+ALL = ""
+"""The conversation that stands for all of an owner's."""
+
+
+class TextBudgetExhaustedError(RuntimeError):
+    """The texts would cost their owner more than the cap. None of them was sanitised, and nothing was charged."""
+
+    def __init__(self, cap: float, cost: float) -> None:
+        super().__init__(
+            f"these texts cost ε = {cost:.6g}, and together with earlier ones that would exceed the cap of {cap:g}; "
+            "texts sanitised before are still free"
+        )
+
+
+@dataclass(frozen=True)
+class TextCost:
+    """What texts have cost: by basic composition, the sum of ε over all words drawn."""
+
+    texts: int
+    words: int
+    epsilon: float
+
+
+class TextLedger:
+    """Sanitises, remembers and counts, in the database.
+
+    Args:
+        database: from :func:`service.records.database.open_database`, with its tables.
+        secret: key of the hashes.
+        cap: the most that an owner's texts may cost, all conversations together; None: no cap.
+    """
+
+    def __init__(self, database: sa.Engine, secret: bytes, *, cap: float | None = None) -> None:
+        self._database = database
+        self._secret = secret
+        self.cap = cap
+
+    def sanitize(
+        self, sanitizer: TextSanitizer, texts: Sequence[str], *, owner: str, conversation: str = ALL
+    ) -> tuple[list[Sanitized], float]:
+        """Sanitise texts, each as it was sanitised before if it was; all of them or none.
+
+        What is returned is stored, and its cost committed, before anybody sees it.
+
+        Args:
+            sanitizer: how; another one makes other texts.
+            texts: any.
+            owner: whose texts, at most 100 characters.
+            conversation: what to count them under, too, at most 200 characters.
+
+        Returns:
+            The texts in order, and what they cost now.
+
+        Raises:
+            TextBudgetExhaustedError: they would cost more than the cap.
+            sanitization.text.TextError: one is too long.
+        """
+        digests = [self._digest(sanitizer, text, owner) for text in texts]
+        drawn = dict(zip(digests, sanitizer.sanitize_all(texts), strict=True))
+        with self._database.begin() as connection:
+            # In one order, or two batches might each wait for a text of the other's.
+            new = [digest for digest in sorted(drawn) if _remember(connection, digest, drawn[digest].text)]
+            cost = TextCost(
+                len(new), sum(drawn[one].charged for one in new), sum(drawn[one].epsilon_text for one in new)
+            )
+            if new:
+                self._charge(connection, owner, cost, conversation)
+            stored = _stored(connection, sorted(drawn))
+        return [
+            Sanitized(stored[digest], drawn[digest].charged, drawn[digest].epsilon_token, drawn[digest].classes)
+            for digest in digests
+        ], cost.epsilon
+
+    def cost(self, owner: str, conversation: str = ALL) -> TextCost:
+        """What an owner's texts have cost so far, all together or in one conversation."""
+        query = sa.select(text_costs.c.texts, text_costs.c.words, text_costs.c.epsilon).where(
+            text_costs.c.owner == owner, text_costs.c.conversation == conversation
+        )
+        with reading(self._database) as connection:
+            row = connection.execute(query).first()
+        return TextCost(0, 0, 0.0) if row is None else TextCost(*row)
+
+    def _charge(self, connection: sa.Connection, owner: str, cost: TextCost, conversation: str) -> None:
+        total = _add(connection, owner, ALL, cost)
+        if self.cap is not None and cost.epsilon and total > self.cap:
+            raise TextBudgetExhaustedError(self.cap, cost.epsilon)  # the transaction takes all of it back
+        if conversation != ALL:
+            _add(connection, owner, conversation, cost)
+
+    def _digest(self, sanitizer: TextSanitizer, text: str, owner: str) -> bytes:
+        content = json.dumps([owner, sanitizer.artifact.digest, text]).encode()
+        return hmac.digest(self._secret, content, hashlib.sha256)
+
+
+def _remember(connection: sa.Connection, digest: bytes, text: str) -> bool:
+    """Whether nobody had stored it before."""
+    new = insert(connection.dialect.name, sanitized_texts).values(digest=digest, sanitized=text)
+    once = new.on_conflict_do_nothing(index_elements=[sanitized_texts.c.digest])
+    return connection.execute(once.returning(sanitized_texts.c.digest)).first() is not None
+
+
+def _stored(connection: sa.Connection, digests: Sequence[bytes]) -> dict[bytes, str]:
+    query = sa.select(sanitized_texts.c.digest, sanitized_texts.c.sanitized)
+    rows = connection.execute(query.where(sanitized_texts.c.digest.in_(digests)))
+    return {bytes(row.digest): row.sanitized for row in rows}
+
+
+def _add(connection: sa.Connection, owner: str, conversation: str, cost: TextCost) -> float:
+    """Count a cost; returns ε in all."""
+    added = {"texts": cost.texts, "words": cost.words, "epsilon": cost.epsilon}
+    new = insert(connection.dialect.name, text_costs).values(owner=owner, conversation=conversation, **added)
+    more = new.on_conflict_do_update(
+        index_elements=[text_costs.c.owner, text_costs.c.conversation],
+        set_={name: text_costs.c[name] + by for name, by in added.items()},
+    )
+    total: float = connection.execute(more.returning(text_costs.c.epsilon)).scalar_one()
+    return total
