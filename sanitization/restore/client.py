@@ -1,0 +1,229 @@
+"""Asks a server about a text without showing it the text's sensitive spans.
+
+What leaves: the redacted text, and one number drawn by randomised response. What stays: spans, their number, types and
+weights, ε, and the ledger of what was drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+
+from sanitization.restore import mechanism
+from sanitization.restore.bundle import Bundle, BundleError, Signature
+from sanitization.restore.ledger import BudgetExhaustedError, Ledger, digest
+from sanitization.restore.spans import Redacted, SpanLeftInTextError, SpanNotFoundError, Spans, redact
+from sanitization.restore.weights import attention, type_weights
+
+__all__ = [
+    "Answer",
+    "BudgetExhaustedError",
+    "BundleError",
+    "Preview",
+    "RefusedError",
+    "RestoreClient",
+    "SpanLeftInTextError",
+    "SpanNotFoundError",
+]
+
+BUDGET = 40.0
+_TIMEOUT_S = 180.0
+
+Mode = Literal["text", "steer"]
+
+
+class RefusedError(ValueError):
+    """The server refused; its problem details say why."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a question would send and cost.
+
+    Attributes:
+        redacted: the text that would leave.
+        unknown: spans of no type that the bundle knows: taken out, and not restored.
+        profiles: k.
+        truth: the probability that the true profile leaves.
+        epsilon: what a new question costs.
+        cost: what this one costs: 0 if it was asked before.
+        spent: by all questions in the ledger.
+        budget: what they may cost together.
+    """
+
+    redacted: str
+    unknown: tuple[str, ...]
+    profiles: int
+    truth: float
+    epsilon: float
+    cost: float
+    spent: float
+    budget: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        text: the answer.
+        redacted: the text that left.
+        profile: the number that left with it.
+    """
+
+    text: str
+    redacted: str
+    profile: int
+
+
+class RestoreClient:
+    """A client of one bundle.
+
+    Args:
+        url: of the service.
+        key: an analyst's API key.
+        bundle: ``name@version``.
+        epsilon: of each new question; above 0, at most 20. Above 8 it warns.
+        ledger: a file; see :class:`sanitization.restore.ledger.Ledger`.
+        budget: the ε that all questions in the ledger may cost together.
+        mode: ``text`` puts a profile's spans back as text, ``steer`` steers the model.
+        http: instead of a client for ``url`` and ``key``.
+
+    Raises:
+        ValueError: ε is out of range.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        bundle: str,
+        epsilon: float,
+        ledger: str | Path,
+        budget: float = BUDGET,
+        mode: Mode = "text",
+        http: httpx.Client | None = None,
+    ):
+        mechanism.check_epsilon(epsilon)
+        self._address, self._epsilon, self._budget, self._mode = bundle, epsilon, budget, mode
+        headers = {"Authorization": f"Bearer {key}"}
+        self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
+        self._ledger = Ledger(Path(ledger))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The bundle, fetched once and checked.
+
+        Raises:
+            BundleError: it is damaged, or not signed by its publisher.
+            sanitization.restore.ledger.ChangedBundleError: it is another one than at first use.
+            RefusedError: the server does not have it.
+        """
+        got = _checked(self._http.get(f"/v1/restore/bundles/{self._address}"))
+        try:
+            signature = Signature(got["publisher"], got["signature"])
+            found = Bundle(got["manifest"].encode(), base64.b64decode(got["book"], validate=True), signature)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise error if isinstance(error, BundleError) else BundleError(f"no bundle: {error!r}") from error
+        if found.address != self._address:
+            raise BundleError(f"the server sent {found.address} for {self._address}")
+        self._ledger.pin(self._address, found.sha256, signature.publisher)
+        return found
+
+    def preview(self, text: str, spans: Spans) -> Preview:
+        """What a question would send and cost. Sends nothing about the text, draws nothing.
+
+        Raises:
+            SpanNotFoundError: a span is not in the text.
+            SpanLeftInTextError: a span occurs once more.
+        """
+        redacted = self._redacted(text, spans)
+        question = self._question(redacted)
+        return Preview(
+            redacted=redacted.text,
+            unknown=tuple(span for span in redacted.spans if not type_weights(self.bundle.types, [span], [1.0])),
+            profiles=self.bundle.book.k,
+            truth=mechanism.truth(self.bundle.book.k, self._epsilon),
+            epsilon=self._epsilon,
+            cost=0.0 if self._ledger.stored(question) is not None else self._epsilon,
+            spent=self._ledger.spent(),
+            budget=self._budget,
+        )
+
+    def ask(self, text: str, spans: Spans) -> Answer:
+        """Ask. The draw is on the disk before anything is sent; the same question always sends the same.
+
+        Args:
+            text: with its spans.
+            spans: offsets, strings, or a detector; none at all still costs ε, and sends a random number.
+
+        Raises:
+            SpanNotFoundError: a span is not in the text.
+            SpanLeftInTextError: a span occurs once more.
+            BudgetExhaustedError: a new question would cost more than is left.
+            RefusedError: the server refused. What was drawn stays: asking again costs nothing more.
+        """
+        redacted = self._redacted(text, spans)
+        book = self.bundle.book
+        profile = book.nearest(self._weights(redacted))
+        drawn = self._ledger.draw(
+            self._question(redacted),
+            self.bundle.sha256,
+            self._epsilon,
+            self._budget,
+            lambda: mechanism.draw(profile, book.k, self._epsilon),
+        )
+        answer = _checked(self._http.post("/v1/restore/answers", json=self._body(redacted.text, drawn)))
+        return Answer(str(answer["answer"]), redacted.text, drawn)
+
+    def _body(self, redacted: str, drawn: int) -> dict[str, Any]:
+        """All that leaves: a function of the redacted text and the number drawn."""
+        return {
+            "bundle": self._address,
+            "bundle_sha256": self.bundle.sha256,
+            "query": redacted,
+            "profile": drawn,
+            "mode": self._mode,
+        }
+
+    def _redacted(self, text: str, spans: Spans) -> Redacted:
+        manifest = self.bundle.manifest
+        redacted = redact(text, spans, manifest.placeholder)
+        if len(redacted.text) > manifest.longest_text:
+            raise ValueError(f"the redacted text has {len(redacted.text)} characters, above {manifest.longest_text}")
+        return redacted
+
+    def _weights(self, redacted: Redacted) -> dict[str, float]:
+        listens = self.bundle.manifest.weights == "attention"
+        weights = attention(redacted.whole, redacted.places) if listens else [1.0] * len(redacted.places)
+        return type_weights(self.bundle.types, redacted.spans, weights)
+
+    def _question(self, redacted: Redacted) -> str:
+        return digest(self.bundle.sha256, self._epsilon, redacted.text, redacted.spans)
+
+
+def _checked(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = response.json()
+    except ValueError:
+        raise RefusedError(f"{response.url} answered {response.status_code} without JSON") from None
+    if response.is_error:
+        raise RefusedError(f"{body.get('title', 'refused')}: {body.get('detail', '')}")
+    return body

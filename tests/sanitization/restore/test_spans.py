@@ -1,0 +1,122 @@
+"""Spans are places: each occurrence once, at word boundaries, and nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sanitization.restore.spans import (
+    PLACEHOLDER,
+    SpanLeftInTextError,
+    SpanNotFoundError,
+    find,
+    normal_form,
+    put_back,
+    redact,
+)
+
+TICKETS = Path(__file__).parents[3] / "examples" / "support" / "tickets.jsonl"
+
+
+def test_pain_in_jaw_pain() -> None:
+    """The paper's code takes the first substring, which is inside another span or another word."""
+    text = "Painless until May; then jaw pain, and pain at night."
+    assert [text[a:b] for a, b in find(text, ["pain", "jaw pain"])] == ["jaw pain", "pain"]
+    assert redact(text, ["pain", "jaw pain"]).text == "Painless until May; then ___, and ___ at night."
+    assert text.lower().find("pain") == 0  # the first substring is no span at all
+
+
+def test_every_span_of_many_texts_is_found_where_it_is() -> None:
+    """Any word of the example's tickets; the same words found by splitting, not by searching."""
+    for line in TICKETS.read_text().splitlines()[:200]:
+        text = json.loads(line)["text"]
+        words = [word.strip(".,;:!?'\"()-") for word in text.split()]
+        for word in {one for one in words if one.isalpha()}:
+            redacted = redact(text, [word])
+            assert {span.casefold() for span in redacted.spans} == {word.casefold()}
+            assert len(redacted.spans) >= sum(one.casefold() == word.casefold() for one in words)
+
+
+def test_all_occurrences_in_any_case() -> None:
+    text = "Fever. No FEVER today, feverish yesterday."
+    assert redact(text, ["fever"]).text == "___. No ___ today, feverish yesterday."
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("Er wohnt in der Hauptstraße seit Mai", "HAUPTSTRASSE"),
+        ("le café fermé", unicodedata.normalize("NFD", "café")),
+        (unicodedata.normalize("NFD", "le café fermé"), "café"),
+        ("患者は 発熱 がある", "発熱"),
+        ("two\n words here", "two words"),
+        ("O'Brien's file", "O'Brien"),
+    ],
+)
+def test_unicode(text: str, span: str) -> None:
+    redacted = redact(text, [span])
+    assert redacted.text.count(PLACEHOLDER) == 1
+    assert [normal_form(found) for found in redacted.spans] == [normal_form(span)]
+
+
+def test_a_wide_letter_is_left_and_noticed() -> None:
+    with pytest.raises(SpanLeftInTextError, match="fever"):
+        redact("fever and ｆｅｖｅｒ", ["fever"])
+
+
+def test_runs_share_a_placeholder() -> None:
+    """So the redacted text does not count spans that stand together."""
+    one = redact("He has fever, rash and pain.", ["fever, rash"]).text
+    assert one == redact("He has fever, rash and pain.", ["fever", "rash"]).text == "He has ___ and pain."
+    assert redact("fever / rash", ["fever", "rash"]).text == "___"
+
+
+def test_offsets_and_detectors() -> None:
+    text = "Ann from Bath has a rash"
+    assert redact(text, [(0, 3), (9, 13)]).text == "___ from ___ has a rash"
+    assert redact(text, lambda given: [(given.index("Bath"), given.index("Bath") + 4)]).spans == ("Bath",)
+    assert redact(text, []).text == text
+
+
+@pytest.mark.parametrize("offsets", [[(0, 99)], [(-1, 3)], [(3, 3)], [(5, 2)]])
+def test_offsets_outside(offsets: list[tuple[int, int]]) -> None:
+    with pytest.raises(SpanNotFoundError):
+        redact("fever", offsets)
+
+
+def test_what_cannot_be_marked() -> None:
+    with pytest.raises(SpanNotFoundError, match="'fever'"):
+        redact("feverish", ["fever"])
+    with pytest.raises(SpanNotFoundError):
+        redact("fever", [" "])
+    with pytest.raises(ValueError, match="overlaps"):
+        redact("jaw pain", [(0, 8), (4, 8)])
+    with pytest.raises(SpanLeftInTextError, match="'pain'"):
+        redact("pain, later jaw pain", [(0, 4)])
+    with pytest.raises(ValueError, match="NFC"):
+        redact(unicodedata.normalize("NFD", "café"), [(0, 2)])
+
+
+@given(st.lists(st.sampled_from(["ab", "a", "b c", "c", "-", ",", "Ä", "ß", "SS", "x"]), max_size=12), st.data())
+def test_nothing_marked_is_left(words: list[str], data: st.DataObject) -> None:
+    text = unicodedata.normalize("NFC", " ".join(words))
+    known = [word for word in words if word.strip("-,")]
+    chosen = data.draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
+    redacted = redact(text, chosen)
+    left = redacted.text.replace(PLACEHOLDER, " ")
+    for span in chosen:
+        with pytest.raises(SpanNotFoundError):
+            find(left, [span])
+
+
+def test_put_back() -> None:
+    assert put_back("has ___ and ___.", ["a", "b", "c"]) == "has a and b, c."
+    assert put_back("has ___ and ___.", ["a"]) == "has ___ and a."
+    assert put_back("has ___.", []) == "has ___."
+    assert put_back("has nothing.", ["a"]) == "has nothing."
+    assert put_back(redact("fever, rash", ["fever", "rash"]).text, ["x", "y"]) == "x, y"
