@@ -56,6 +56,10 @@ class Sanitized:
         """What protects the text as a whole."""
         return self.charged * self.epsilon_token
 
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: getattr(self, name) for name in ("text", "tokens", "epsilon_token", "epsilon_text")}
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -126,6 +130,34 @@ class TextSanitizer:
     def epsilon(self) -> float:
         """Of a word: what the audit found."""
         return self.served.audit.epsilon
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised, for people."""
+        return (
+            f"Each word by itself is protected by local differential privacy with ε = {self.epsilon:.6g}, audited over "
+            "all words; a text by the sum over its words. Neighbouring words may tell more about a word."
+        )
+
+    @property
+    def released_as_public(self) -> list[str]:
+        """What is not protected, for people."""
+        kept = ["capitals" if name == "case" else name for name in sorted(self.partition.keep)]
+        return [
+            "the number and order of tokens",
+            "which of them are words, numbers, and what is kept",
+            "white space",
+            *kept,
+            "which texts are repeated",
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """What it promises and does, as JSON has it."""
+        return {
+            "guarantee": self.guarantee,
+            "released_as_public": self.released_as_public,
+            "artifact": {"sha256": self.artifact.digest, **self.artifact.document()},
+        }
 
     def sanitize(self, text: str) -> Sanitized:
         """Draw one text; see :meth:`sanitize_all`."""

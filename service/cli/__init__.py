@@ -33,6 +33,7 @@ _MENDABLE = {
     "accounting.plan": "PlanError",
     "accounting.privacy.accountants": "AccountantsDisagreeError",
     "exemplar_store": "ExemplarStoreError",
+    "service.records.text_ledger": "TextBudgetExhaustedError",
 }
 """What a user can mend, beside built-in errors: the module, which need not have been imported, and the class."""
 

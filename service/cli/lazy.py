@@ -30,7 +30,7 @@ COMMANDS = {
     "audit": ("audit:app", "Export the audit trail, and replay an export."),
     "ledger": ("ledger:app", "Back up the database, and continue after a restore."),
     "encryption": ("encryption:app", "Change the encryption key while services run."),
-    "sanitize": ("sanitize:app", "Audit and attack mechanisms that replace the words of a question at random."),
+    "sanitize": ("sanitize:app", "Replace the words of a text at random, before it leaves your machine."),
     "eval": (
         "evaluate:evaluate",
         "Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.",

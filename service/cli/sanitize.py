@@ -1,25 +1,52 @@
-"""``dpicl sanitize``: what mechanisms that replace words really protect, and how much of a text they keep. Local."""
+"""``dpicl sanitize``: texts without what must not leave; and what mechanisms really protect, and keep. All local."""
 
 from __future__ import annotations
 
+import json as json_
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from service.cli.output import Json, print_json, print_table
 
 if TYPE_CHECKING:
+    from sanitization.text import TextSanitizer
     from sanitization.vocabulary import Vocabulary
 
+
+class _TextFirst(TyperGroup):
+    """Whatever is no command is for ``text``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = args[:1] and (args[0] in self.commands or args[0] in ("--help", *ctx.help_option_names))
+        if not known and (args or not sys.stdin.isatty()):
+            args = ["text", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
 app = typer.Typer(
-    no_args_is_help=True, help="Audit and attack mechanisms that replace the words of a question at random."
+    cls=_TextFirst,
+    no_args_is_help=True,
+    help=(
+        "Replace the words of a text at random, before it leaves your machine.\n\n"
+        "`dpicl sanitize FILE` is short for `dpicl sanitize text FILE`."
+    ),
 )
 
 _NOMINAL = [1.0, 6.0, 10.0]
 _ATTACKED = [4.0, 8.0]
+_OWNER = "local"
+_TOGETHER = 256
 
 Words = Annotated[int, typer.Option(min=50, help="How many words: the first, which are the most frequent.")]
 Vectors = Annotated[
@@ -30,6 +57,56 @@ Vectors = Annotated[
 ]
 WordList = Annotated[Path | None, typer.Option(help="With .npy: a file with one word a line.", exists=True)]
 Cache = Annotated[Path | None, typer.Option(help="Keeps embeddings and tables; ~/.cache/dpicl without it.")]
+
+
+@app.command()
+def text(
+    file: Annotated[Path, typer.Argument(help="A line is a text; - or nothing reads standard input.")] = Path("-"),
+    epsilon: Annotated[float, typer.Option(help="True ε of a word, at most: 0.001 to 25.")] = 8.0,
+    mechanism: Annotated[str, typer.Option(help="See `dpicl sanitize audit`.")] = "medoid_rr",
+    keep: Annotated[
+        str, typer.Option(help="What is released as it is: of stopwords, punctuation, placeholders, case.")
+    ] = "stopwords,punctuation",
+    conversation: Annotated[str, typer.Option(help="Count these texts under a name, too.")] = "",
+    cap: Annotated[float | None, typer.Option(min=0, help="Refuse texts above this ε, all texts together.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.")
+    ] = None,
+    words: Words = 3000,
+    vectors: Vectors = None,
+    word_list: WordList = None,
+    cache: Cache = None,
+    json: Json = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a line of JSON for each text.")] = False,
+) -> None:
+    """Replace the words of a text at random: each line as it comes, all of it on this machine.
+
+    The same line always becomes the same text, and costs nothing more. The first time, words are embedded, which takes
+    some ten seconds of processor time.
+    """
+    from service.records.text_ledger import open_local
+
+    sanitizer = _sanitizer(mechanism, epsilon, keep, words, vectors, word_list, cache)
+    texts = open_local(ledger or _state_folder() / "texts.sqlite", cap=cap)
+    items, drawn, spent = [], 0, 0.0
+    for lines in _batches(_lines(file), 1 if str(file) == "-" else _TOGETHER):
+        done, cost = texts.sanitize(sanitizer, lines, owner=_OWNER, conversation=conversation)
+        drawn, spent = drawn + cost.words, spent + cost.epsilon
+        if json:
+            items += [one.document() for one in done]
+            continue
+        for one in done:
+            typer.echo((json_.dumps(one.document(), ensure_ascii=False) if jsonl else one.text).encode())
+    total = texts.cost(_OWNER).epsilon
+    if json:
+        counted = {"charged": spent, "epsilon": total, "cap": cap}
+        print_json({"items": items, **sanitizer.document(), "ledger": counted})
+        return
+    typer.echo(
+        f"{sanitizer.guarantee}\nReleased as it is: {', '.join(sanitizer.released_as_public)}.\n"
+        f"New words: {drawn:,}, together ε = {spent:.6g}. All your texts so far: ε = {total:.6g}.",
+        err=True,
+    )
 
 
 @app.command("audit")
@@ -119,6 +196,39 @@ def attack(
             for row in rows
         ],
     )
+
+
+def _sanitizer(
+    mechanism: str,
+    epsilon: float,
+    keep: str,
+    words: int,
+    vectors: Path | None,
+    word_list: Path | None,
+    cache: Path | None,
+) -> TextSanitizer:
+    from sanitization.text import open_sanitizer
+    from service.embedding.words import EmbeddedOnDemand
+
+    vocabulary, folder = _open(words, vectors, word_list, cache)
+    kept = [name.strip() for name in keep.split(",") if name.strip()]
+    embed = EmbeddedOnDemand() if vectors is None else None
+    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=kept, embed=embed)
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """Lines without their ends. Bytes that are no UTF-8 become half surrogate pairs, and so unknown words."""
+    with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
+        for line in stream:
+            yield line.removesuffix(b"\n").decode(errors="surrogateescape")
+
+
+def _batches(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    return iter(lambda: list(islice(lines, size)), [])
+
+
+def _state_folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
 def _open(count: int, vectors: Path | None, word_list: Path | None, cache: Path | None) -> tuple[Vocabulary, Path]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,19 @@ from service.embedding.embedder import WEIGHTS_SHA256, Embedder, cores, packaged
 def cache_folder() -> Path:
     """Where tables and embeddings are kept that can be computed again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpicl"
+
+
+class EmbeddedOnDemand:
+    """Embeds like :class:`service.embedding.embedder.Embedder`, which it loads when it is first needed."""
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return Embedder()
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Unit-norm float32 embeddings of shape (n, d)."""
+        # What is no Unicode has no tokens; like any other word it needs some vector.
+        return self._embedder.embed([word.encode(errors="replace").decode() for word in words])
 
 
 def minilm_words(count: int, folder: Path) -> Vocabulary:

@@ -12,14 +12,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import insert, reading
 from sanitization.text import Sanitized, TextSanitizer
-from service.records.tables import sanitized_texts, text_costs
+from service.records.database import open_database
+from service.records.tables import metadata, sanitized_texts, text_costs
 
 ALL = ""
 """The conversation that stands for all of an owner's."""
@@ -60,7 +64,7 @@ class TextLedger:
 
     def sanitize(
         self, sanitizer: TextSanitizer, texts: Sequence[str], *, owner: str, conversation: str = ALL
-    ) -> tuple[list[Sanitized], float]:
+    ) -> tuple[list[Sanitized], TextCost]:
         """Sanitise texts, each as it was sanitised before if it was; all of them or none.
 
         What is returned is stored, and its cost committed, before anybody sees it.
@@ -72,7 +76,7 @@ class TextLedger:
             conversation: what to count them under, too, at most 200 characters.
 
         Returns:
-            The texts in order, and what they cost now.
+            The texts in order, and what those of them cost that are new.
 
         Raises:
             TextBudgetExhaustedError: they would cost more than the cap.
@@ -92,7 +96,7 @@ class TextLedger:
         return [
             Sanitized(stored[digest], drawn[digest].charged, drawn[digest].epsilon_token, drawn[digest].classes)
             for digest in digests
-        ], cost.epsilon
+        ], cost
 
     def cost(self, owner: str, conversation: str = ALL) -> TextCost:
         """What an owner's texts have cost so far, all together or in one conversation."""
@@ -113,6 +117,25 @@ class TextLedger:
     def _digest(self, sanitizer: TextSanitizer, text: str, owner: str) -> bytes:
         content = json.dumps([owner, sanitizer.artifact.digest, text]).encode()
         return hmac.digest(self._secret, content, hashlib.sha256)
+
+
+def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
+    """A ledger in a SQLite file of its own; the secret key is in a file beside it, which only its owner can read."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = file.with_suffix(".key")
+    if not key.exists():
+        partial = key.with_suffix(f".{os.getpid()}.key")
+        partial.touch(mode=0o600)
+        partial.write_bytes(secrets.token_bytes(32))
+        try:
+            os.link(partial, key)  # of two that begin together the first wins
+        except FileExistsError:
+            pass
+        finally:
+            partial.unlink()
+    database = open_database(sa.URL.create("sqlite", database=str(file)).render_as_string())
+    metadata.create_all(database, [text_costs, sanitized_texts])
+    return TextLedger(database, key.read_bytes(), cap=cap)
 
 
 def _remember(connection: sa.Connection, digest: bytes, text: str) -> bool:

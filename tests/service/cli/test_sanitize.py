@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from service.cli import app
+from service.cli import app, main
 from service.embedding.words import minilm_words
 from tests.documented import DOCS, blocks, run
-from tests.sanitization.made_up import vocabulary
+from tests.sanitization.made_up import letter_words
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def glove(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = vocabulary(60, 24)
+    words = letter_words(60)
     file = tmp_path_factory.mktemp("vectors") / "glove.txt"
     file.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words.words, words.vectors, strict=True)))
     return file
@@ -33,6 +36,87 @@ def call(*args: object) -> dict:
     done = CliRunner().invoke(app, ["sanitize", *map(str, args), "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(done.output, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+@pytest.fixture
+def texts(glove: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Options of ``dpicl sanitize`` that keep all it writes here."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return ["--vectors", glove, "--cache", cache]
+
+
+def printed(*args: object, stdin: str | bytes | None = None) -> list[str]:
+    done = CliRunner().invoke(app, ["sanitize", *map(str, args)], input=stdin, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout_bytes.decode().split("\n")
+
+
+def test_a_file_line_by_line(texts: list[object], tmp_path: Path) -> None:
+    file = tmp_path / "questions.txt"
+    file.write_bytes(b"The bcd, of 1999!\n\nbcf caf\xe9 bcf\r\nThe bcd, of 1999!")
+    first = printed(file, *texts)
+    assert re.fullmatch(r"The \w{3}, of \d+!", first[0])
+    assert (first[1], first[3:]) == ("", [first[0], ""])
+    assert re.fullmatch(r"\w{3} \w{3} \w{3}\r", first[2])
+    assert printed(file, *texts) == first == printed("text", *texts, stdin=file.read_bytes())
+    other = printed(file, *texts, "--epsilon", 1)
+    assert re.fullmatch(r"The \w{3}, of \d+!", other[0])
+
+
+def test_json(texts: list[object]) -> None:
+    options = [*texts, "--conversation", "today", "--keep", "", "--epsilon", 2]
+    said = json.loads("".join(printed(*options, "--json", stdin="The bcd, of 1999!\nbcf\nbcf\n")))
+    epsilon = said["artifact"]["audit"]["epsilon"]
+    assert 1.99 < epsilon <= 2
+    assert [item["tokens"] for item in said["items"]] == [6, 1, 1]
+    assert [item["epsilon_text"] for item in said["items"]] == pytest.approx([5 * epsilon, epsilon, epsilon])
+    assert said["ledger"]["charged"] == said["ledger"]["epsilon"] == pytest.approx(6 * epsilon)
+    assert "punctuation" not in said["released_as_public"]
+    lines = printed(*options, "--jsonl", stdin="The bcd, of 1999!\nbcf\n")
+    assert [json.loads(line) for line in lines[:-1]] == said["items"][:2]
+
+
+def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
+    command = [sys.executable, "-c", "from service.cli import main; main()", "sanitize", *map(str, texts)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        for line in (b"the bcd!\n", b"bcf and\n"):
+            running.stdin.write(line)
+            running.stdin.flush()
+            assert len(running.stdout.readline()) == len(line)
+        running.stdin.close()
+        assert running.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--epsilon", "26"], "ε must be from 0.001 to 25, not 26"),
+        (["--keep", "names"], "'names' cannot be kept: only stopwords"),
+        (["--mechanism", "rot13"], "no mechanism 'rot13': nearest_rr"),
+        (["--cap", "15"], "these texts cost ε = 16, and together with earlier ones that would exceed the cap of 15"),
+        (["no-such-file"], "No such file"),
+    ],
+)
+def test_what_it_refuses(
+    options: list[str], said: str, texts: list[object], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dpicl", "sanitize", *map(str, texts), *options])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bcd bcf\n")))
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    out, err = capfd.readouterr()
+    assert said in err
+    assert out == ""
+
+
+def test_its_secret_is_the_users_alone(texts: list[object], tmp_path: Path) -> None:
+    printed(*texts, stdin="bcd")
+    key = tmp_path / "state" / "dpicl" / "texts.key"
+    assert len(key.read_bytes()) == 32
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_audit(glove: Path, cache: Path) -> None:
@@ -77,8 +161,9 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     commands = "".join(blocks(DOCS / "sanitization.md", "sh"))
     assert "sanitize audit" in commands
+    assert "| dpicl sanitize\n" in commands
     assert "sanitize attack" in commands
-    printed = run(f"export COLUMNS=150 XDG_CACHE_HOME=$PWD/cache\n{commands}", tmp_path)
+    printed = run(f"export COLUMNS=150 XDG_CACHE_HOME=$PWD/cache XDG_STATE_HOME=$PWD/state\n{commands}", tmp_path)
     assert re.search(r"rantext +│ 6 +│ 6 +│ infinite", printed)
     assert re.search(r"medoid_rr +│ \d+ medoids +│ 8\.00000", printed)
     assert "Bayes, 10 copies" in printed
