@@ -103,6 +103,17 @@ class LabelPosterior:
         variance = self._variance(voters)
         return variance / (variance + self.sigma**2)
 
+    def lead_against(self, times: float, voters: float) -> float:
+        """The lead in noisy votes that makes up for zero-shot finding another label so many times as likely.
+
+        Args:
+            times: above 1.
+            voters: how many slots vote, above 0.
+        """
+        c, reliability = self.calibration, self.reliability(voters)
+        against = max(0.0, 1 - c.echo * reliability) * c.prior * math.log(times)
+        return against * voters / (reliability * c.decisiveness)
+
     def _variance(self, voters: Voters) -> Voters:
         """(n · spread)²."""
         return self.calibration.lead / self.calibration.decisiveness * voters**2

@@ -83,6 +83,11 @@ class ProblemKind(Enum):
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
         "corrections with `?dry_run=true`.",
     )
+    WORSE_THAN_FREE = (
+        422,
+        "With so much noise, a task's answers are expected to be no better than free ones without exemplars. Nothing "
+        "was promised. Change the plan, or sign it all the same with `?accept_worse_than_free=true`.",
+    )
     ACCOUNTANTS_DISAGREE = (
         422,
         "Two accountants contradict each other. Nothing was promised. Change the numbers a little, and please "

@@ -18,7 +18,7 @@ from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
 from service.plans.preview import PlanPreview, preview
-from service.plans.signing import prepare, sign
+from service.plans.signing import check_worth, prepare, sign
 from service.records.engine_record import EngineView, last_engine
 from service.records.signed import read_signed
 
@@ -93,7 +93,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A dry run's preview.", "model": PlanResult},
     402: {"description": "The knowledge base's lifetime budget does not hold this plan."},
     404: NO_KNOWLEDGE_BASE,
-    422: {"description": "The plan cannot be signed: each problem names its key."},
+    422: {"description": "The plan cannot be signed: each problem names its key; or it is not worth its price."},
 }
 
 
@@ -106,6 +106,10 @@ async def post_plan(
     services: TheServices,
     admin: AdminKey,
     dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
+    accept_worse_than_free: Annotated[
+        bool,
+        Query(description="Sign although a task's `warning` says that its answers will hardly be worth their price."),
+    ] = False,
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
     plan = await asyncio.to_thread(load_plan, await _text(request))
@@ -113,11 +117,13 @@ async def post_plan(
         raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, the address for {knowledge_base}"])
     calibrated = await asyncio.to_thread(prepare, services.records, plan)
     engine = await asyncio.to_thread(last_engine, services.records.database)
+    described = preview(calibrated)
     if dry_run:
         response.status_code = 200
-        return PlanResult(engine=engine, preview=preview(calibrated), signed=None)
+        return PlanResult(engine=engine, preview=described, signed=None)
+    check_worth(described, accepted=accept_worse_than_free)
     signed = await asyncio.to_thread(sign, services.records, calibrated, admin.name)
-    return PlanResult(engine=engine, preview=preview(calibrated), signed=view(signed))
+    return PlanResult(engine=engine, preview=described, signed=view(signed))
 
 
 @router.get("", summary="List the signed plans", responses={404: NO_KNOWLEDGE_BASE})

@@ -42,6 +42,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import InvalidQueryError
+from service.plans.signing import WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import UnknownKeyError
 from service.records.synthetic_store import SyntheticUploadError
@@ -159,6 +160,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
     UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     PlanError: ProblemKind.INVALID_PLAN,
+    WorseThanFreeError: ProblemKind.WORSE_THAN_FREE,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     SchemaError: ProblemKind.SCHEMA_TOO_NEW,

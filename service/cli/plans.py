@@ -49,7 +49,7 @@ def preview_(
 @app.command()
 def sign(
     file: PlanFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, whatever is expected of the plan.")] = False,
     signed_by: Annotated[str | None, typer.Option(help="Who signs. [default: your user name]")] = None,
     json: Json = False,
 ) -> None:
@@ -58,6 +58,9 @@ def sign(
     calibrated = prepare(opened, load_plan(file.read_text()))
     if not json:
         _show(calibrated, opened, None, json)
+    for warning in preview(calibrated).warnings:
+        if not yes and not typer.confirm(f"{warning} Sign it all the same?"):
+            raise typer.Exit(1)
     budget = calibrated.plan.budget
     question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for good?"
     if not yes and not typer.confirm(question):
@@ -112,3 +115,5 @@ def _print(described: PlanPreview) -> None:
     print_table("Per answer", columns, rows)
     for name, task in described.tasks.items():
         console().print(f"[bold]{name}[/bold]: {task.summary}")
+    for warning in described.warnings:
+        console().print(f"Warning: {warning}", style="bold red", markup=False, highlight=False)

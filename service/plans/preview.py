@@ -39,6 +39,7 @@ class TaskPreview(BaseModel):
         llm_calls: engine calls per answer, at most.
         llm_tokens: rough prompt tokens per answer, from the plan's guess of an exemplar's length.
         summary: what must hold for a good release, and what to change if it hardly can.
+        warning: why its answers are not expected to be worth their price; None if they may be.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class TaskPreview(BaseModel):
     llm_calls: int
     llm_tokens: int
     summary: str
+    warning: str | None
 
 
 class PlanPreview(BaseModel):
@@ -78,6 +80,11 @@ class PlanPreview(BaseModel):
     epsilon_by_accountant: dict[str, tuple[float, float]]
     unsupported: dict[str, str]
     tasks: dict[str, TaskPreview]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of every task that has one."""
+        return [f"{name}: {task.warning}" for name, task in self.tasks.items() if task.warning]
 
 
 def preview(calibrated: CalibratedPlan) -> PlanPreview:
@@ -113,6 +120,7 @@ def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTa
         llm_calls=calls,
         llm_tokens=_prompt_tokens(task, calls),
         summary=seen.in_words(task.answers, task.ensemble),
+        warning=seen.warning(task.ensemble),
     )
 
 

@@ -5,7 +5,26 @@ from __future__ import annotations
 from accounting.ledger.budgets import SignedPlan
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import KnowledgeBase
+from service.plans.preview import PlanPreview
 from service.records.records import Records
+
+
+class WorseThanFreeError(ValueError):
+    """The plan's answers are not expected to be worth their price, and nobody said that this is accepted."""
+
+
+def check_worth(described: PlanPreview, *, accepted: bool) -> None:
+    """Whether a plan may be signed without another question.
+
+    Args:
+        described: from :func:`service.plans.preview.preview`.
+        accepted: whether the signer was told and signs all the same.
+
+    Raises:
+        WorseThanFreeError: says why, of each task.
+    """
+    if described.warnings and not accepted:
+        raise WorseThanFreeError(" ".join(described.warnings))
 
 
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:

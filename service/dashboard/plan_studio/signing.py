@@ -19,7 +19,7 @@ from service.dashboard.plan_studio.desk import (
     read_draft,
     studio,
 )
-from service.plans.signing import sign
+from service.plans.signing import WorseThanFreeError, check_worth, sign
 from service.records.records import Records
 
 pages = Pages()
@@ -49,6 +49,11 @@ async def sign_(visit: Visit) -> Response:
         return await _confirmation(visit, desk, draft, draft.outcome, 409, problem)
     if visit.field("name") != name:
         problem = f"Nothing was signed. To sign, write the knowledge base’s name, {name}, exactly."
+        return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
+    try:
+        check_worth(draft.outcome.preview, accepted=visit.field("accept_worse_than_free") == "yes")
+    except WorseThanFreeError:
+        problem = "Nothing was signed. To sign a plan that is hardly worth its price, tick that you do so all the same."
         return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
     try:
         version = await asyncio.to_thread(

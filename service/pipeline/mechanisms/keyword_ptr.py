@@ -81,6 +81,7 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
             outcome="these k words pass the test and are released",
             chance=mechanism.probability_passes,
             notes=notes,
+            instead="Most answers are expected to fall back on the engine's own without exemplars, which are free.",
         )
 
 

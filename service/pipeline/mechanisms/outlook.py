@@ -15,7 +15,7 @@ RELIABLE = 0.95
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
 """What helps against too much noise, whatever the mechanism."""
 
-_DEMANDING = 0.75  # of the ensemble: a consensus that few questions reach
+_DEMANDING = 0.6  # of the ensemble: a consensus that few questions reach
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Outlook:
         chance: of that, at a number of slots.
         remedies: what to change if the slots needed are too many.
         notes: further sentences.
+        drowned: whether noise leaves the slots little say; unless given, whether too many of them are needed.
+        instead: what leaves then, a sentence.
     """
 
     noise: Mapping[str, float]
@@ -43,6 +45,17 @@ class Outlook:
     chance: Callable[[int], float]
     remedies: str = REMEDIES
     notes: str = ""
+    drowned: bool | None = None
+    instead: str = "Answers are expected to be worse than the engine's own without exemplars, which are free."
+
+    def warning(self, ensemble: int) -> str | None:
+        """Why the task's answers are not expected to be worth their price; None if they may be.
+
+        Args:
+            ensemble: how many slots there are.
+        """
+        drowned = self.needed > _DEMANDING * ensemble if self.drowned is None else self.drowned
+        return self.instead if drowned else None
 
     def in_words(self, answers: int, ensemble: int) -> str:
         """A few sentences an admin can decide by.

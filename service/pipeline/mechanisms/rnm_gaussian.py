@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +20,8 @@ _DIGITS = 4
 """Decimal places of a probability that leaves."""
 _FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""
+_LIKELIER = 4.0
+"""How firmly zero-shot is taken to contradict the slots, as an example."""
 
 
 @dataclass(frozen=True)
@@ -111,23 +114,29 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""
         sigma, labels = self.mechanism.sigma, len(self.task.labels)
-        released = "this label is released" if self.posterior is None else "this label has the most noisy votes"
-        return Outlook(
+        votes = Outlook(
             noise={"noise_multiplier": self.noise.noise_multiplier, "noise_votes": sigma},
             noise_words=f"σ {sigma:.1f} votes",
             head=f"Gaussian noise of {sigma:.1f} votes on each of {labels} labels",
             needed=required_margin(sigma, labels, RELIABLE),
             slots_mean="slots of lead for one label over every other",
-            outcome=released,
+            outcome="this label is released",
             chance=lambda lead: probability_correct(lead, sigma, labels),
-            notes="" if self.posterior is None else _weight_of_votes(self.posterior),
         )
+        return votes if self.posterior is None else _weighed(votes, self.posterior)
 
 
-def _weight_of_votes(posterior: LabelPosterior) -> str:
-    """How far the votes count beside zero-shot, if every slot votes."""
-    reliability = posterior.reliability(posterior.slots)
-    says = f" Beside zero-shot the votes count {100 * reliability:.0f} %"
-    if reliability < _FAINT:
-        return f"{says}: zero-shot mostly decides."
-    return f"{says}; zero-shot fills in where they are unclear."
+def _weighed(votes: Outlook, posterior: LabelPosterior) -> Outlook:
+    """The same where the posterior decides: with zero-shot undecided it releases the label of the most noisy votes."""
+    slots = posterior.slots
+    reliability = posterior.reliability(slots)
+    against = math.ceil(posterior.lead_against(_LIKELIER, slots))
+    return replace(
+        votes,
+        slots_mean="slots of lead for one label over every other, and zero-shot undecided",
+        notes=f" Zero-shot that finds another label {_LIKELIER:g} times as likely takes {against} slots of lead more. "
+        f"Beside zero-shot the votes count {100 * reliability:.0f} %.",
+        drowned=reliability < _FAINT,
+        instead="Zero-shot mostly decides: most answers are expected to be the engine's own without exemplars, which "
+        "are free.",
+    )

@@ -294,6 +294,11 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert described["tasks"]["colour"]["llm_calls"] == 11
     assert described["epsilon_by_accountant"]["pld"][1] <= 1.5
     assert api("analyst", "GET", plans).json()["data"] == []
+    assert described["tasks"]["colour"]["warning"].startswith("Zero-shot mostly decides")
+    refused = problem(api("admin", "POST", plans, json=yaml.safe_load(plan)), 422, "worse-than-free")
+    assert "colour: Zero-shot mostly decides" in refused["detail"]
+    assert api("analyst", "GET", plans).json()["data"] == []
+    plans += "?accept_worse_than_free=true"
     signed = api("admin", "POST", plans, json=yaml.safe_load(plan))
     assert signed.status_code == 201, signed.text
     assert signed.json()["signed"]["tasks"] == ["animals.colour@1"]

@@ -157,6 +157,20 @@ def test_signing_is_asked_about(dpicl: Shell, plan_file: Path, monkeypatch: pyte
     assert json.loads(dpicl.ok("budget", "--json"))[0]["promised"]["epsilon"] == 0
 
 
+def test_a_plan_hardly_worth_its_price_is_asked_about_again(
+    dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    file, asked = tmp_path / "noisy.yaml", []
+    file.write_text(PLAN.replace("epsilon: 4", "epsilon: 1"))
+    assert "Warning: colour: Zero-shot mostly decides" in dpicl.ok("plan", "preview", file)
+    monkeypatch.setattr("typer.confirm", lambda question: bool(asked.append(question)))
+    assert dpicl("plan", "sign", file)[0] == 1
+    (question,) = asked
+    assert question.endswith("which are free. Sign it all the same?")
+    dpicl.ok("plan", "sign", file, "--yes")
+
+
 def test_a_second_plan_beyond_the_budget_is_refused(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
     file = tmp_path / "large.yaml"

@@ -53,7 +53,8 @@ def confirm(browser: Browser, text: str = SMALL) -> dict[str, str]:
     """The last form, filled in but for the name."""
     page = browser.post(f"{STUDIO}/confirm", {"text": text})
     assert page.status_code == 200
-    return {"text": text, "digest": hidden(page.text, "digest"), "after": hidden(page.text, "after")}
+    form = {"text": text, "digest": hidden(page.text, "digest"), "after": hidden(page.text, "after")}
+    return form | ({"accept_worse_than_free": "yes"} if "accept_worse_than_free" in page.text else {})
 
 
 def signed(browser: Browser) -> int:
@@ -323,6 +324,18 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     assert plan.signed_by == "chief"
     assert plan.digest == form["digest"]
     assert browser.services.records.audit.events(newest_first=True, limit=1)[0].kind == "plan.signed"
+
+
+def test_a_plan_hardly_worth_its_price_is_asked_about_again(browser: Browser) -> None:
+    assert "Zero-shot mostly decides" in words(browser.post(STUDIO, {"text": SMALL}).text)
+    form = confirm(browser) | {"name": "toys"}
+    refused = browser.post(f"{STUDIO}/sign", form | {"accept_worse_than_free": ""})
+    assert refused.status_code == 422
+    assert "tick that you do so all the same" in words(refused.text)
+    assert signed(browser) == 1
+    worth = SMALL.replace("epsilon: 2", "epsilon: 4").replace("answers: 20", "answers: 5")
+    assert "accept_worse_than_free" not in confirm(browser, worth)
+    assert browser.post(f"{STUDIO}/sign", form).status_code == 303
 
 
 def test_a_form_sent_twice_signs_once(browser: Browser) -> None:

@@ -1,6 +1,7 @@
 """What an admin is told of a plan, against the mechanisms themselves."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from aggregation.embedding_mean import EmbeddingMean
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.rnm_gaussian import probability_correct
 from service.pipeline.mechanisms.adapter import adapter_of
+from service.pipeline.mechanisms.outlook import Outlook
 from service.plans.preview import PlanPreview, epsilon_spent, plot, preview
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
@@ -242,3 +244,55 @@ def test_the_command_line_fits_a_hundred_columns(
     for whole in ("embedding_mean", "keyword_joint_em", "keyword_ptr", "slots for 95 %", " to "):
         assert whole in shown
     assert "…" not in shown
+
+
+def topic(mechanism: str, sigma: float) -> Outlook:
+    written = PLAN.replace("{type: rnm_gaussian}", mechanism)
+    noise = TaskNoise(sampling_probability=0.04, mechanism=Gaussian(sigma / math.sqrt(2)))
+    return adapter_of(load_plan(written).tasks["topic"], noise).outlook()
+
+
+def released(decide: str, sigma: float, lead: float, zero_shot: list[float]) -> float:
+    """How often the service's own aggregator releases the first label, all 100 slots voting, with a lead of so many."""
+    noise = TaskNoise(sampling_probability=0.04, mechanism=Gaussian(sigma / math.sqrt(2)))
+    task = load_plan(PLAN.replace("{type: rnm_gaussian}", f"{{type: rnm_gaussian, decide: {decide}}}")).tasks["topic"]
+    posterior = adapter_of(task, noise).posterior
+    rng, votes = np.random.default_rng(2), np.array([lead, 0, 0]) + (100 - lead) / 3
+    drawn = votes + sigma * rng.standard_normal((4000, 3))
+    drawn += (100 - drawn.sum(axis=1, keepdims=True)) / 3  # as if it were known that all vote
+    return float(np.mean([posterior.probabilities(one, np.array(zero_shot)).argmax() == 0 for one in drawn]))
+
+
+@pytest.mark.parametrize("sigma", [4.0, 15.0])
+def test_what_is_said_of_the_posterior_holds_for_it(sigma: float) -> None:
+    """With zero-shot undecided the lead stated suffices; against a contrary one it takes as much more as is said."""
+    seen = topic("{type: rnm_gaussian}", sigma)
+    error = 5 * math.sqrt(0.05 * 0.95 / 4000)
+    assert "and zero-shot undecided" in seen.slots_mean
+    assert released("posterior", sigma, seen.needed, [1, 1, 1]) == pytest.approx(0.95, abs=error)
+    (more,) = [int(word) for word in re.findall(r"as likely takes (\d+) slots of lead more", seen.notes)]
+    contrary = [1 / 9, 4 / 9, 4 / 9]
+    assert released("posterior", sigma, seen.needed, contrary) < 0.95 - error
+    assert released("posterior", sigma, seen.needed + more, contrary) >= 0.95 - 2 * error
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sigma", "warning"),
+    [
+        ("{type: rnm_gaussian}", 10.0, None),
+        ("{type: rnm_gaussian}", 40.0, "Zero-shot mostly decides"),
+        ("{type: rnm_gaussian, decide: argmax}", 20.0, None),
+        ("{type: rnm_gaussian, decide: argmax}", 40.0, "Answers are expected to be worse"),
+    ],
+)
+def test_a_plan_that_noise_drowns_is_warned_of(mechanism: str, sigma: float, warning: str | None) -> None:
+    said = topic(mechanism, sigma).warning(100)
+    assert (said is None) if warning is None else said.startswith(warning)
+
+
+def test_tested_words_that_hardly_stand_out_are_warned_of() -> None:
+    task = text_task("{type: keyword_ptr, k_min: 5, k_max: 5}")
+    for sigma, warned in ((3.0, False), (20.0, True)):
+        noise = TaskNoise(sampling_probability=0.04, mechanism=ProposeTestRelease(1.0, sigma, 1e-6))
+        said = adapter_of(task, noise).outlook().warning(task.ensemble)
+        assert bool(said and said.startswith("Most answers are expected to fall back")) == warned
