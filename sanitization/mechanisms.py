@@ -108,8 +108,10 @@ class Served:
             if embed is None:
                 x[unknown] = uniform.below(len(index), len(unknown))
             else:
-                vectors = embed([words[at] for at in unknown])
-                x[unknown] = distances(vectors, self.vocabulary.vectors).argmin(axis=1)
+                different = list(dict.fromkeys(words[at] for at in unknown))
+                nearest = distances(embed(different), self.vocabulary.vectors).argmin(axis=1)
+                place = dict(zip(different, nearest, strict=True))
+                x[unknown] = [place[words[at]] for at in unknown]
         return [self.channel.outputs[at] for at in self.channel.draw(x)]
 
 

@@ -104,12 +104,14 @@ class TextSanitizer:
         served: the channel, audited.
         partition: what is public.
         embed: finds the known word nearest to an unknown one; without it, an unknown word is as good as any.
+        most_unknown: different ones that are embedded at once; None: any number.
     """
 
     name: str
     served: Served
     partition: Partition
     embed: Embed | None = None
+    most_unknown: int | None = None
 
     @cached_property
     def artifact(self) -> Artifact:
@@ -170,7 +172,7 @@ class TextSanitizer:
             texts: any Unicode, at most 2²⁰ characters each. Half a surrogate pair is a character like others.
 
         Raises:
-            TextError: one is too long.
+            TextError: one is too long, or they have too many unknown words.
         """
         if any(len(text) > LONGEST_TEXT for text in texts):
             raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
@@ -183,6 +185,9 @@ class TextSanitizer:
     def _draw(self, words: list[str]) -> Iterator[str]:
         known = self.served.vocabulary.index
         found = [word if word in known else word.lower() for word in words]
+        # Not some of them: whether a word is embedded must not depend on the words beside it.
+        if self.embed and self.most_unknown is not None and len(set(found) - known.keys()) > self.most_unknown:
+            raise TextError(f"more than {self.most_unknown} different words are unknown: sanitise less at once")
         drawn = self.served.replace(found, self.embed)
         if "case" in self.partition.keep:
             drawn = [cased_like(new, old) for new, old in zip(drawn, words, strict=True)]
@@ -208,6 +213,7 @@ def open_sanitizer(
     *,
     keep: Iterable[str] = (),
     embed: Embed | None = None,
+    most_unknown: int | None = None,
 ) -> TextSanitizer:
     """A sanitiser whose true ε for a word is at most ``epsilon``. What it announces is the audited one.
 
@@ -218,6 +224,7 @@ def open_sanitizer(
         folder: where tables are kept.
         keep: see :class:`sanitization.tokens.Partition`.
         embed: vectors of any strings, like the vocabulary's.
+        most_unknown: see :class:`TextSanitizer`.
 
     Raises:
         ValueError: ε is out of range, or something cannot be kept.
@@ -227,7 +234,8 @@ def open_sanitizer(
         LookupError: no such mechanism.
     """
     partition = Partition(keep)
-    return TextSanitizer(name, serve(name, partition.replaceable(vocabulary), epsilon, folder), partition, embed)
+    served = serve(name, partition.replaceable(vocabulary), epsilon, folder)
+    return TextSanitizer(name, served, partition, embed, most_unknown)
 
 
 def _numbers(count: int) -> Iterator[str]:

@@ -65,6 +65,22 @@ class ProblemKind(Enum):
         "reveal private data. Nothing was charged. The operator must raise it.",
     )
 
+    # Sanitising
+    SANITIZER_UNAVAILABLE = (
+        503,
+        "The service sanitises no texts, or still embeds its words. Nothing was charged, and nothing was sanitised. "
+        "The operator can set `DPICL_SANITIZER_WORDS`.",
+    )
+    EPSILON_NOT_ATTAINABLE = (
+        422,
+        "No sanitiser has such an ε; `least` and `largest` say which there are. Nothing was charged.",
+    )
+    TEXT_BUDGET_EXHAUSTED = (
+        403,
+        "The texts would cost more ε than your key's texts may cost together. Nothing was charged, and none of "
+        "them was sanitised. Texts sanitised before are free.",
+    )
+
     # Keys
     MISSING_KEY = 401, "The request has no API key. Nothing was charged. Send `Authorization: Bearer dpicl_...`."
     INVALID_KEY = 401, "The API key is unknown or revoked. Nothing was charged. Ask an admin."

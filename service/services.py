@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.embedding.embedder import TextEmbedder
+from service.embedding.sanitizers import Sanitizers
+from service.embedding.words import cache_folder
 from service.engines.protocol import Engine
 from service.engines.with_notice import EngineWithNotice
 from service.pipeline.answering import Answering
@@ -31,6 +33,7 @@ class Services:
     answering: Answering
     trials: Trials
     alerts: Alerts
+    sanitizers: Sanitizers
 
 
 def open_services(
@@ -72,4 +75,5 @@ def open_services(
     trial_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     trials = Trials(stages, latency_grain_s=trial_grain_s)
     heartbeat = Heartbeat(records.database, engine)
-    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts)
+    sanitizers = Sanitizers(settings.sanitizer_words, embedder, cache_folder())
+    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts, sanitizers)

@@ -36,6 +36,9 @@ _EXAMPLE = Problem(
 _MORE = {
     ProblemKind.REMOTE_ENGINE_FORBIDDEN: "../admin.md#a-knowledge-base",
     ProblemKind.CONTEXT_NOT_SUPPORTED: "../analyst.md#from-an-openai-client",
+    ProblemKind.SANITIZER_UNAVAILABLE: "../sanitization.md#over-http",
+    ProblemKind.EPSILON_NOT_ATTAINABLE: "../sanitization.md#over-http",
+    ProblemKind.TEXT_BUDGET_EXHAUSTED: "../sanitization.md#what-texts-have-cost",
     ProblemKind.WRONG_ENCRYPTION_KEY: "../operations.md#change-the-encryption-key",
     ProblemKind.SCHEMA_TOO_NEW: "../upgrading.md",
 }

@@ -25,6 +25,7 @@ from service.api import (
     problem_pages,
     problems,
     releases,
+    sanitizing,
 )
 from service.api.doors import Doors
 from service.api.gate import Gate
@@ -42,6 +43,7 @@ from service.telemetry.tracing import Traced, open_tracing
 log = structlog.get_logger()
 
 _ASK_ENGINE_EVERY_S = 1.0
+_PREPARE_AGAIN_S = 10.0
 
 DESCRIPTION = """
 Answers from an LLM informed by private examples, under differential privacy.
@@ -71,6 +73,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
             asyncio.create_task(_note_engine(services)),
             asyncio.create_task(told.responses.keep_storing()),
         ]
+        if services.sanitizers.wanted:
+            background.append(asyncio.create_task(_prepare_sanitizers(services)))
         if services.records.witness is not None:
             background.append(asyncio.create_task(keep_witnessed(services.records.witness)))
         yield
@@ -112,6 +116,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         answers,
         previews,
         surface,
+        sanitizing,
         releases,
         budgets,
         knowledge_bases,
@@ -140,6 +145,16 @@ async def _measure_grains(services: Services) -> None:
         except Exception as error:
             log.error("measuring_failed", error=type(error).__name__)
             await asyncio.sleep(_ASK_ENGINE_EVERY_S)
+
+
+async def _prepare_sanitizers(services: Services) -> None:
+    """Embed their words, once the embedder answers."""
+    while True:
+        try:
+            return await asyncio.to_thread(services.sanitizers.prepare)
+        except (RuntimeError, OSError) as error:
+            log.error("sanitizers_unavailable", error=type(error).__name__)
+            await asyncio.sleep(_PREPARE_AGAIN_S)
 
 
 async def _note_engine(services: Services) -> None:

@@ -38,6 +38,8 @@ from exemplar_store import (
     UnknownKnowledgeBaseError,
     UnknownUnitError,
 )
+from sanitization.text import TextError
+from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.pipeline.latency import GrainTooSmallError
@@ -46,6 +48,7 @@ from service.plans.signing import WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import UnknownKeyError
 from service.records.synthetic_store import SyntheticUploadError
+from service.records.text_ledger import TextBudgetExhaustedError
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
@@ -170,12 +173,17 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
     StillAnsweringError: ProblemKind.STILL_ANSWERING,
     BusyError: ProblemKind.BUSY,
+    SanitizersUnavailableError: ProblemKind.SANITIZER_UNAVAILABLE,
+    EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
+    TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
+    TextError: ProblemKind.INVALID_REQUEST,
 }
 _RETRY_AFTER_S: dict[type[Exception], float] = {
     EngineUnavailableError: 5,
     WitnessUnavailableError: 5,
     StillAnsweringError: 2,
     BusyError: 1,
+    SanitizersUnavailableError: 60,
 }
 _DATABASE_DOWN = "the database does not answer; asking a question again is free if it was answered"
 _FRAMEWORKS_OWN = {
@@ -219,7 +227,12 @@ def install(app: FastAPI, base: str) -> None:
 
 
 def _known(exception: type[Exception], base: str, _request: Request, error: Exception) -> JSONResponse:
-    extra = {"problems": error.problems} if isinstance(error, PlanError) else None
+    extra: dict[str, Any] = {}
+    match error:
+        case PlanError():
+            extra = {"problems": error.problems}
+        case EpsilonNotAttainableError():
+            extra = {"least": error.least, "largest": error.largest}
     problem = Problem(_KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
     return problem.response(base)
 

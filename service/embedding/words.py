@@ -12,7 +12,7 @@ import numpy as np
 
 from sanitization.embeddings import whole_words
 from sanitization.vocabulary import Vocabulary
-from service.embedding.embedder import WEIGHTS_SHA256, Embedder, cores, packaged_model
+from service.embedding.embedder import WEIGHTS_SHA256, Embed, Embedder, cores, packaged_model
 
 
 def cache_folder() -> Path:
@@ -33,7 +33,7 @@ class EmbeddedOnDemand:
         return self._embedder.embed([word.encode(errors="replace").decode() for word in words])
 
 
-def minilm_words(count: int, folder: Path) -> Vocabulary:
+def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabulary:
     """The first words of the model's vocabulary, which lists the most frequent first.
 
     A word's vector is the sentence embedding of the word, of norm 1. So every other string has one, too.
@@ -41,6 +41,7 @@ def minilm_words(count: int, folder: Path) -> Vocabulary:
     Args:
         count: how many words, at most about 21,700.
         folder: keeps the embeddings: 3 ms of processor time a word the first time, none later.
+        embed: what embeds them then; unless given, an embedder of its own.
     """
     from tokenizers import Tokenizer
 
@@ -51,6 +52,6 @@ def minilm_words(count: int, folder: Path) -> Vocabulary:
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / f"words-{name}.{os.getpid()}.npy"
-        np.save(partial, Embedder(threads=cores()).embed(words))
+        np.save(partial, (embed or Embedder(threads=cores()).embed)(words))
         os.replace(partial, file)
     return Vocabulary(words, np.load(file, allow_pickle=False))

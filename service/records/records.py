@@ -23,6 +23,7 @@ from service.records.database import open_database
 from service.records.rate_limits import RateLimits
 from service.records.schema import migrate, require
 from service.records.synthetic_store import KEY, SyntheticStore
+from service.records.text_ledger import TextLedger
 from service.records.witness import open_witness
 from service.settings import Settings
 
@@ -42,6 +43,7 @@ class Records:
     witness: Witness | None
     """Notices a ledger restored from a backup; None where the settings do without."""
     rates: RateLimits
+    texts: TextLedger
     digest_key: bytes
     synthetic: bool
     """Whether the data are made up (:mod:`service.synthetic`)."""
@@ -139,6 +141,7 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         audit=AuditTrail(database),
         witness=witness,
         rates=RateLimits(database),
+        texts=TextLedger(database, store.data_keys.queries, cap=settings.text_epsilon_cap),
         digest_key=store.data_keys.queries,
         synthetic=synthetic,
     )

@@ -71,6 +71,7 @@ ANY_KEY = [
 ANALYST = [
     Entry("POST", "/v1/tasks/{task}/answers", 200, "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}}),
     Entry("POST", "/v1/chat/completions", 200, options={"json": _CHAT}),
+    Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
 ]
 _NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 9}
 _ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'

@@ -32,7 +32,7 @@ EXAMPLES = 10
 """Of each operation, beside those that the document gives and those at the edges of what it allows."""
 
 OF_THE_OTHER_ROLE = {
-    "admin": {"POST /v1/tasks/{task}/answers", "POST /v1/chat/completions"},
+    "admin": {"POST /v1/tasks/{task}/answers", "POST /v1/chat/completions", "POST /v1/sanitize"},
     "analyst": {
         "DELETE /v1/keys/{key_id}",
         "DELETE /v1/knowledge-bases/{knowledge_base}/units/{unit}",
@@ -55,7 +55,8 @@ OF_THE_OTHER_ROLE = {
 def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     """The service that the document's examples speak of: a knowledge base ``support`` with the task ``queue``."""
     file = tmp_path_factory.mktemp("openapi") / "service.sqlite"
-    records = open_records(Settings(database_url=f"sqlite:///{file}", development=True, latency_unpadded=True))
+    settings = Settings(database_url=f"sqlite:///{file}", development=True, latency_unpadded=True, sanitizer_words=60)
+    records = open_records(settings)
     records.create_knowledge_base(
         "support", epsilon=800, delta=0.5, public_size=600, fields=["text", "label"], embedded_field="text"
     )
@@ -63,7 +64,11 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
     records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed)
     sign(records, prepare(records, parse_plan(plans.CLASSIFY)), "test")
-    return open_services(records, NearestExemplarEngine(embedder), embedder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(file.parent))
+        opened = open_services(records, NearestExemplarEngine(embedder), embedder)
+    opened.sanitizers.prepare()
+    return opened
 
 
 def config(token: str) -> SchemathesisConfig:

@@ -1,0 +1,103 @@
+"""Sanitisers on the built-in words, opened when they are first asked for, and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from sanitization.mechanisms import SMALLEST_EPSILON
+from sanitization.response import LARGEST_EPSILON
+from sanitization.text import TextSanitizer, open_sanitizer
+from sanitization.vocabulary import Vocabulary
+from service.embedding.embedder import TextEmbedder
+from service.embedding.words import minilm_words
+
+_KEPT = 32
+_TOGETHER = 64
+MOST_UNKNOWN = 500
+"""Different words that are embedded for one call: two seconds of processor time at most."""
+
+
+class SanitizersUnavailableError(RuntimeError):
+    """There is no sanitiser, or not yet. Nothing was sanitised."""
+
+
+class EpsilonNotAttainableError(ValueError):
+    """No sanitiser has an ε as asked for."""
+
+    def __init__(self, epsilon: float, least: float, largest: float = LARGEST_EPSILON) -> None:
+        self.least, self.largest = least, largest
+        super().__init__(f"ε = {epsilon:g} is not attainable: the least is {least:g}, the largest {largest:g}")
+
+
+class Sanitizers:
+    """Opens them; threads may share it.
+
+    Args:
+        words: how many they know; 0 for none at all.
+        embedder: of words.
+        folder: keeps embeddings and tables.
+    """
+
+    def __init__(self, words: int, embedder: TextEmbedder, folder: Path) -> None:
+        self._words = words
+        self._embedder = embedder
+        self._folder = folder
+        self._vocabulary: Vocabulary | None = None
+        self._opening = threading.Lock()
+        self._open = lru_cache(_KEPT)(self._opened)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are to be any."""
+        return self._words > 0
+
+    def prepare(self) -> None:
+        """Embed the words, unless that was done before; some milliseconds of processor time for each.
+
+        Raises:
+            OSError: the folder cannot be written.
+            RuntimeError: the embedder does not answer.
+        """
+        self._vocabulary = minilm_words(self._words, self._folder, self._embed)
+
+    def open(self, mechanism: str, epsilon: float, keep: Sequence[str]) -> TextSanitizer:
+        """The sanitiser with these parameters (:func:`sanitization.text.open_sanitizer`); the first time takes seconds.
+
+        Raises:
+            SanitizersUnavailableError: the words are not embedded.
+            EpsilonNotAttainableError: ε is out of range.
+            ValueError: something else is wrong with the parameters, or a table would be too large.
+            LookupError: no such mechanism.
+        """
+        if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+            raise EpsilonNotAttainableError(epsilon, SMALLEST_EPSILON)
+        if self._vocabulary is None:
+            raise SanitizersUnavailableError(
+                "the words are still being embedded; come back in a minute"
+                if self.wanted
+                else "this service sanitises no texts: the operator must set DPICL_SANITIZER_WORDS"
+            )
+        with self._opening:
+            return self._open(mechanism, epsilon, frozenset(keep))
+
+    def _opened(self, mechanism: str, epsilon: float, keep: frozenset[str]) -> TextSanitizer:
+        assert self._vocabulary is not None  # noqa: S101  # nosec B101
+        return open_sanitizer(
+            mechanism,
+            self._vocabulary,
+            epsilon,
+            self._folder,
+            keep=keep,
+            embed=self._embed,
+            most_unknown=MOST_UNKNOWN,
+        )
+
+    def _embed(self, words: Sequence[str]) -> np.ndarray:
+        """In parts, so that questions get their turn in between."""
+        parts = [words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER)]
+        return np.concatenate([self._embedder.embed(part) for part in parts])

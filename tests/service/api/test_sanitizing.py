@@ -1,0 +1,126 @@
+"""``POST /v1/sanitize``: texts that may leave, what they cost, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.api.app import create_app
+from service.embedding.embedder import Embedder
+from service.embedding.sanitizers import MOST_UNKNOWN
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+WORDS = 300
+TEXT = "Jane had a state school in 1999, <NAME>!"  # three words, one of them unknown, and "NAME"
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
+    """They sanitise, with a cap of ε = 60 for each key."""
+    folder = tmp_path_factory.mktemp("sanitising")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        settings = Settings(
+            database_url=f"sqlite:///{folder / 'service.sqlite'}",
+            development=True,
+            latency_unpadded=True,
+            sanitizer_words=WORDS,
+            text_epsilon_cap=60,
+        )
+        records = make_records(folder, settings=settings)
+        services = open_services(records, MajorityEngine(), Embedder())
+    early = asking(services)(texts=["a"])
+    assert (early.status_code, early.json()["error"]["code"]) == (503, "sanitizer_unavailable")
+    assert early.headers["retry-after"] == "60"
+    services.sanitizers.prepare()
+    return services
+
+
+def asking(services: Services) -> Any:
+    """Asks as an analyst who has not asked before."""
+    client = TestClient(create_app(services))
+    headers = {"Authorization": f"Bearer {services.records.keys.create('ann', 'analyst')[1]}"}
+    return lambda **body: client.post("/v1/sanitize", headers=headers, json=body)
+
+
+@pytest.fixture
+def ask(services: Services) -> Any:
+    return asking(services)
+
+
+def test_what_is_promised_and_what_it_cost(ask: Any) -> None:
+    said = ask(texts=[TEXT, "", TEXT], epsilon=4.3, keep=["stopwords", "punctuation", "placeholders"]).json()
+    epsilon = said["artifact"]["audit"]["epsilon"]
+    assert 3.99 < epsilon <= 4
+    assert said["items"][0] == said["items"][2]
+    assert said["items"][1] == {"text": "", "tokens": 0, "epsilon_token": epsilon, "epsilon_text": 0}
+    assert re.fullmatch(r"\w+ had a \w+ \w+ in \d+, <NAME>!", said["items"][0]["text"])
+    assert (said["items"][0]["tokens"], said["items"][0]["epsilon_text"]) == (10, pytest.approx(3 * epsilon))
+    assert said["ledger"] == {"charged": pytest.approx(12), "epsilon": pytest.approx(12), "cap": 60}
+    assert {"stopwords", "placeholders", "which texts are repeated"} < set(said["released_as_public"])
+    assert set(said["items"][0]) == {"text", "tokens", "epsilon_token", "epsilon_text"}, "not which words were changed"
+
+
+def test_a_repeat_is_free_and_equal(ask: Any) -> None:
+    first = ask(texts=[TEXT, "state"], epsilon=4, conversation="today").json()
+    again = ask(texts=["state", TEXT, "high school"], epsilon=4, conversation="later").json()
+    assert [item["text"] for item in again["items"][1::-1]] == [item["text"] for item in first["items"]]
+    assert again["ledger"]["charged"] == again["ledger"]["conversation_epsilon"] == pytest.approx(8)
+    assert again["ledger"]["epsilon"] == pytest.approx(8 + first["ledger"]["conversation_epsilon"])
+
+
+def test_the_cap(ask: Any) -> None:
+    assert ask(texts=["state school"], epsilon=25).status_code == 200
+    refused = ask(texts=["house", "state school", "high"], epsilon=25)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "text_budget_exhausted")
+    assert "items" not in refused.json()
+    assert ask(texts=["state school"], epsilon=25).json()["ledger"]["charged"] == 0
+    assert ask(texts=["house"], epsilon=10).status_code == 200
+
+
+@pytest.mark.parametrize("epsilon", [0.4, 25.01, 1e300])
+def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float) -> None:
+    refused = ask(texts=["a"], epsilon=epsilon)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "epsilon_not_attainable")
+    assert (refused.json()["least"], refused.json()["largest"]) == (0.5, 25)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"texts": []},
+        {"texts": ["a"] * 257},
+        {"texts": ["a"], "epsilon": -1},
+        {"texts": ["a"], "keep": ["names"]},
+        {"texts": ["a"], "mechanism": "rantext"},
+        {"texts": ["a"], "conversation": "a\nb"},
+        {"texts": [" ".join(f"x{'q' * i}" for i in range(MOST_UNKNOWN + 1))]},
+    ],
+)
+def test_what_is_invalid(ask: Any, body: dict[str, Any]) -> None:
+    refused = ask(**body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+
+
+def test_no_text_is_logged(ask: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    done = ask(texts=["zebrafish"], epsilon=1)
+    refused = ask(texts=["zebrafish " * 99], epsilon=25)
+    assert (done.status_code, refused.status_code) == (200, 403)
+    out, err = capfd.readouterr()
+    said = out + err + caplog.text + refused.text
+    assert "zebrafish" not in said
+    assert done.json()["items"][0]["text"] not in refused.text
+
+
+def test_a_service_without_sanitisers(tmp_path: Path) -> None:
+    refused = asking(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))(texts=["a"])
+    assert refused.status_code == 503
+    assert "DPICL_SANITIZER_WORDS" in refused.json()["detail"]
