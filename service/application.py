@@ -21,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 
 from exemplar_store import PackedSlots
 from service.embedding.embedder import Embedder
-from service.engines.configs import EngineConfig, NearestExemplarConfig
+from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineBusyError,
@@ -231,7 +231,13 @@ _OTHER_PLACES = 32
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(self, engine: DeploymentHandle[Any], embedder: DeploymentHandle[Any], language_model: bool):
+    def __init__(
+        self,
+        engine: DeploymentHandle[Any],
+        embedder: DeploymentHandle[Any],
+        config: EngineConfig,
+        local: DeploymentHandle[Any] | None = None,
+    ):
         from service.api.doors import Doors
         from service.records.records import open_records
         from service.services import open_services
@@ -246,7 +252,10 @@ class Ingress:
             open_records(settings),
             RemoteEngine(engine, embedder),
             RemoteEmbedder(embedder),
-            language_model=language_model,
+            language_model=config.is_llm,
+            sanitize=getattr(config, "sanitize", None),
+            local=None if local is None else RemoteEngine(local, embedder),
+            realign=getattr(config, "realign", None),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -275,5 +284,9 @@ def build(args: dict[str, Any]) -> Application:
     checked = ApplicationArgs.model_validate(args)
     embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
     engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
-    ingress: Application = Ingress.bind(engine, embedder, checked.engine.is_llm)  # type: ignore[attr-defined]
+    local = []
+    if isinstance(checked.engine, OpenAiCompatibleConfig) and checked.engine.exemplars == "local":
+        beside = EngineDeployment.options(name="LocalEngine", ray_actor_options={"num_cpus": 0.2})  # type: ignore[attr-defined]
+        local = [beside.bind(NearestExemplarConfig(), embedder)]
+    ingress: Application = Ingress.bind(engine, embedder, checked.engine, *local)  # type: ignore[attr-defined]
     return ingress

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from service.embedding.embedder import TextEmbedder
 from service.embedding.sanitizers import Sanitizers
 from service.embedding.words import cache_folder
+from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.protocol import Engine
 from service.engines.with_notice import EngineWithNotice
 from service.pipeline.answering import Answering
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
 from service.pipeline.measured_grains import MeasuredGrains
+from service.pipeline.realigning import Realigner
+from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
@@ -19,6 +22,10 @@ from service.records.witness import check_witness
 from service.telemetry.alerts import Alerts
 from service.telemetry.heartbeat import Heartbeat
 from service.trials.trials import Trials
+
+
+class SanitizersMissingError(ValueError):
+    """An engine's questions are to be sanitised, and there is nothing to do it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,14 @@ class Services:
 
 
 def open_services(
-    records: Records, engine: Engine, embedder: TextEmbedder, *, language_model: bool = False
+    records: Records,
+    engine: Engine,
+    embedder: TextEmbedder,
+    *,
+    language_model: bool = False,
+    sanitize: SanitizeConfig | None = None,
+    local: Engine | None = None,
+    realign: RealignConfig | None = None,
 ) -> Services:
     """Put an engine and an embedder beside the records.
 
@@ -46,14 +60,23 @@ def open_services(
         engine: what answers.
         embedder: sentence embeddings.
         language_model: whether the engine runs one.
+        sanitize: how questions are sanitised before the engine sees them, if they are.
+        local: then answers slots instead of the engine.
+        realign: then fits released texts to questions as they were asked.
 
     Raises:
+        SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
         service.pipeline.latency.UnknownLatencyError: it does, and nobody has said how long it takes.
         ValueError: the settings do not say where the witness is, or that there is none.
     """
     settings = records.settings
     check_witness(settings)
     grain_s = fixed_grain_s(settings, language_model=language_model)
+    sanitizers = Sanitizers(settings.sanitizer_words, embedder, cache_folder())
+    if sanitize is not None:
+        if not sanitizers.wanted:
+            raise SanitizersMissingError("the engine's questions are to be sanitised: set DPICL_SANITIZER_WORDS")
+        engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = EngineWithNotice(engine, " ".join(notices))
     alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
@@ -71,9 +94,9 @@ def open_services(
         grains=grains,
         max_in_flight=settings.max_queries_in_flight,
         on_charge=alerts.charged,
+        realign=Realigner(realign) if realign else None,
     )
     trial_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     trials = Trials(stages, latency_grain_s=trial_grain_s)
     heartbeat = Heartbeat(records.database, engine)
-    sanitizers = Sanitizers(settings.sanitizer_words, embedder, cache_folder())
     return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts, sanitizers)

@@ -63,6 +63,12 @@ class AnswerView(ReleaseView):
         exclude_if=lambda value: value is None,
         description="Where a threshold is set: whether the label is less probable than that, and left out.",
     )
+    realigned: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="`text`, fitted to your question by a model beside the service, where the remote one saw a "
+        "sanitised question. It is for you alone: it may hold words of your question, and is no part of the release.",
+    )
     cost: Cost
     engine: EngineView
 
@@ -97,6 +103,7 @@ class Asking:
         return AnswerView(
             **view(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
             abstained=answer.abstained,
+            realigned=answer.realigned,
             cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
             engine=EngineView.of(await self._services.engine.describe()),
         )

@@ -93,7 +93,7 @@ class PreviewView(Said):
         503: {"description": "The engine does not answer."},
     },
 )
-async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, _key: AnyKey) -> PreviewView:
+async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, key: AnyKey) -> PreviewView:
     """See what a task makes of a query, on exemplars that are public.
 
     The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
@@ -111,6 +111,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
         embedded_field=described.embedded_field,
         response_field=described.response_field,
         repeats=body.repeats,
+        asker=key.id,
     )
     return view(signed.address, trial)
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from sanitization.mechanisms import SMALLEST_EPSILON
+from sanitization.response import LARGEST_EPSILON
+from sanitization.tokens import Keepable
 
 
 class _Config(BaseModel):
@@ -68,8 +72,31 @@ class VllmConfig(_LanguageModel):
     """``strict`` refuses to start on a GPU that cannot compute a prompt the same whatever shares its batch."""
 
 
+class SanitizeConfig(_Config):
+    """How questions are sanitised. Needs ``DPICL_SANITIZER_WORDS``."""
+
+    epsilon: float = Field(default=8.0, ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)
+    """The most that ε of a word may be."""
+    mechanism: Literal[
+        "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape"
+    ] = "medoid_rr"
+    keep: tuple[Keepable, ...] = ("stopwords", "punctuation")
+    """What of a question leaves as it is."""
+
+
+class RealignConfig(_Config):
+    """A chat-completions server on this machine, such as Ollama, which fits texts to questions as they were asked."""
+
+    base_url: str = Field(pattern=r"^http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?(/[^\s?#@]*)?$")
+    """On the loopback interface: it sees questions in clear text."""
+    model: str = Field(min_length=1)
+    max_answer_tokens: int = Field(default=256, ge=1, le=100_000)
+    timeout_s: float = Field(default=30.0, gt=0, le=600)
+
+
 class OpenAiCompatibleConfig(_LanguageModel):
-    """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text.
+    """A remote endpoint that speaks OpenAI's chat completions. It sees exemplars in clear text, unless they are kept
+    ``local``, and questions, unless it says how to ``sanitize`` them.
 
     Its key, if it takes one, is ``DPICL_REMOTE_API_KEY`` in the environment, never in a config.
     """
@@ -88,9 +115,22 @@ class OpenAiCompatibleConfig(_LanguageModel):
     """Tries of a prompt before its slot abstains."""
     request_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     """Of one try."""
+    sanitize: SanitizeConfig | None = None
+    """Replaces the words of questions before they leave. It protects who asks, not the exemplars."""
+    exemplars: Literal["remote", "local"] = "remote"
+    """With ``sanitize``: ``local`` has the built-in engine answer slots, so that exemplars do not leave, and the
+    endpoint give zero-shot answers only."""
+    realign: RealignConfig | None = None
+    """With ``sanitize``: a trusted model that fits released texts to questions as they were asked."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further members of each request; they replace the engine's own, and null leaves one out. Models that reason, say,
     may need ``{max_tokens: null, max_completion_tokens: 4000, temperature: null}``."""
+
+    @model_validator(mode="after")
+    def _sanitises_for_what_needs_it(self) -> OpenAiCompatibleConfig:
+        if self.sanitize is None and (self.exemplars == "local" or self.realign):
+            raise ValueError("exemplars: local and realign need sanitize, which says how questions leave")
+        return self
 
     @field_validator("extra_body")
     @classmethod

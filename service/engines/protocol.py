@@ -84,6 +84,7 @@ class TaskSpec:
         public_answers: of free text, answers that are public anyway.
         document_field: of free text, the field of the query that answers may be taken from.
         responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
+        asker: the id of the key that asks; empty if nobody does. For what is remembered of people's questions.
     """
 
     name: str
@@ -102,6 +103,11 @@ class TaskSpec:
     slot_characters: int = 0
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
+    asker: str = ""
+
+
+class SanitizedQuery(dict[str, str]):
+    """A query's fields as they may leave: an engine that is to see sanitised questions takes no other ones."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
+from service.engines.prompts import render
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
 from service.pipeline.draw import draw
 from service.pipeline.latency import Departure, Grains
@@ -38,11 +39,16 @@ from service.pipeline.queries import InvalidQueryError, check_query, check_thres
 from service.pipeline.stages import Stages
 from service.problem_kinds import ProblemKind
 from service.records.signed import read_signed
+from service.records.text_ledger import TextBudgetExhaustedError
 
 log = structlog.get_logger()
 
 _POLL_S = 0.02
 _SETTLE_ATTEMPTS = 10
+
+
+Realign = Callable[[str, str], Awaitable[str | None]]
+"""A question and a released text in; that text for this question out, or None."""
 
 
 class StillAnsweringError(RuntimeError):
@@ -67,6 +73,7 @@ class Answer:
         charged: whether this very request was charged (False: a stored release was returned, free).
         answers_left: how many answers the task may still give to everybody together, after this charge.
         abstained: whether it is to be shown as an abstention; None where no threshold was set.
+        realigned: its text, fitted to the question by a model that may see it; for this caller alone.
     """
 
     release: Release
@@ -74,6 +81,7 @@ class Answer:
     charged: bool
     answers_left: int
     abstained: bool | None = None
+    realigned: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class Answering:
         max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
             leaves, even if nobody waits for it any more.
         on_charge: is told the task of each charge and how many answers that left.
+        realign: fits a released text to the question, where the engine saw another one.
     """
 
     def __init__(
@@ -137,6 +146,7 @@ class Answering:
         grains: Grains,
         max_in_flight: int = 32,
         on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
+        realign: Realign | None = None,
     ):
         self.ledger = ledger
         self.store = store
@@ -145,6 +155,7 @@ class Answering:
         self._grains = grains
         self._max_in_flight = max_in_flight
         self._on_charge = on_charge
+        self._realign = realign
         self._in_flight = 0
         self._running: set[asyncio.Task[Answer | InFlight]] = set()
 
@@ -176,15 +187,24 @@ class Answering:
             BusyError: too many queries are being answered.
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
             service.pipeline.latency.GrainTooSmallError: the latency grain hides less than this task's slots can take.
+            service.records.text_ledger.TextBudgetExhaustedError: sanitised, the caller's questions would cost too much.
         """
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
         self._in_flight += 1
         try:
             question = await self._checked(address, query, key_id, abstain_below)
-            return question.shown(await self._answer(question, key_id, idempotency_key))
+            answer = question.shown(await self._answer(question, key_id, idempotency_key))
+            return await self._realigned(question, answer)
         finally:
             self._in_flight -= 1
+
+    async def _realigned(self, question: _Question, answer: Answer) -> Answer:
+        """After the release is stored, and from what its caller knows: the exemplars have no part in it."""
+        text = answer.release.answer.get("text")
+        if self._realign is None or text is None:
+            return answer
+        return replace(answer, realigned=await self._realign(render(question.spec.prompt, question.fields), text))
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
@@ -234,6 +254,7 @@ class Answering:
             knowledge_base.embedded_field,
             await self._grains.of(signed),
             response_field=knowledge_base.response_field,
+            asker=key_id,
         )
         return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, abstain_below)
 
@@ -356,6 +377,8 @@ def _void(error: BaseException) -> tuple[str, Exception]:
     match error:
         case InvalidQueryError() | UnanswerableQueryError():
             return "unanswerable-query", InvalidQueryError(str(error))
+        case TextBudgetExhaustedError():
+            return ProblemKind.TEXT_BUDGET_EXHAUSTED.slug, error
         case EngineBusyError():
             return "engine-busy", BusyError("the engine has more work than it takes on; come back in a second")
     return "engine-unavailable", EngineUnavailableError("the engine does not answer; nothing was charged")

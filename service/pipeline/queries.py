@@ -69,6 +69,7 @@ def task_spec(
     latency_grain_s: float = 0.0,
     *,
     response_field: str | None,
+    asker: str = "",
 ) -> TaskSpec:
     """A signed task as engines see it.
 
@@ -79,6 +80,7 @@ def task_spec(
         embedded_field: whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: how long an answer takes.
         response_field: the other field whose embedding is stored, None for none.
+        asker: the id of the key that asks, if any does.
     """
     spec = TaskSpec(
         name=address,
@@ -91,6 +93,7 @@ def task_spec(
         slot_characters=max(_TYPICAL_TIMES * task.slot_cap * task.typical_exemplar_tokens, _FEWEST_SLOT_CHARACTERS),
         knowledge_base=knowledge_base,
         latency_grain_s=latency_grain_s,
+        asker=asker,
     )
     match task:
         case ClassifyTask():

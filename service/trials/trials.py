@@ -34,6 +34,7 @@ from service.pipeline.latency import Departure
 from service.pipeline.mechanisms.adapter import Answer, Public, adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
+from service.records.text_ledger import TextBudgetExhaustedError
 from service.trials.consensus import Consensus, consensus
 from service.trials.public_slots import draw_slots
 
@@ -111,6 +112,7 @@ class Trials:
         embedded_field: str,
         response_field: str | None,
         repeats: int = 20,
+        asker: str = "",
     ) -> Trial:
         """Try one query, under a plan that is signed or not.
 
@@ -122,6 +124,7 @@ class Trials:
             embedded_field: the field exemplars and queries are compared by.
             response_field: the other field whose embedding the knowledge base stores, None for none.
             repeats: how often noise is drawn, 1 to 100. The engine is asked but once per slot.
+            asker: the id of the key that asks, if any does.
 
         Raises:
             LookupError: the plan has no such task.
@@ -130,6 +133,7 @@ class Trials:
             ValueError: too few or too many exemplars or repeats.
             BusyError: as many tasks are being tried as this replica or the engine takes on.
             service.engines.protocol.EngineUnavailableError: the engine is down.
+            service.records.text_ledger.TextBudgetExhaustedError: sanitised, the asker's texts would cost too much.
         """
         task = calibrated.plan.tasks.get(name)
         if task is None:
@@ -145,7 +149,7 @@ class Trials:
         self._in_flight += 1
         departure = Departure(self._grain_s)
         try:
-            return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats)
+            return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats, asker)
         finally:
             try:
                 await departure.wait()
@@ -161,6 +165,7 @@ class Trials:
         embedded_field: str,
         response_field: str | None,
         repeats: int,
+        asker: str,
     ) -> Trial:
         task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
         # The mechanism asks for the same texts at every draw of noise.
@@ -173,6 +178,7 @@ class Trials:
             embedded_field,
             self._grain_s,
             response_field=response_field,
+            asker=asker,
         )
         embedded = [embedded_field, spec.answer_field] if spec.responses_embedded else [embedded_field]
         try:
@@ -185,7 +191,7 @@ class Trials:
             raise InvalidQueryError(str(error)) from error
         except EngineBusyError as error:
             raise BusyError("the engine has more work than it takes on; come back in a second") from error
-        except InvalidQueryError:
+        except (InvalidQueryError, TextBudgetExhaustedError):
             raise
         except Exception as error:
             raise EngineUnavailableError("the engine does not answer") from error

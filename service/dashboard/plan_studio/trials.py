@@ -13,6 +13,7 @@ from exemplar_store import BadRowError, KnowledgeBase
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError
 from service.pipeline.queries import InvalidQueryError
+from service.records.text_ledger import TextBudgetExhaustedError
 from service.trials.trials import Trial, Trials
 
 
@@ -50,7 +51,7 @@ async def attempt(
         return Attempt(problem=str(error.args[0]))
     except InvalidQueryError as error:
         return Attempt(problem=f"The question does not fit: {error}.")
-    except (BadRowError, ValueError, BusyError, EngineUnavailableError) as error:
+    except (BadRowError, ValueError, BusyError, EngineUnavailableError, TextBudgetExhaustedError) as error:
         return Attempt(problem=f"{error}.")
     return Attempt(trial)
 

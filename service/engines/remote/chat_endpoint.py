@@ -66,19 +66,20 @@ class ChatEndpoint:
 
     Args:
         config: where, and how patiently.
+        with_key: whether it is sent ``DPICL_REMOTE_API_KEY``.
 
     Raises:
         service.engines.protocol.EngineUnavailableError: the key cannot be one.
     """
 
-    def __init__(self, config: OpenAiCompatibleConfig):
+    def __init__(self, config: OpenAiCompatibleConfig, *, with_key: bool = True):
         # A line for each request would tell how many slots were drawn, and httpcore's show headers.
         for name in ("httpx", "httpcore"):
             logging.getLogger(name).setLevel(logging.WARNING)
         self._config = config
         self._url = config.base_url.rstrip("/")
         self._client = httpx.AsyncClient(
-            headers={"Accept-Encoding": "identity", **_authorization()},
+            headers={"Accept-Encoding": "identity", **(_authorization() if with_key else {})},
             timeout=None,  # noqa: S113  (each try has one as a whole)  # nosec B113
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency),
             # None is kept: what a server sets in answer to one slot would come back with another's.

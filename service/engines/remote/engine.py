@@ -25,6 +25,7 @@ from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
     Output,
+    SanitizedQuery,
     Sentence,
     TaskSpec,
     UnanswerableQueryError,
@@ -40,6 +41,12 @@ log = structlog.get_logger()
 
 # A label needs no more tokens than it has bytes; these are for what comes around it.
 _SPARE_TOKENS = 16
+_SENT = {
+    (False, "remote"): "Exemplars and questions are sent there in clear text.",
+    (True, "remote"): "Exemplars are sent there in clear text, and sanitised questions.",
+    (True, "local"): "Sanitised questions are sent there.",
+}
+"""By whether questions are sanitised, and where exemplars are shown."""
 _ADVICE = {
     400: "the query is too long for the model, or the model does not take a member of extra_body",
     401: "check DPICL_REMOTE_API_KEY",
@@ -69,7 +76,7 @@ class OpenAiCompatibleEngine:
             "prompt do to another; the guarantee assumes that they let it do nothing",
             is_llm=True,
             notice=f"Answers come from the language model {config.model} at {host}, outside this deployment. "
-            "Exemplars and questions are sent there in clear text.",
+            f"{_SENT[config.sanitize is not None, config.exemplars]}",
             remote=True,
         )
 
@@ -79,6 +86,7 @@ class OpenAiCompatibleEngine:
         Labels cost one prompt; texts one per candidate that is no public answer. The first text is the likeliest one,
         the others are sampled at temperature 1.
         """
+        self._check_sanitized(query)
         with self._admission.probe(task):
             if task.kind == "classify":
                 (reply,) = await self._public(self._ask_label(task, query))
@@ -96,6 +104,9 @@ class OpenAiCompatibleEngine:
 
         An empty slot abstains without a prompt; so does one that is not answered in time, or not by one of the labels.
         """
+        self._check_sanitized(query)
+        if self._config.exemplars == "local":
+            raise EngineUnavailableError("exemplars are not to leave")
         with self._admission.slots(task):
             work = [self._contribution(task, query, slot) for slot in slots]
             return await all_in_time(work, self._config.timeout_s)
@@ -104,6 +115,7 @@ class OpenAiCompatibleEngine:
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
+        self._check_sanitized(query)
         (reply,) = await self._bounded(self._write(render_keywords(task.prompt, query, keywords, ordered), 0.0))
         if isinstance(reply, Failure) or not reply.strip():
             raise EngineUnavailableError("the remote language model makes no sentence of these words")
@@ -122,6 +134,11 @@ class OpenAiCompatibleEngine:
     def close(self) -> None:
         """See :meth:`service.engines.protocol.Engine.close`."""
         self._endpoint.close()
+
+    def _check_sanitized(self, query: Mapping[str, str]) -> None:
+        """The last look before the wire, whoever calls."""
+        if self._config.sanitize is not None and not isinstance(query, SanitizedQuery):
+            raise EngineUnavailableError("the question is not sanitised, so it is not sent")
 
     async def _contribution(self, task: TaskSpec, query: Mapping[str, str], slot: Slot) -> Output | None:
         try:

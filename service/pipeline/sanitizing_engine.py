@@ -1,0 +1,153 @@
+"""A remote engine that never sees a question as it was asked.
+
+Of each question there is one sanitised text, drawn when the public probe begins, stored, and only then sent: the same
+bytes for zero-shot answers, candidates, slots and retries. The same question of the same key has the same text for
+ever. Whatever fails on the way, nothing is sent; and the remote engine itself takes no other queries than these.
+
+Private exemplars may stay here, too: a local engine then answers slots, from the question as it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from exemplar_store import Slot
+from sanitization.text import TextError, TextSanitizer
+from service.embedding.sanitizers import Sanitizers
+from service.engines.configs import SanitizeConfig
+from service.engines.protocol import (
+    Engine,
+    EngineInfo,
+    EngineUnavailableError,
+    Output,
+    SanitizedQuery,
+    Sentence,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the probe hands to the slots.
+
+    Attributes:
+        query: as it was sent.
+        remote: the remote engine's own context.
+        local: the local engine's answer to the question as it was asked.
+    """
+
+    query: SanitizedQuery
+    remote: Any
+    local: ZeroShot | None
+
+
+class SanitizingEngine:
+    """An engine, behind its own protocol.
+
+    Args:
+        remote: sees sanitised questions.
+        config: how they are sanitised.
+        sanitizers: opens what does it.
+        texts: remembers them, and what they cost those who ask.
+        local: answers slots; None: the remote engine does, and sees exemplars in clear text.
+    """
+
+    def __init__(
+        self,
+        remote: Engine,
+        config: SanitizeConfig,
+        sanitizers: Sanitizers,
+        texts: TextLedger,
+        local: Engine | None = None,
+    ) -> None:
+        self._remote = remote
+        self._config = config
+        self._sanitizers = sanitizers
+        self._texts = texts
+        self._local = local
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        """See :meth:`service.engines.protocol.Engine.zero_shot`.
+
+        Raises:
+            service.records.text_ledger.TextBudgetExhaustedError: the texts of who asks would cost too much.
+        """
+        sanitized = await asyncio.to_thread(self._sanitize, task, query)
+        local = await self._local.zero_shot(task, query) if self._local else None
+        found = await self._remote.zero_shot(task, sanitized)
+        embedded = local.embedded if local else found.embedded
+        return replace(found, embedded=embedded, context=_Asked(sanitized, found.context, local))
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> Sequence[Output | None]:
+        """See :meth:`service.engines.protocol.Engine.contributions`."""
+        asked: _Asked = zero_shot.context
+        if self._local and asked.local:
+            return await self._local.contributions(task, query, slots, asked.local)
+        return await self._remote.contributions(task, asked.query, slots, replace(zero_shot, context=asked.remote))
+
+    async def reconstruct(
+        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
+    ) -> Sentence:
+        """See :meth:`service.engines.protocol.Engine.reconstruct`. The remote engine does it."""
+        asked: _Asked = zero_shot.context
+        inner = replace(zero_shot, context=asked.remote)
+        return await self._remote.reconstruct(task, asked.query, keywords, ordered, inner)
+
+    async def describe(self) -> EngineInfo:
+        """See :meth:`service.engines.protocol.Engine.describe`."""
+        remote = await self._remote.describe()
+        kept = ", ".join(self._config.keep) or "nothing"
+        notice = (
+            f"{remote.notice} Before that the words of questions are replaced at random by {self._config.mechanism}: "
+            f"ε is at most {self._config.epsilon:g} for each word; the sum over all words for a question. Kept as they "
+            f"are: {kept}. That protects who asks, not the exemplars."
+        )
+        if self._local is None:
+            return replace(remote, notice=notice)
+        local = await self._local.describe()
+        return replace(
+            remote,
+            notice=f"{notice} Slots are answered within this deployment by {local.name}: exemplars do not leave it.",
+            isolation=local.isolation,
+            remote=local.remote,
+            reads_embeddings=local.reads_embeddings,
+        )
+
+    async def health(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.health`. The sanitiser is opened before the first question."""
+        await asyncio.to_thread(self._open)
+        await self._remote.health()
+        if self._local:
+            await self._local.health()
+
+    def close(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.close`."""
+        self._remote.close()
+        if self._local:
+            self._local.close()
+
+    def _open(self) -> TextSanitizer:
+        try:
+            return self._sanitizers.open(self._config.mechanism, self._config.epsilon, self._config.keep)
+        except Exception as error:
+            raise EngineUnavailableError(f"questions cannot be sanitised: {error}") from error
+
+    def _sanitize(self, task: TaskSpec, query: Mapping[str, str]) -> SanitizedQuery:
+        sanitizer = self._open()
+        try:
+            done, _ = self._texts.sanitize(sanitizer, list(query.values()), owner=task.asker, conversation=task.name)
+        except TextError as error:
+            raise UnanswerableQueryError(str(error)) from error
+        except TextBudgetExhaustedError:
+            raise
+        except Exception as error:
+            raise EngineUnavailableError("the question cannot be sanitised, so it is not sent") from error
+        return SanitizedQuery(zip(query, (one.text for one in done), strict=True))

@@ -1,0 +1,316 @@
+"""Sanitised questions, from the pipeline to a real server on the loopback interface that notes what arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.replay.books import violations
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import EngineUnavailableError
+from service.engines.remote import chat_endpoint
+from service.engines.remote.engine import OpenAiCompatibleEngine
+from service.pipeline.answering import Answer, RemoteEngineForbiddenError
+from service.pipeline.queries import InvalidQueryError
+from service.pipeline.stages import Stages
+from service.plans.signing import sign
+from service.records import text_ledger
+from service.records.records import Records
+from service.records.text_ledger import TextBudgetExhaustedError
+from service.services import SanitizersMissingError, Services, open_services
+from service.settings import Settings
+from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, make_records, nearly_noiseless
+from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
+
+SECRET = "zebrafish quagga okapi"
+"""Words that no sanitiser knows, and so can put into no text."""
+QUESTION = f"Is the {SECRET} red?"
+
+
+RED = saying("red")
+
+
+async def refusing(_asked: Asked) -> bytes:
+    return response(500, "")
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    """A point of the circle for each text, all of them on one side."""
+    angles = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) / 2**32 - 0.5 for text in texts]
+    return np.column_stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(chat_endpoint, "_FIRST_WAIT_S", 0.01)
+
+
+@pytest.fixture
+def records(tmp_path: Path, calibrated: CalibratedPlan) -> Records:
+    return world(tmp_path, calibrated)
+
+
+def world(folder: Path, calibrated: CalibratedPlan, **settings: Any) -> Records:
+    """Toys with a task for labels and one for texts, whose exemplars may leave."""
+    records = make_records(
+        folder,
+        epsilon=100,
+        settings=Settings(
+            database_url=f"sqlite:///{folder / 'service.sqlite'}",
+            development=True,
+            latency_unpadded=True,
+            **{"sanitizer_words": 60, **settings},
+        ),
+    )
+    records.store.allow_remote_engine("toys", True)
+    sign(records, calibrated, "test")
+    texts = load_plan(TEXT_PLAN.format(epsilon=3, answers=5, mechanism="type: embedding_mean"))
+    sign(records, calibrate_plan(texts, public_size=60), "test")
+    return records
+
+
+def services(
+    records: Records, url: str, *, exemplars: str = "remote", realign: str | None = None, **sanitize: Any
+) -> Services:
+    config = OpenAiCompatibleConfig.model_validate(
+        {
+            "name": "openai_compatible",
+            "base_url": url,
+            "model": "tiny",
+            "isolation": "best_effort",
+            "max_attempts": 2,
+            "sanitize": {"epsilon": 6, "mechanism": "nearest_rr", **sanitize},
+            "exemplars": exemplars,
+            "realign": {"base_url": realign, "model": "small"} if realign else None,
+        }
+    )
+    embedder = Embedding(embed)
+    local = NearestExemplarEngine(embedder) if exemplars == "local" else None
+    engine = OpenAiCompatibleEngine(config)
+    return open_services(records, engine, embedder, sanitize=config.sanitize, local=local, realign=config.realign)
+
+
+def ask(
+    records: Records,
+    *questions: tuple[str, str, str],
+    behaviour: Behaviour = RED,
+    prepare: Callable[[Services], None] = lambda services: services.sanitizers.prepare(),
+    **options: Any,
+) -> tuple[list[Answer | Exception], list[str]]:
+    """What each task answers each key on each question, and all prompts that arrived."""
+
+    async def run() -> tuple[list[Answer | Exception], list[str]]:
+        async with ChatServer(behaviour) as server:
+            opened = services(records, server.url, **options)
+            prepare(opened)
+            given: list[Answer | Exception] = []
+            for task, question, key in questions:
+                try:
+                    given.append(await opened.answering.answer(f"toys.{task}", question, key_id=key))
+                except Exception as error:
+                    given.append(error)
+            opened.engine.close()
+            return given, [asked.prompt for asked in server.asked]
+
+    return asyncio.run(run())
+
+
+def states(records: Records) -> dict[str, int]:
+    with records.database.connect() as connection:
+        assert violations(connection) == []
+    tasks = [one for budget in records.ledger.budgets.statuses() for one in budget.tasks]
+    return {f"{one.name} {state}": n for one in tasks for state, n in one.states.items() if n}
+
+
+def questions_in(prompts: Sequence[str]) -> set[str]:
+    """The question of each prompt: what follows the last exemplar."""
+    return {prompt.split("\n\n")[-1] for prompt in prompts}
+
+
+def test_all_that_is_asked_about_a_question_is_one_sanitised_text(records: Records) -> None:
+    """Zero-shot, candidates, slots, retries; labels and texts; and again after a failure, and after a restart."""
+
+    async def fails_first(asked: Asked) -> bytes:
+        return response(500, "") if asked.attempt == 1 else completion("red")
+
+    given, prompts = ask(records, ("colour", QUESTION, "ann"), ("story", QUESTION, "ann"), behaviour=fails_first)
+    assert [answer.charged for answer in given] == [True, True]
+    assert len(prompts) > 20
+    (question,) = questions_in(prompts)
+    assert re.fullmatch(r"Is the \w+ \w+ \w+ \w+\?:", question)
+    assert not re.search(SECRET.replace(" ", "|"), "".join(prompts))
+    assert any("toy " in prompt for prompt in prompts)
+    assert records.texts.cost("ann").words == 4
+    assert records.texts.cost("ann", "toys.colour@1").words == 4
+
+    down, before = ask(records, ("colour", f"{SECRET} again", "ann"), behaviour=refusing)
+    assert isinstance(down[0], EngineUnavailableError)
+    _, after = ask(records, ("colour", f"{SECRET} again", "ann"))
+    assert questions_in(before) == questions_in(after)
+    assert len(questions_in(after)) == 1
+    assert records.texts.cost("ann").words == 7
+    assert states(records)["colour voided"] == 1
+
+
+def test_another_key_has_another_text(records: Records) -> None:
+    """Eight words at ε = 1 are equal by chance about once in 10¹²."""
+    long = f"{SECRET} {SECRET} {SECRET}"
+    _, prompts = ask(records, ("colour", long, "ann"), ("story", long, "bob"), epsilon=1)
+    assert len(questions_in(prompts)) == 2
+    assert records.texts.cost("ann").words == records.texts.cost("bob").words == 9
+
+
+def test_exemplars_that_stay(records: Records) -> None:
+    """The remote model gives zero-shot answers only; slots are answered here, whether or not exemplars may leave."""
+    records.store.allow_remote_engine("toys", False)
+    refused, nothing = ask(records, ("colour", QUESTION, "ann"))
+    assert isinstance(refused[0], RemoteEngineForbiddenError)
+    assert nothing == []
+    given, prompts = ask(records, ("colour", QUESTION, "ann"), ("story", QUESTION, "ann"), exemplars="local")
+    assert [answer.release.answer.get("label", "text") for answer in given] == ["red", "text"]
+    (question,) = questions_in(prompts)
+    assert not re.search("toy ", "".join(prompts))
+    assert not re.search(SECRET.replace(" ", "|"), question)
+
+
+def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
+    """The remote model says blue, four fifths of the exemplars red: only they can have made it red."""
+    records = world(tmp_path, nearly_noiseless(load_plan(PLAN.replace("epsilon: 4", "epsilon: 90"))))
+    given, prompts = ask(records, ("colour", QUESTION, "ann"), behaviour=saying("blue"), exemplars="local")
+    assert given[0].release.answer["label"] == "red"
+    assert len(prompts) == 1
+
+
+def test_a_text_is_fitted_to_the_question_by_a_model_here(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees the question and the released text; the remote one sees nothing of what it says, nor it the key."""
+    monkeypatch.setenv("DPICL_REMOTE_API_KEY", "for-the-remote-one")
+    asking = [("story", QUESTION, "ann")] * 2 + [("colour", QUESTION, "ann")]
+
+    async def run() -> list[Asked]:
+        async with ChatServer(saying(f" A {SECRET} story. ")) as here:
+            given, prompts = await asyncio.to_thread(ask, records, *asking, realign=here.url)
+            assert [answer.realigned for answer in given] == [f"A {SECRET} story."] * 2 + [None]
+            assert [answer.charged for answer in given] == [True, False, True]
+            assert not re.search(SECRET.replace(" ", "|"), "".join(prompts))
+            assert SECRET not in str([answer.release.answer for answer in given])
+            for one in here.asked:
+                assert f"\n{QUESTION}:\n" in one.prompt
+                assert given[0].release.answer["text"] in one.prompt
+                assert "authorization" not in one.headers
+            return here.asked
+
+    assert len(asyncio.run(run())) == 2
+    (without,), _ = ask(records, ("story", QUESTION, "ann"), realign="http://127.0.0.1:9/v1")
+    assert without.realigned is None
+    assert without.release.answer["text"]
+
+
+def _no_words(opened: Services) -> None:
+    """The words are not embedded yet."""
+
+
+def _no_memory(opened: Services) -> None:
+    opened.sanitizers.prepare()
+    with opened.records.database.begin() as connection:
+        connection.execute(sa.text("DROP TABLE sanitized_texts"))
+
+
+def _no_embedder(opened: Services) -> None:
+    opened.sanitizers.prepare()
+    opened.embedder.embed = lambda texts: 1 / 0
+
+
+def _no_table(opened: Services) -> None:
+    opened.sanitizers.prepare()
+    opened.sanitizers._folder = Path("/dev/null")
+
+
+def _no_wrapper(opened: Services) -> None:
+    """A fault of ours: the pipeline asks the remote engine itself."""
+    opened.sanitizers.prepare()
+    opened.answering.stages = Stages(opened.engine.engine._remote, opened.embedder, 9.0)
+
+
+@pytest.mark.parametrize("fault", [_no_words, _no_memory, _no_embedder, _no_table, _no_wrapper])
+@pytest.mark.parametrize("exemplars", ["remote", "local"])
+def test_whatever_breaks_nothing_is_sent_and_nothing_charged(
+    fault: Callable[[Services], None], exemplars: str, records: Records
+) -> None:
+    given, prompts = ask(records, ("colour", QUESTION, "ann"), prepare=fault, epsilon=5.5, exemplars=exemplars)
+    assert isinstance(given[0], EngineUnavailableError)
+    assert SECRET not in str(given[0])
+    assert prompts == []
+    assert states(records) == {"colour voided": 1}
+
+
+def test_a_draw_that_is_not_stored_is_not_sent(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> float:
+        raise sa.exc.OperationalError("", {}, OSError("disk full"))
+
+    monkeypatch.setattr(text_ledger, "_add", fails)
+    given, prompts = ask(records, ("colour", QUESTION, "ann"))
+    assert isinstance(given[0], EngineUnavailableError)
+    assert prompts == []
+
+
+def test_a_cap(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+    records = world(tmp_path, calibrated, text_epsilon_cap=25)
+    given, prompts = ask(
+        records, ("colour", QUESTION, "ann"), ("colour", "is the okapi blue?", "ann"), ("story", QUESTION, "ann")
+    )
+    assert isinstance(given[1], TextBudgetExhaustedError)
+    assert isinstance(given[2], Answer)
+    assert len(questions_in(prompts)) == 1
+    assert states(records) == {"colour released": 1, "colour voided": 1, "story released": 1}
+
+
+def test_too_many_unknown_words(records: Records) -> None:
+    given, prompts = ask(records, ("colour", " ".join(f"x{'q' * i}" for i in range(501)), "ann"))
+    assert isinstance(given[0], InvalidQueryError)
+    assert prompts == []
+
+
+def test_what_it_says_of_itself(records: Records) -> None:
+    async def run(exemplars: str) -> Any:
+        return await services(records, "http://127.0.0.1:9/v1", exemplars=exemplars).engine.describe()
+
+    remote, local = asyncio.run(run("remote")), asyncio.run(run("local"))
+    assert "Exemplars are sent there in clear text, and sanitised questions." in remote.notice
+    assert "ε is at most 6 for each word" in remote.notice
+    assert "That protects who asks, not the exemplars." in remote.notice
+    assert (remote.remote, remote.reads_embeddings) == (True, False)
+    assert "exemplars do not leave" in local.notice
+    assert (local.remote, local.reads_embeddings) == (False, True)
+
+
+def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+    records = world(tmp_path, calibrated, sanitizer_words=0)
+    with pytest.raises(SanitizersMissingError, match="set DPICL_SANITIZER_WORDS"):
+        services(records, "http://127.0.0.1:9/v1")
+    for change in ({"epsilon": 26}, {"epsilon": 0}, {"mechanism": "rot13"}, {"keep": ["names"]}):
+        with pytest.raises(ValidationError):
+            services(records, "http://127.0.0.1:9/v1", **change)
+    with pytest.raises(ValidationError, match="need sanitize"):
+        OpenAiCompatibleConfig(
+            name="openai_compatible", base_url="http://x", model="m", isolation="best_effort", exemplars="local"
+        )
+    for url in ("https://elsewhere.org/v1", "http://127.0.0.1.elsewhere.org", "http://localhost@elsewhere.org"):
+        with pytest.raises(ValidationError, match="base_url"):
+            services(records, "http://127.0.0.1:9/v1", realign=url)
