@@ -67,27 +67,34 @@ def postgres_server() -> Iterator[str]:
     folder.cleanup()
 
 
-def _fresh_postgres(server_uri: str) -> str:
-    name = f"t{uuid.uuid4().hex[:12]}"
-    admin = open_database(server_uri).execution_options(isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    admin.dispose()
-    return sa.make_url(server_uri).set(database=name).render_as_string(hide_password=False)
-
-
 @pytest.fixture
-def new_postgres(postgres_server: str) -> Callable[[], str]:
-    """Makes the URL of another empty PostgreSQL database each time it is called."""
-    return lambda: _fresh_postgres(postgres_server)
+def new_postgres(postgres_server: str) -> Iterator[Callable[[], str]]:
+    """Makes the URL of another empty PostgreSQL database each time it is called; they are dropped after the test."""
+    server = open_database(postgres_server).execution_options(isolation_level="AUTOCOMMIT")
+    names: list[str] = []
+
+    def execute(statement: str) -> None:
+        with server.connect() as connection:
+            connection.execute(sa.text(statement))
+
+    def new() -> str:
+        names.append(f"t{uuid.uuid4().hex[:12]}")
+        execute(f"CREATE DATABASE {names[-1]} STRATEGY file_copy")  # a sixth of the time of the default
+        return sa.make_url(postgres_server).set(database=names[-1]).render_as_string(hide_password=False)
+
+    yield new
+    for name in names:
+        execute(f"DROP DATABASE {name} WITH (FORCE)")
+    server.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, once on a SQLite file and once on PostgreSQL; processes may share it."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'dpicl.sqlite'}"
-    return _fresh_postgres(request.getfixturevalue("postgres_server"))
+    url: str = request.getfixturevalue("new_postgres")()
+    return url
 
 
 @pytest.fixture
