@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from difflib import get_close_matches
 
 import sqlalchemy as sa
 
@@ -322,6 +323,7 @@ class Budgets:
         """The task at an address: ``knowledge_base.task`` in the newest plan that has it, or ``...@version``.
 
         Raises:
+            UnknownBudgetError: no such knowledge base; names the nearest.
             UnknownTaskError: there is none; lists the knowledge base's tasks.
         """
         parsed = _ADDRESS.fullmatch(task_address)
@@ -335,10 +337,7 @@ class Budgets:
             else:
                 row = connection.execute(_TASK_OF_VERSION, {**named, "of_version": int(version)}).first()
             if row is None:
-                every = connection.execute(_tasks_of(knowledge_base))
-                known = [address(knowledge_base, other.name, other.version) for other in every]
-                has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
-                raise UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
+                raise _unknown(connection, task_address, knowledge_base)
             # A plan never changes, and its digest says which one it is, whatever a restore does to numbers.
             which = (row.plan_id, row.digest)
             if which not in self._plans_read:
@@ -354,6 +353,19 @@ class Budgets:
             for task_id, state, number in connection.execute(counted):
                 states.setdefault(task_id, {})[state] = number
             return [_status(connection, lifetime, states) for lifetime in lifetimes]
+
+
+def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> LedgerError:
+    """What is wrong with the address of a task that does not exist."""
+    existing = connection.execute(sa.select(budgets.c.knowledge_base)).scalars().all()
+    if knowledge_base not in existing:
+        nearest = get_close_matches(knowledge_base, existing, n=1)
+        meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        return UnknownBudgetError(f"there is no knowledge base {knowledge_base!r}{meant}")
+    every = connection.execute(_tasks_of(knowledge_base))
+    known = [address(knowledge_base, other.name, other.version) for other in every]
+    has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
+    return UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
 
 
 _tasks = tasks  # `sign` has an argument of this name

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import sqlalchemy as sa
 import structlog
 from fastapi import FastAPI
+from fastapi.responses import RedirectResponse
 
 from service.api import (
     answers,
@@ -129,6 +130,11 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     ):
         app.include_router(router.router)
     document.install(app)
+
+    @app.get("/", include_in_schema=False)
+    def home() -> RedirectResponse:
+        return RedirectResponse("admin/")  # relative: a proxy may serve all this below a path
+
     app.mount("/admin", dashboard(services))
     return app
 

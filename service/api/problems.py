@@ -18,10 +18,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.ledger.budgets import BudgetExceededError, UnknownTaskError
+from accounting.ledger.budgets import BudgetExceededError, UnknownBudgetError, UnknownTaskError
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
 from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.history import UnknownCursorError
@@ -150,6 +150,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     BudgetExceededError: ProblemKind.BUDGET_EXCEEDED,
     RemoteEngineForbiddenError: ProblemKind.REMOTE_ENGINE_FORBIDDEN,
     UnknownTaskError: ProblemKind.UNKNOWN_TASK,
+    UnknownBudgetError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     UnknownReleaseError: ProblemKind.UNKNOWN_RELEASE,
     UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
     SyntheticUploadError: ProblemKind.MADE_UP_DATA,
@@ -223,7 +224,8 @@ def install(app: FastAPI, base: str) -> None:
     def http(request: Request, error: HTTPException) -> JSONResponse:
         kind = _FRAMEWORKS_OWN.get(error.status_code, ProblemKind.HTTP_ERROR)
         headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
-        return Problem(kind, str(error.detail), status=error.status_code, headers=headers).response(base)
+        detail = _nowhere(request) if error.status_code == 404 else str(error.detail)
+        return Problem(kind, detail, status=error.status_code, headers=headers).response(base)
 
 
 def _known(exception: type[Exception], base: str, _request: Request, error: Exception) -> JSONResponse:
@@ -237,14 +239,31 @@ def _known(exception: type[Exception], base: str, _request: Request, error: Exce
     return problem.response(base)
 
 
+def _nowhere(request: Request) -> str:
+    """What to do about an address that does not exist."""
+    path = request.url.path
+    if _routes(request, f"/v1{path}"):
+        return f"there is no {path}, but there is /v1{path}: let the base URL end in /v1"
+    return f"there is no {path}; /openapi.json lists the addresses of the API, and the dashboard is at /admin/"
+
+
+def _routes(request: Request, path: str) -> list[BaseRoute]:
+    scope = {**request.scope, "path": path}
+    return [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
+
+
 def _allowed(request: Request) -> str:
     """The methods of all routes at this address: the framework names those of the first one."""
-    here = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    here = _routes(request, request.url.path)
     return ", ".join(sorted({method for route in here for method in getattr(route, "methods", None) or ()}))
 
 
 def _invalid(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors: where, and what is wrong (in our own words where a validator of ours says it)."""
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
+    if error["loc"] == ("body",):
+        return "the body must be a JSON object, sent with Content-Type: application/json"
     place = ".".join(str(part) for part in error["loc"] if part != "body")
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json as json_module
 import time
 from collections.abc import Iterator
@@ -75,7 +76,9 @@ def ask(
 
 def batch(
     task: Task,
-    file: Annotated[Path, typer.Argument(help="JSON Lines: each line an object with the query's fields.", exists=True)],
+    file: Annotated[
+        Path, typer.Argument(help="JSON Lines, or CSV with a header: each row has the query's fields.", exists=True)
+    ],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File for the answers, one a line, in the order of the input.")
     ],
@@ -166,12 +169,18 @@ def read_fields(query: str) -> str | dict[str, str]:
 
 
 def read_lines(file: Path) -> Iterator[Any]:
-    """The values of a JSON Lines file.
+    """The values of a JSON Lines file, or the rows of a CSV file with a header.
 
     Raises:
-        ValueError: a line is not JSON.
+        ValueError: a line is not JSON, or a row is not as long as the header.
     """
-    with file.open() as lines:
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        if file.suffix.lower() == ".csv":
+            for row in (reader := csv.DictReader(lines, strict=True)):
+                if None in row or None in row.values():
+                    raise ValueError(f"{file}, line {reader.line_num}: not as many cells as the header has")
+                yield row
+            return
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:

@@ -41,9 +41,11 @@ def preview_(
     each answer takes.
     """
     plan = load_plan(file.read_text())
-    opened = records()
-    calibrated = prepare(opened, plan) if public_size is None else calibrate_plan(plan, public_size)
-    _show(calibrated, opened, plot_file, json)
+    if public_size is None:
+        opened = records()
+        _show(prepare(opened, plan), opened, plot_file, json)
+    else:  # needs no database and no key
+        _show(calibrate_plan(plan, public_size), None, plot_file, json)
 
 
 @app.command()
@@ -73,16 +75,17 @@ def sign(
         typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
 
 
-def _show(calibrated: CalibratedPlan, opened: Records, plot_file: Path | None, json: bool) -> None:
+def _show(calibrated: CalibratedPlan, opened: Records | None, plot_file: Path | None, json: bool) -> None:
     described = preview(calibrated)
-    engine = last_engine(opened.database)
+    engine = last_engine(opened.database) if opened else None
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
         print_json({**described.model_dump(), "engine": engine.model_dump() if engine else None})
         return
     _print(described)
-    print_engine(engine)
+    if opened:
+        print_engine(engine)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 

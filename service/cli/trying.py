@@ -31,7 +31,8 @@ _TIMEOUT_S = 600.0
 def try_(
     file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
     exemplars: Annotated[
-        Path, typer.Option(help="Public exemplars, JSON Lines with the fields the task's prompt shows.", exists=True)
+        Path,
+        typer.Option(help="Public exemplars, JSON Lines or CSV, with the fields the task's prompt shows.", exists=True),
     ],
     query: Annotated[str, typer.Option(help="The text to answer, or a JSON object of fields.")],
     task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
