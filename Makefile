@@ -38,15 +38,13 @@ $(BIN)/promtool: $(VENV)/.installed
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
-# Whole services and vLLM want the machine for themselves; the rest runs in two processes. Coverage is the rest's: the
-# others run the code in processes that do not measure. Status 5: ARGS chose none of them.
-ALONE := tests/benchmarks tests/e2e tests/privacy/test_isolation.py
+# Two processes share the files, in the order that tests/conftest.py gives them.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE)) $(ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest $(ALONE) $(filter-out --cov%,$(ARGS)) || [ $$? = 5 ]
+	$(PYTEST) $(ARGS)
 
-test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the privacy attacks
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(addprefix --ignore=,$(ALONE) tests/deploy tests/privacy) $(ARGS)
+test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the slow ones
+	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -15,6 +15,14 @@ from hypothesis import settings
 
 from service.records.database import open_database
 
+WHOLE = ("tests/e2e/", "tests/benchmarks/", "tests/privacy/test_isolation.py", "tests/service/engines/test_vllm.py")
+"""Tests of whole services and of vLLM."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: files are shared out in this order, and none of minutes may be the last."""
+    items.sort(key=lambda item: not item.nodeid.startswith(WHOLE))
+
 
 class Clock:
     """A clock that stands until it is told to move."""

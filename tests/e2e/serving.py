@@ -10,15 +10,24 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from exemplar_store import Layout
+from service.embedding.embedder import Embedder
+from service.plans.signing import sign
+from service.records.records import Records, open_records
+from service.settings import Settings
 
 SUPPORT = Path(__file__).parents[2] / "examples" / "support"
 DPICL = str(Path(sys.executable).parent / "dpicl")
@@ -39,7 +48,7 @@ class Running:
 
     def logs(self) -> str:
         """What the service printed, and what Ray wrote into its own files."""
-        session = Path("/tmp/ray/session_latest/logs")  # noqa: S108  (where Ray keeps its logs)
+        session = Path(self.environment["RAY_TMPDIR"], "ray", "session_latest", "logs")
         files = [self.log, *(file for file in session.rglob("*") if file.is_file())]
         return "".join(file.read_text(errors="replace") for file in files)
 
@@ -73,45 +82,68 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
         options: further options of ``dpicl serve``.
     """
     database_url = f"sqlite:///{folder}/e2e.sqlite"
-    environment = {
-        **os.environ,
-        "DPICL_DATABASE_URL": database_url,
-        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+    # A folder for Ray alone, with a short path as its sockets need.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
+        environment = {
+            **os.environ,
+            "DPICL_DATABASE_URL": database_url,
+            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+            "RAY_TMPDIR": ray,
+        }
+        key = prepared(environment)
+        with started(folder, environment, *options) as (url, log, process):
+            yield Running(url, key, log, process, database_url, environment)
+
+
+@contextmanager
+def opened(environment: Mapping[str, str]) -> Iterator[Records]:
+    """The records that an environment names, as a command opens them: what it does is witnessed when it ends."""
+    own = {
+        name.removeprefix("DPICL_").lower(): value for name, value in environment.items() if name.startswith("DPICL_")
     }
-    key = prepared(folder, environment)
-    with started(folder, environment, *options) as (url, log, process):
-        yield Running(url, key, log, process, database_url, environment)
+    records = open_records(Settings.model_validate(own))
+    try:
+        yield records
+        if records.witness is not None:
+            records.witness.catch_up()
+    finally:
+        records.database.dispose()
 
 
-def prepared(folder: Path, environment: dict[str, str]) -> str:
+def prepared(environment: Mapping[str, str]) -> str:
     """Fill the database that the environment names with the example's plans, 150 of its tickets and one with a canary.
-
-    Args:
-        folder: for the file to ingest.
-        environment: with database and encryption key.
 
     Returns:
         An API key.
     """
-    fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
-    fields += ["--response-field", "reply"]
-    dpicl(environment, "kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
-    tickets = (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]
-    few = folder / "few.jsonl"
-    canary = json.dumps(
-        {
-            "unit_id": CANARY,
-            "text": f"my name is {CANARY}",
-            "queue": "Ledger",
-            "desk": "Office",
-            "reply": f"{CANARY} it is",
-        }
-    )
-    few.write_text("\n".join([*tickets, canary]))
-    dpicl(environment, "kb", "ingest", "support", str(few))
-    for plan in ("plan.yaml", "replies.yaml"):
-        dpicl(environment, "plan", "sign", str(SUPPORT / plan), "--yes", "--json")
-    return dpicl(environment, "keys", "create", "e2e").strip()
+    tickets = [json.loads(line) for line in (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]]
+    canary = {"text": f"my name is {CANARY}", "queue": "Ledger", "desk": "Office", "reply": f"{CANARY} it is"}
+    layout = Layout(("text", "queue", "desk", "reply"))
+    with opened(environment) as records:
+        records.create_knowledge_base(
+            "support",
+            epsilon=12,
+            delta=2e-4,
+            public_size=900,
+            fields=layout.fields,
+            embedded_field="text",
+            response_field="reply",
+        )
+        rows = (layout.row(n, one) for n, one in enumerate([*tickets, {"unit_id": CANARY, **canary}], start=1))
+        records.ingest("support", rows, embedder().embed, by="e2e")
+        for plan in ("plan.yaml", "replies.yaml"):
+            sign(records, calibrated((SUPPORT / plan).read_text(), 900), "e2e")
+        return records.keys.create("e2e", "analyst")[1]
+
+
+@cache
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@cache
+def calibrated(plan: str, public_size: int) -> CalibratedPlan:
+    return calibrate_plan(load_plan(plan), public_size)
 
 
 @contextmanager

@@ -26,8 +26,10 @@ import psutil
 import pytest
 import yaml
 
+from exemplar_store import Layout
 from service.cli.serve import DEFAULT_CONFIG
-from tests.e2e.serving import dpicl, started
+from service.plans.signing import sign
+from tests.e2e.serving import calibrated, embedder, opened, started
 from tests.service.telemetry.trace_receiver import TraceReceiver, receiving
 
 PLAN = """
@@ -164,17 +166,18 @@ def planted(folder: Path, *options: str, **environment: str) -> Iterator[Service
             "OTEL_BSP_SCHEDULE_DELAY": "200",
             **environment,
         }
-        names = ("text", "colour", "story")
-        fields = [option for name in names for option in ("--field", name)]
-        dpicl(environment, "kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", "80", *fields)
+        layout = Layout(("text", "colour", "story"))
         toys = [{"unit_id": f"u{i}", "text": f"toy {i}", "colour": "red", "story": "It flies."} for i in range(80)]
-        toys.append({"unit_id": plant("unit"), **{name: plant(f"exemplar{name}") for name in names}})
-        (folder / "toys.jsonl").write_text("".join(json.dumps(toy) + "\n" for toy in toys))
-        (folder / "plan.yaml").write_text(PLAN)
-        dpicl(environment, "kb", "ingest", "toys", str(folder / "toys.jsonl"))
-        dpicl(environment, "plan", "sign", str(folder / "plan.yaml"), "--yes", "--json")
-        for role in ("admin", "analyst"):
-            plant[f"token{role}"] = dpicl(environment, "keys", "create", role, "--role", role).strip()
+        toys.append({"unit_id": plant("unit"), **{name: plant(f"exemplar{name}") for name in layout.fields}})
+        with opened(environment) as records:
+            records.create_knowledge_base(
+                "toys", epsilon=8, delta=2e-4, public_size=80, fields=layout.fields, embedded_field="text"
+            )
+            rows = (layout.row(number, toy) for number, toy in enumerate(toys, start=1))
+            records.ingest("toys", rows, embedder().embed, by="e2e")
+            sign(records, calibrated(PLAN, 80), "e2e")
+            for role in ("admin", "analyst"):
+                _, plant[f"token{role}"] = records.keys.create(role, role)
         with started(folder, environment, *options) as (url, log, process):
             yield Service(url, folder, log, psutil.Process(process.pid), traces, plant)
 

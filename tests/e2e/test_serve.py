@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import time
 from collections import Counter
@@ -24,7 +22,7 @@ from accounting.plan import load_plan
 from accounting.replay.books import violations
 from service.pipeline.mechanisms.keyword_joint_em import public_domain
 from service.records.database import open_database
-from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving, started
+from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving
 
 
 @pytest.fixture(scope="module")
@@ -221,12 +219,14 @@ def test_it_says_when_answers_leave(running: Running) -> None:
         assert re.search(rf"support\.{task}: answers leave after \d+ ms or multiples", printed), printed
 
 
-def test_it_stops_cleanly(running: Running) -> None:
-    """A signal ends it with status 0, and every process it started."""
+def test_it_ends_with_its_ray(running: Running) -> None:
+    """Not half-dead until somebody looks: what runs it starts it again."""
     family = psutil.Process(running.process.pid).children(recursive=True)
-    running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(60) == 0
-    _, alive = psutil.wait_procs(family, timeout=20)
+    [raylet] = [one for one in family if one.name() == "raylet"]
+    raylet.kill()
+    assert running.process.wait(15) == 1
+    assert "Ray's raylet has died, which ends the service: start it again" in running.log.read_text()
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
 
 
@@ -236,16 +236,3 @@ def test_a_grain_that_hides_nothing_is_refused(running: Running) -> None:
     refused = subprocess.run([DPICL, "serve", "--port", "8789"], env=environment, capture_output=True, text=True)
     assert refused.returncode == 1
     assert "a latency grain of 1 ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least" in refused.stderr
-
-
-def test_it_ends_with_its_ray(tmp_path: Path) -> None:
-    """Not half-dead until somebody looks: what runs it starts it again."""
-    environment = {**os.environ, "DPICL_DEVELOPMENT": "true", "DPICL_DATABASE_URL": f"sqlite:///{tmp_path}/e2e.sqlite"}
-    with started(tmp_path, environment) as (_, log, process):
-        family = psutil.Process(process.pid).children(recursive=True)
-        [raylet] = [one for one in family if one.name() == "raylet"]
-        raylet.kill()
-        assert process.wait(15) == 1
-        assert "Ray's raylet has died, which ends the service: start it again" in log.read_text()
-        _, alive = psutil.wait_procs(family, timeout=60)
-        assert alive == []

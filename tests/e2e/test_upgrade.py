@@ -24,7 +24,7 @@ from accounting.replay.trail import verify
 from service.records.database import open_database
 from service.records.schema import migrate, revision
 from tests.documented import DOCS, blocks
-from tests.e2e.serving import dpicl, prepared, started
+from tests.e2e.serving import dpicl, opened, prepared, started
 from tests.service.records.test_rolling_migration import ADDS, NEXT, next_version
 
 QUESTIONS = 30
@@ -146,10 +146,11 @@ def test_no_question_fails_and_none_is_charged_twice(new_postgres: Callable[[], 
     dpicl(environment, "migrate")
     database = open_database(url)
     with ThreadPoolExecutor(16) as pool:
-        preparing = pool.submit(prepared, tmp_path, environment)  # while the old cluster starts
+        preparing = pool.submit(prepared, environment)  # while the old cluster starts
         with started(folders[0], environment) as (old, _, old_process):
             key = preparing.result()
-            direct = dpicl(environment, "keys", "create", "direct").strip()
+            with opened(environment) as records:
+                _, direct = records.keys.create("direct", "analyst")
             switch = Switch(httpx.URL(old).port or 0)
             clients = [Client(name, switch.url, key) for name in ("Ana", "Bo")]
             asking = [pool.submit(client.run) for client in clients]

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window, chromium
-from tests.e2e.serving import dpicl, started
+from tests.e2e.serving import opened, started
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
 """Taken anew where DPICL_SCREENSHOTS is set."""
@@ -44,7 +44,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "DPICL_DATABASE_URL": f"sqlite:///{folder}/dashboard.sqlite",
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
     }
-    admin = dpicl(environment, "keys", "create", "Maria", "--role", "admin").strip()
+    with opened(environment) as records:
+        _, admin = records.keys.create("Maria", "admin")
     with started(folder, environment) as (url, _log, _process):
         yield Service(url, admin, environment)
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser import Window
 from tests.e2e.dashboard.conftest import DESK, PHONE, Service, sign_in
-from tests.e2e.serving import dpicl
+from tests.e2e.serving import opened
 
 pytestmark = pytest.mark.slow
 
@@ -18,8 +18,10 @@ EXAMPLES = "text,queue\nMy invoice is wrong,Billing\nThe app crashes,Technical\n
 
 @pytest.fixture(scope="module")
 def studio(service: Service) -> str:
-    options = ["--epsilon", "8", "--delta", "1e-4", "--public-size", "2000", "--field", "text", "--field", "queue"]
-    dpicl(service.environment, "kb", "create", "desk", *options)
+    with opened(service.environment) as records:
+        records.create_knowledge_base(
+            "desk", epsilon=8, delta=1e-4, public_size=2000, fields=["text", "queue"], embedded_field="text"
+        )
     return f"{service.url}/admin/knowledge-bases/desk/plan"
 
 
