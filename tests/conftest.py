@@ -16,12 +16,15 @@ from hypothesis import settings
 from service.records.database import open_database
 
 WHOLE = ("tests/e2e/", "tests/benchmarks/", "tests/privacy/test_isolation.py", "tests/service/engines/test_vllm.py")
-"""Tests of whole services and of vLLM."""
+"""Tests of whole services and of vLLM, which are much slower when two of them run at once."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: files are shared out in this order, and none of minutes may be the last."""
+    """With ``-n``: one process runs all whole services, and first; the other files go to whichever is free."""
     items.sort(key=lambda item: not item.nodeid.startswith(WHOLE))
+    for item in items:
+        whole = item.nodeid.startswith(WHOLE)
+        item.add_marker(pytest.mark.xdist_group("whole services" if whole else item.nodeid.partition("::")[0]))
 
 
 class Clock:

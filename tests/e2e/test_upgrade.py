@@ -137,7 +137,7 @@ def test_no_question_fails_and_none_is_charged_twice(new_postgres: Callable[[], 
         "DPICL_DATABASE_URL": url,
         "DPICL_WITNESS_URL": new_postgres(),
         "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-        "DPICL_LATENCY_GRAIN_MS": "1000",
+        "DPICL_LATENCY_GRAIN_MS": "2000",
         "DPICL_MIGRATE": "never",
     }
     folders = [tmp_path / name for name in ("old", "new")]
