@@ -38,8 +38,8 @@ $(BIN)/promtool: $(VENV)/.installed
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
-# Two processes share the files, in the order and the groups that tests/conftest.py gives them.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+# Two processes share the files as tests/conftest.py says.
+PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) $(ARGS)
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from service.records.database import open_database
 
@@ -20,11 +22,19 @@ WHOLE = ("tests/e2e/", "tests/benchmarks/", "tests/privacy/test_isolation.py", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``-n``: one process runs all whole services, and first; the other files go to whichever is free."""
+    """Whole services first: tests are shared out in this order."""
     items.sort(key=lambda item: not item.nodeid.startswith(WHOLE))
-    for item in items:
-        whole = item.nodeid.startswith(WHOLE)
-        item.add_marker(pytest.mark.xdist_group("whole services" if whole else item.nodeid.partition("::")[0]))
+
+
+class Sharing(LoadScopeScheduling):
+    """With ``-n``: one process runs all whole services; the other files go to whichever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "whole services" if nodeid.startswith(WHOLE) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
+    return Sharing(config, log)
 
 
 class Clock:

@@ -505,6 +505,33 @@ def test_the_document_has_examples_and_every_path_a_summary(api: Api) -> None:
     assert "example" in json.dumps(document["paths"]["/v1/knowledge-bases/{knowledge_base}/exemplars"])
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type", "said"),
+    [
+        (b'{"query": ', "application/json", "the body is not JSON: Expecting value at character 11"),
+        (b'["a toy"]', "application/json", "the body must be a JSON object"),
+        (b"query=a+toy", "application/x-www-form-urlencoded", "sent with Content-Type: application/json"),
+        (b"", "application/json", "the body must be a JSON object"),
+        (b'{"query": 3}', "application/json", "query"),
+    ],
+)
+def test_a_body_that_is_no_question(api: Api, body: bytes, content_type: str, said: str) -> None:
+    headers = {"Content-Type": content_type}
+    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=body, headers=headers)
+    assert said in problem(answer, 422, "invalid-request")["detail"]
+
+
+def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> None:
+    def ask(task: str, kind: str) -> str:
+        answer = api("analyst", "POST", f"/v1/tasks/{task}/answers", json={"query": "a toy"})
+        detail: str = problem(answer, 404, kind)["detail"]
+        return detail
+
+    assert "did you mean 'toys'?" in ask("toy.colour", "unknown-knowledge-base")
+    assert ask("elsewhere.colour", "unknown-knowledge-base") == "there is no knowledge base 'elsewhere'"
+    assert "it has toys.colour@1" in ask("toys.color", "unknown-task")
+
+
 def test_unknown_paths_are_problems_too(api: Api) -> None:
     problem(api("admin", "GET", "/v2/anything"), 404, "not-found")
     problem(api("admin", "PATCH", "/v1/budgets"), 405, "method-not-allowed")

@@ -63,6 +63,27 @@ def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
     assert client.get("/v1/budgets?after=%00").json()["type"] == f"{base}bad-address"
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/chat/completions", "there is /v1/chat/completions: let the base URL end in /v1"),
+        ("/models", "there is /v1/models"),
+        ("/v1/embeddings", "/openapi.json lists the addresses"),
+        ("/docs", "/openapi.json lists the addresses"),
+        ("/v1/v1/models", "there is no /v1/v1/models;"),
+    ],
+)
+def test_an_address_that_does_not_exist_says_where_to_go(client: TestClient, path: str, advice: str) -> None:
+    answer = client.post(path)
+    assert answer.status_code == 404
+    assert advice in answer.json()["detail"]
+
+
+def test_the_root_leads_to_the_dashboard(client: TestClient) -> None:
+    answer = client.get("/", follow_redirects=False)
+    assert urljoin(str(answer.url), answer.headers["location"]) == "http://testserver/admin/"
+
+
 @pytest.mark.parametrize("base", ["", "problems/", "javascript:alert(1)", "https://a b/", "//elsewhere/"])
 def test_a_base_is_a_path_or_an_address(base: str) -> None:
     with pytest.raises(ValueError, match="problem_base"):

@@ -144,8 +144,10 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pyt
     assert "--allow" in dpicl.fails("kb", "remote-engine", "toys")
 
 
-def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path) -> None:
+def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no knowledge base named 'toys'" in dpicl.fails("plan", "preview", plan_file)
+    monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
 
 

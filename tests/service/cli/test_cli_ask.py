@@ -39,6 +39,18 @@ def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:  # no
     assert "free, answered before" in silent
 
 
+def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
+    questions.write_bytes(b'\xef\xbb\xbfn,text\r\n1,"a toy, ""red"""\r\n2,another toy\r\n')
+    dpicl.ok("batch", "toys.colour", questions, "--out", answers)
+    rows = [json.loads(line) for line in answers.read_text().splitlines()]
+    assert [(row["n"], row["text"]) for row in rows] == [("1", 'a toy, "red"'), ("2", "another toy")]
+    questions.write_text("n,text\n1,a toy, red\n")
+    assert "line 2: not as many cells as the header has" in dpicl.fails(
+        "batch", "toys.colour", questions, "--out", answers
+    )
+
+
 def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
     questions, told, silent = tmp_path / "questions.jsonl", tmp_path / "told.jsonl", tmp_path / "silent.jsonl"
     questions.write_text('{"text": "a toy", "n": 1}\n{"text": "another toy", "n": 2}\n')
