@@ -135,7 +135,7 @@ def test_a_signed_plan_is_read_back_as_signed(ledger: Ledger):
         ledger.budgets.plan("kb", 2)
 
 
-def test_addresses(ledger: Ledger):
+def test_addresses(ledger: Ledger, engine: sa.Engine):
     sign(ledger, 0.1, 0, ("topic", 5), ("tone", 7))
     sign(ledger, 0.1, 0, ("topic", 6))
     assert ledger.budgets.task("kb.topic").address == "kb.topic@2"
@@ -146,7 +146,13 @@ def test_addresses(ledger: Ledger):
     for unknown in ("kb.tone@2", "kb.topic@3", "kb.other"):
         with pytest.raises(UnknownTaskError, match=r"kb\.tone@1, kb\.topic@1, kb\.topic@2"):
             ledger.budgets.task(unknown)
+    with engine.begin() as connection:
+        ledger.budgets.open(connection, "empty", 1, 1e-4)
     with pytest.raises(UnknownTaskError, match="no plan was signed"):
+        ledger.budgets.task("empty.topic")
+    with pytest.raises(UnknownBudgetError, match="'kbb'; did you mean 'kb'"):
+        ledger.budgets.task("kbb.topic")
+    with pytest.raises(UnknownBudgetError, match="'elsewhere'$"):
         ledger.budgets.task("elsewhere.topic")
     for bad in ("topic", "", "kb.", "kb.topic@", "kb.topic@0", "kb.topic@x", "kb.topic@1@1"):
         with pytest.raises(UnknownTaskError):
