@@ -150,7 +150,7 @@ def test_addresses(ledger: Ledger, engine: sa.Engine):
         ledger.budgets.open(connection, "empty", 1, 1e-4)
     with pytest.raises(UnknownTaskError, match="no plan was signed"):
         ledger.budgets.task("empty.topic")
-    with pytest.raises(UnknownBudgetError, match="'kbb'; did you mean 'kb'"):
+    with pytest.raises(UnknownBudgetError, match=r"'kbb'; did you mean 'kb'\?"):
         ledger.budgets.task("kbb.topic")
     with pytest.raises(UnknownBudgetError, match="'elsewhere'$"):
         ledger.budgets.task("elsewhere.topic")
