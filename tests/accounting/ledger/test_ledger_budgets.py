@@ -152,7 +152,7 @@ def test_addresses(ledger: Ledger, engine: sa.Engine):
         ledger.budgets.task("empty.topic")
     with pytest.raises(UnknownBudgetError, match=r"'kbb'; did you mean 'kb'\?"):
         ledger.budgets.task("kbb.topic")
-    with pytest.raises(UnknownBudgetError, match="'elsewhere'$"):
+    with pytest.raises(UnknownBudgetError, match=r"'elsewhere'$"):
         ledger.budgets.task("elsewhere.topic")
     for bad in ("topic", "", "kb.", "kb.topic@", "kb.topic@0", "kb.topic@x", "kb.topic@1@1"):
         with pytest.raises(UnknownTaskError):
