@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import yaml
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.plan import PlanError, load_plan
@@ -17,7 +17,8 @@ from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
-from service.plans.preview import PlanPreview, preview
+from service.plans.alternatives import alternatives
+from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.signing import check_worth, prepare, sign
 from service.records.engine_record import EngineView, last_engine
 from service.records.signed import read_signed
@@ -82,10 +83,15 @@ class SignedPlanView(BaseModel):
 
 
 class PlanResult(BaseModel):
-    """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature."""
+    """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
+
+    Attributes:
+        alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+    """
 
     engine: EngineView | None
     preview: PlanPreview
+    alternatives: dict[str, list[TaskPreview]] | None = Field(default=None, exclude_if=lambda value: value is None)
     signed: SignedPlanView | None
 
 
@@ -120,7 +126,8 @@ async def post_plan(
     described = preview(calibrated)
     if dry_run:
         response.status_code = 200
-        return PlanResult(engine=engine, preview=described, signed=None)
+        otherwise = await asyncio.to_thread(alternatives, plan, calibrated.public_size)
+        return PlanResult(engine=engine, preview=described, alternatives=otherwise, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
     signed = await asyncio.to_thread(sign, services.records, calibrated, admin.name)
     return PlanResult(engine=engine, preview=described, signed=view(signed))

@@ -12,7 +12,8 @@ import typer
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
 from service.cli.trying import try_
-from service.plans.preview import PlanPreview, plot, preview
+from service.plans.alternatives import alternatives as spent_otherwise
+from service.plans.preview import PlanPreview, TaskPreview, plot, preview
 from service.plans.signing import prepare
 from service.plans.signing import sign as sign_plan
 from service.records.engine_record import last_engine
@@ -37,15 +38,15 @@ def preview_(
 ) -> None:
     """Show what a plan would give, before anything is spent.
 
-    The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, and the engine calls
-    each answer takes.
+    The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, the engine calls each
+    answer takes, and what the same budget gives if it is spent otherwise.
     """
     plan = load_plan(file.read_text())
     if public_size is None:
         opened = records()
-        _show(prepare(opened, plan), opened, plot_file, json)
+        _show(prepare(opened, plan), opened, plot_file, json, alternatives=True)
     else:  # needs no database and no key
-        _show(calibrate_plan(plan, public_size), None, plot_file, json)
+        _show(calibrate_plan(plan, public_size), None, plot_file, json, alternatives=True)
 
 
 @app.command()
@@ -59,7 +60,7 @@ def sign(
     opened = records()
     calibrated = prepare(opened, load_plan(file.read_text()))
     if not json:
-        _show(calibrated, opened, None, json)
+        _show(calibrated, opened)
     for warning in preview(calibrated).warnings:
         if not yes and not typer.confirm(f"{warning} Sign it all the same?"):
             raise typer.Exit(1)
@@ -75,15 +76,29 @@ def sign(
         typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
 
 
-def _show(calibrated: CalibratedPlan, opened: Records | None, plot_file: Path | None, json: bool) -> None:
+def _show(
+    calibrated: CalibratedPlan,
+    opened: Records | None,
+    plot_file: Path | None = None,
+    json: bool = False,
+    *,
+    alternatives: bool = False,
+) -> None:
     described = preview(calibrated)
+    otherwise = spent_otherwise(calibrated.plan, calibrated.public_size) if alternatives else {}
     engine = last_engine(opened.database) if opened else None
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
-        print_json({**described.model_dump(), "engine": engine.model_dump() if engine else None})
+        listed = {name: [one.model_dump() for one in seen] for name, seen in otherwise.items()}
+        shown = {**described.model_dump(), "alternatives": listed, "engine": engine.model_dump() if engine else None}
+        print_json(shown)
         return
     _print(described)
+    for name, seen in otherwise.items():
+        title = f"{name}: its share of the budget spent otherwise"
+        rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]
+        print_table(title, ["mechanism", *_COLUMNS, ""], rows)
     if opened:
         print_engine(engine)
     if plot_file:
@@ -102,21 +117,20 @@ def _print(described: PlanPreview) -> None:
     title = f"{described.knowledge_base}: the plan promises ε = {described.epsilon:g} at δ = {described.delta:g}"
     print_table(title, ["accountant", "ε of the plan", ""], accountants)
     rows = [
-        (
-            f"{name}\n{task.mechanism}",
-            task.answers,
-            f"{task.sampling_probability:.3f}",
-            task.noise_words,
-            "out of reach" if task.slots_for_95_percent is None else math.ceil(task.slots_for_95_percent),
-            task.ensemble,
-            task.llm_calls,
-            task.llm_tokens,
-        )
+        (f"{name}\n{task.mechanism}", f"{task.sampling_probability:.3f}", task.llm_calls, *_row(task))
         for name, task in described.tasks.items()
     ]
-    columns = ["task", "answers", "q", "noise", "slots for 95 %", "of", "calls", "tokens"]
-    print_table("Per answer", columns, rows)
+    print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
     for name, task in described.tasks.items():
         console().print(f"[bold]{name}[/bold]: {task.summary}")
     for warning in described.warnings:
         console().print(f"Warning: {warning}", style="bold red", markup=False, highlight=False)
+
+
+_COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
+
+
+def _row(task: TaskPreview) -> tuple[object, ...]:
+    needed = task.slots_for_95_percent
+    reached = "out of reach" if needed is None else math.ceil(needed)
+    return task.answers, task.noise_words, reached, task.ensemble, task.llm_tokens

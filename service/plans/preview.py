@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.pipeline.mechanisms.adapter import adapter_of
@@ -98,20 +98,22 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
         public_size=calibrated.public_size,
         epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
         unsupported=calibrated.unsupported,
-        tasks={name: _task(calibrated, name, task) for name, task in plan.tasks.items()},
+        tasks={
+            name: describe(task, calibrated.noise[name], calibrated.public_size) for name, task in plan.tasks.items()
+        },
     )
 
 
-def _task(calibrated: CalibratedPlan, name: str, task: ClassifyTask | GenerateTask) -> TaskPreview:
-    q = calibrated.noise[name].sampling_probability
-    adapter = adapter_of(task, calibrated.noise[name])
+def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> TaskPreview:
+    """Describe a task with its noise, in a knowledge base of that public size."""
+    q, adapter = noise.sampling_probability, adapter_of(task, noise)
     seen, calls = adapter.outlook(), task.ensemble + adapter.public_calls
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
         answers=task.answers,
         sampling_probability=q,
-        expected_exemplars=q * calibrated.public_size,
+        expected_exemplars=q * public_size,
         ensemble=task.ensemble,
         noise=dict(seen.noise),
         noise_words=seen.noise_words,

@@ -7,7 +7,7 @@ plan's content.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,6 +25,7 @@ from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
 from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.dashboard.plan_studio.problems import PlanProblem, located
+from service.plans.alternatives import Alternatives, alternatives
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import check_fits
 from service.records.engine_record import last_engine
@@ -32,6 +33,7 @@ from service.records.records import Records
 
 HOME = "/knowledge-bases/{name}/plan"
 _WAIT_S, _POLL_S = 20.0, 1.0
+_OTHERWISE = "otherwise"
 _computations = Computations("calibration")
 
 
@@ -151,18 +153,38 @@ def _outcome(plan: Plan, public_size: int) -> PlanOutcome:
     return PlanOutcome(calibrated, preview(calibrated), charts)
 
 
-async def draw(visit: Visit, outcome: PlanOutcome) -> list[Chart] | None:
-    """The curves, or None while one of their points is being computed."""
-    groups = variants(outcome.calibrated.plan)
-    jobs = [{factor: _job(plan, outcome.calibrated.public_size) for factor, plan in group.items()} for group in groups]
-    futures = _computations.ask(visit.session.key_id, dict(job for group in jobs for job in group.values()))
-    if not await ready(futures, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in futures):
+@dataclass(frozen=True)
+class Otherwise:
+    """The same plan with more or less of something.
+
+    Attributes:
+        alternatives: by task.
+        curves: over the plan's ε and the number of answers.
+    """
+
+    alternatives: Alternatives
+    curves: list[Chart]
+
+
+async def vary(visit: Visit, outcome: PlanOutcome) -> Otherwise | None:
+    """What the plan would give otherwise, or None while that is being computed."""
+    calibrated = outcome.calibrated
+    groups = variants(calibrated.plan)
+    jobs = [{factor: _job(plan, calibrated.public_size) for factor, plan in group.items()} for group in groups]
+    named: dict[str, Callable[[], Any]] = dict(job for group in jobs for job in group.values())
+    named[_OTHERWISE] = lambda: alternatives(calibrated.plan, calibrated.public_size)
+    wanted: dict[Hashable, Callable[[], Any]] = {
+        f"{key} {calibrated.digest}" if key == _OTHERWISE else key: job for key, job in named.items()
+    }
+    futures = dict(zip(named, _computations.ask(visit.session.key_id, wanted), strict=True))
+    waited = futures.values()
+    if not await ready(waited, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in waited):
         return None
-    by_key = dict(zip(dict(job for group in jobs for job in group.values()), futures, strict=True))
     by_epsilon, by_answers = (
-        {factor: _calibrated(by_key[key]) for factor, (key, _) in group.items()} for group in jobs
+        {factor: _calibrated(futures[key]) for factor, (key, _) in group.items()} for group in jobs
     )
-    return [chart for chart in (over_epsilon(by_epsilon), over_answers(by_answers)) if chart]
+    curves = [chart for chart in (over_epsilon(by_epsilon), over_answers(by_answers)) if chart]
+    return Otherwise(futures[_OTHERWISE].result(), curves)
 
 
 def _calibrated(future: Future[PlanOutcome]) -> CalibratedPlan | None:
@@ -191,5 +213,5 @@ async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:
 
 async def studio(visit: Visit, desk: Desk, draft: DraftPlan, status: int = 200, **extra: Any) -> Response:
     """The whole page."""
-    context = {"curves": None, "tried": None, "choices": chosen({}), "kinds": KINDS} | extra
+    context = {"otherwise": None, "tried": None, "choices": chosen({}), "kinds": KINDS} | extra
     return visit.page("plan_studio.html", status, here="plans", **await shown(visit, desk, draft), **context)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.plan_studio.desk import HOME, DraftPlan, draw, open_desk, read_draft, shown, studio
+from service.dashboard.plan_studio.desk import HOME, DraftPlan, open_desk, read_draft, shown, studio, vary
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
 from service.dashboard.plan_studio.trials import Attempt, attempt
 
@@ -53,13 +53,13 @@ async def see(visit: Visit) -> Response:
 
 @pages.post(HOME + "/curves")
 async def curves(visit: Visit) -> Response:
-    """What more or less ε, and more or fewer answers, would give."""
+    """What the same budget would give otherwise, and what more or less ε, and more or fewer answers, would give."""
     desk = await open_desk(visit)
     draft = await read_draft(visit, desk)
-    drawn = await draw(visit, draft.outcome) if draft.outcome else None
+    varied = await vary(visit, draft.outcome) if draft.outcome else None
     if visit.is_htmx:
-        return visit.page("plan_curves.html", desk=desk, draft=draft, curves=drawn)
-    return await studio(visit, desk, draft, curves=drawn)
+        return visit.page("plan_curves.html", desk=desk, draft=draft, otherwise=varied)
+    return await studio(visit, desk, draft, otherwise=varied)
 
 
 @pages.post(HOME + "/try")

@@ -1,0 +1,47 @@
+"""A task's share of a plan's budget spent otherwise: for more answers or fewer, or by another mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accounting.plan import Plan, PlanError, least_noise
+from accounting.tasks import ClassifyTask, GenerateTask
+from service.pipeline.mechanisms.adapter import ADAPTERS
+from service.plans.preview import TaskPreview, describe
+
+_TIMES = 10
+_MOST_ANSWERS = 100_000_000
+
+Alternatives = dict[str, list[TaskPreview]]
+"""By task; as planned first."""
+
+
+def alternatives(plan: Plan, public_size: int) -> Alternatives:
+    """What each task would give as planned and otherwise, with its share of the plan's (ε, δ) to itself.
+
+    So a plan of several tasks does somewhat better than what is said here of each. What cannot be calibrated is left
+    out. Takes about half a second for each.
+    """
+    return {
+        name: [seen for one in (task, *_others(task)) if (seen := _alone(plan, name, one, public_size))]
+        for name, task in plan.tasks.items()
+    }
+
+
+def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | GenerateTask]:
+    for answers in (task.answers // _TIMES, task.answers * _TIMES):
+        if 1 <= answers <= _MOST_ANSWERS:
+            yield task.model_copy(update={"answers": answers})
+    for adapter in ADAPTERS.values():
+        if adapter.schema.kind == task.kind and adapter.schema is not type(task.mechanism):
+            yield task.model_copy(update={"mechanism": adapter.example})
+
+
+def _alone(plan: Plan, name: str, task: ClassifyTask | GenerateTask, public_size: int) -> TaskPreview | None:
+    share = task.share / sum(one.share for one in plan.tasks.values())
+    budget = plan.budget.model_copy(update={key: value * share for key, value in plan.budget})
+    try:
+        noise = least_noise(plan.model_copy(update={"budget": budget, "tasks": {name: task}}), public_size)
+    except PlanError:
+        return None
+    return describe(task, noise[name], public_size)
