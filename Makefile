@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
+.PHONY: help demo restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,6 +37,9 @@ $(BIN)/promtool: $(VENV)/.installed
 
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
 	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
+
+restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
+	$(BIN)/python -m examples.restore.demo
 
 # Two processes share the files as tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder

@@ -81,6 +81,19 @@ class ProblemKind(Enum):
         "them was sanitised. Texts sanitised before are free.",
     )
 
+    # Restoring
+    UNKNOWN_BUNDLE = (
+        422,
+        "This service has no such bundle. Nothing was charged here, and your ledger keeps what was drawn. "
+        "`GET /v1/restore/bundles` lists bundles.",
+    )
+    BUNDLE_DIFFERS = (
+        409,
+        "The bundle is another one here than where the text was redacted. Nothing was charged here. Ask whoever "
+        "publishes bundles.",
+    )
+    STEERING_NOT_SERVED = 422, "No engine here can be steered. Nothing was charged here. Ask with `mode: text`."
+
     # Keys
     MISSING_KEY = 401, "The request has no API key. Nothing was charged. Send `Authorization: Bearer dpicl_...`."
     INVALID_KEY = 401, "The API key is unknown or revoked. Nothing was charged. Ask an admin."

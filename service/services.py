@@ -14,6 +14,7 @@ from service.pipeline.answering import Answering
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
 from service.pipeline.measured_grains import MeasuredGrains
 from service.pipeline.realigning import Realigner
+from service.pipeline.restoring import Restoring
 from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
 from service.records.records import Records
@@ -41,6 +42,7 @@ class Services:
     trials: Trials
     alerts: Alerts
     sanitizers: Sanitizers
+    restoring: Restoring
 
 
 def open_services(
@@ -99,4 +101,10 @@ def open_services(
     trial_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     trials = Trials(stages, latency_grain_s=trial_grain_s)
     heartbeat = Heartbeat(records.database, engine)
-    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts, sanitizers)
+    restoring = Restoring(
+        settings.restore_bundles,
+        engine,
+        timeout_s=settings.query_timeout_s,
+        max_in_flight=settings.max_queries_in_flight,
+    )
+    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts, sanitizers, restoring)

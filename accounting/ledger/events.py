@@ -306,6 +306,26 @@ class RemoteEngineChanged(Particulars):
         return f"the rule on remote engines of {self.knowledge_base} was changed: will be changed again"
 
 
+class BundlePublished(Particulars):
+    """A bundle of restoration vectors was published; all of it is public, and so must the data behind it be."""
+
+    kind: ClassVar[str] = "bundle.published"
+    title: ClassVar[str] = "Bundle published"
+
+    bundle: str
+    sha256: str
+    data: str
+    data_sha256: str
+    declared_by: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} published {self.bundle}. {self.declared_by} declared its data to be {self.data}."
+
+    def if_lost(self) -> str:
+        return f"bundle {self.bundle} was published: its folder is no part of the database, so nothing is to be done"
+
+
 class ExemplarsRenewed(Particulars):
     """A knowledge base's exemplars were encrypted under a new data key."""
 

@@ -24,6 +24,7 @@ from accounting.ledger.events import (
     AnswerCharged,
     AnswerReleased,
     BudgetOpened,
+    BundlePublished,
     ChargeLost,
     ChargeVoided,
     EncryptionKeyAdded,
@@ -276,6 +277,11 @@ class _Replay:
     def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:
         if not happened.fingerprint or not happened.by:
             yield "which encryption key, or by whom, is not said"
+
+    @follow.register
+    def _(self, published: BundlePublished) -> Iterable[str]:
+        if published.data not in ("public", "consented") or not published.declared_by:
+            yield f"nobody declared why the data of {published.bundle} may be shown"
 
     @follow.register
     def _(self, restored: LedgerRestored) -> Iterable[str]:

@@ -39,6 +39,9 @@ _MORE = {
     ProblemKind.SANITIZER_UNAVAILABLE: "../sanitization.md#over-http",
     ProblemKind.EPSILON_NOT_ATTAINABLE: "../sanitization.md#over-http",
     ProblemKind.TEXT_BUDGET_EXHAUSTED: "../sanitization.md#what-texts-have-cost",
+    ProblemKind.UNKNOWN_BUNDLE: "../restore.md#over-http",
+    ProblemKind.BUNDLE_DIFFERS: "../restore.md#over-http",
+    ProblemKind.STEERING_NOT_SERVED: "../restore.md#over-http",
     ProblemKind.WRONG_ENCRYPTION_KEY: "../operations.md#change-the-encryption-key",
     ProblemKind.SCHEMA_TOO_NEW: "../upgrading.md",
 }

@@ -14,19 +14,20 @@ import json
 import os
 import re
 import shutil
+import string
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import safetensors.numpy
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 
 from sanitization.restore.profiles import Book
@@ -42,6 +43,21 @@ LONGEST_TEXT = 16_384
 
 class BundleError(ValueError):
     """No bundle, or not the one that it says it is."""
+
+
+def check_prompt(prompt: str) -> str:
+    """Return a template that every engine fills alike: ``{text}`` is its one field, and an answer follows a space.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(prompt) if field is not None]
+    except ValueError as error:
+        raise ValueError(f"the prompt is no template: {error}") from None
+    if fields != ["text"] or "{text}" not in prompt or prompt != prompt.rstrip():
+        raise ValueError("the prompt must have {text} once, no other field, and no space at its end")
+    return prompt
 
 
 class Model(BaseModel):
@@ -81,7 +97,9 @@ class Manifest(BaseModel):
     format: Literal[1] = 1
     name: str = Field(pattern=rf"^{_NAME}$")
     version: int = Field(ge=1)
-    prompt: str = Field(description="A template with `{text}`, ending where the answer begins.")
+    prompt: Annotated[str, AfterValidator(check_prompt)] = Field(
+        description="A template with `{text}`, ending where the answer begins."
+    )
     options: list[str] = Field(min_length=2)
     placeholder: str = Field(min_length=1)
     longest_text: int = Field(ge=1, le=LONGEST_TEXT)

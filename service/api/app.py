@@ -26,6 +26,7 @@ from service.api import (
     problem_pages,
     problems,
     releases,
+    restoring,
     sanitizing,
 )
 from service.api.doors import Doors
@@ -118,6 +119,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         previews,
         surface,
         sanitizing,
+        restoring,
         releases,
         budgets,
         knowledge_bases,

@@ -44,6 +44,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import InvalidQueryError
+from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
 from service.plans.signing import WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import UnknownKeyError
@@ -178,6 +179,9 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
     TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
     TextError: ProblemKind.INVALID_REQUEST,
+    UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
+    BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
+    SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,
 }
 _RETRY_AFTER_S: dict[type[Exception], float] = {
     EngineUnavailableError: 5,

@@ -31,6 +31,7 @@ COMMANDS = {
     "ledger": ("ledger:app", "Back up the database, and continue after a restore."),
     "encryption": ("encryption:app", "Change the encryption key while services run."),
     "sanitize": ("sanitize:app", "Replace the words of a text at random, before it leaves your machine."),
+    "restore": ("restore:app", "Ask about a text without showing its sensitive spans."),
     "eval": (
         "evaluate:evaluate",
         "Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +39,11 @@ def tell_witnesses() -> None:
     """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
     while _to_tell:
         _to_tell.pop().catch_up()
+
+
+def state_folder() -> Path:
+    """Where a person's own ledgers are kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
 def console() -> Console:

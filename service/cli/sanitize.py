@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_
 import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from service.cli.output import Json, print_json, print_table
+from service.cli.output import Json, print_json, print_table, state_folder
 
 if TYPE_CHECKING:
     from sanitization.text import TextSanitizer
@@ -87,7 +86,7 @@ def text(
     from service.records.text_ledger import open_local
 
     sanitizer = _sanitizer(mechanism, epsilon, keep, words, vectors, word_list, cache)
-    texts = open_local(ledger or _state_folder() / "texts.sqlite", cap=cap)
+    texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
     for lines in _batches(_lines(file), 1 if str(file) == "-" else _TOGETHER):
         done, cost = texts.sanitize(sanitizer, lines, owner=_OWNER, conversation=conversation)
@@ -225,10 +224,6 @@ def _lines(file: Path) -> Iterator[str]:
 
 def _batches(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     return iter(lambda: list(islice(lines, size)), [])
-
-
-def _state_folder() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
 def _open(count: int, vectors: Path | None, word_list: Path | None, cache: Path | None) -> tuple[Vocabulary, Path]:

@@ -98,6 +98,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:
         _pin_sqlite_path("DPICL_WITNESS_URL", witness)
+    if opened.settings.restore_bundles is not None:
+        os.environ["DPICL_RESTORE_BUNDLES"] = str(opened.settings.restore_bundles.resolve())
 
     if "RAY_ADDRESS" in os.environ:  # the operator brings a cluster
         ray.init(namespace="serve", logging_level=logging.WARNING)

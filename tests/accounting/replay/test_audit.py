@@ -17,6 +17,7 @@ from accounting.ledger.events import (
     KINDS,
     AdminSignedIn,
     AdminSignedOut,
+    BundlePublished,
     EncryptionKeyAdded,
     EncryptionKeyRetired,
     ExemplarsIngested,
@@ -106,6 +107,9 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             UnitForgotten(knowledge_base="kb", by="root"),
             RemoteEngineChanged(knowledge_base="kb", allowed=True, by="root"),
             ExemplarsRenewed(knowledge_base="kb", by="root"),
+            BundlePublished(
+                bundle="clinic@1", sha256="0" * 64, data="public", data_sha256="1" * 64, declared_by="bo", by="root"
+            ),
             EncryptionKeyAdded(fingerprint="0123456789abcdef", by="root"),
             EncryptionKeyRetired(fingerprint="fedc" * 4, by="root"),
             LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),

@@ -28,6 +28,7 @@ from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 OURS = {"Origin": "http://testserver"}
 _CHAT = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
+_REDACTED = {"bundle": "none@1", "bundle_sha256": "0" * 64, "query": "x", "profile": 0}
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,15 @@ ANY_KEY = [
     Entry("POST", "/v1/tasks/{task}/preview", 422, "/v1/tasks/toys.colour/preview", {"json": {}}),
     Entry("GET", "/v1/releases/{release_id}", 404, "/v1/releases/none"),
     Entry("GET", "/v1/models", 200),
+    Entry("GET", "/v1/restore/bundles", 200),
+    Entry("GET", "/v1/restore/bundles/{bundle}", 404, "/v1/restore/bundles/none@1"),
     Entry("GET", "/v1/models/{model}", 200, "/v1/models/toys.colour"),
 ]
 ANALYST = [
     Entry("POST", "/v1/tasks/{task}/answers", 200, "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}}),
     Entry("POST", "/v1/chat/completions", 200, options={"json": _CHAT}),
     Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
+    Entry("POST", "/v1/restore/answers", 422, options={"json": _REDACTED}),
 ]
 _NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 9}
 _ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'

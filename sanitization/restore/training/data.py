@@ -1,0 +1,206 @@
+"""The data a bundle is made from. **All of it ends up with every client**: it must be public, or consented to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sanitization.restore.bundle import LONGEST_TEXT, check_prompt
+from sanitization.restore.digests import file_digest
+from sanitization.restore.spans import PLACEHOLDER, Redacted, normal_form, redact
+from sanitization.restore.weights import attention, type_weights
+from sanitization.vocabulary import FloatArray
+
+
+class TrainConfig(BaseModel):
+    """What to train, from a YAML file. Paths are relative to it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    model: Path = Field(description="A folder as transformers saves one.")
+    data: Path = Field(description="JSON Lines: text, spans, answer, and the group (a person) a row belongs to.")
+    declared: Literal["public", "consented"] = Field(description="Why the data may be shown to every client.")
+    declared_by: str = Field(min_length=1)
+    prompt: str = Field(description="A template with {text}, ending where the answer begins.")
+    options: list[str] = Field(min_length=2, description="The possible answers.")
+    types: dict[str, list[str]] = Field(default_factory=dict, description="Phrases by type; else each is its own.")
+    fewest: int = Field(default=5, ge=2, description="Rows that a phrase occurs in, to be a type of its own.")
+    placeholder: str = PLACEHOLDER
+    longest_text: int = Field(default=LONGEST_TEXT, ge=1, le=LONGEST_TEXT)
+    weights: Literal["equal", "attention"] = "equal"
+    heads: int = Field(default=12, ge=1, description="K.")
+    profiles: list[int] = Field(default=[8, 16, 64], min_length=1, description="Sizes of books to compare.")
+    epsilon: float = Field(default=6.0, gt=0, le=20, description="What the size of the book is chosen for.")
+    epsilons: list[float] = Field(default=[1.0, 2.0, 4.0, 6.0, 8.0, 20.0], description="Of the table.")
+    steps: int = Field(default=300, ge=1)
+    batch: int = Field(default=48, ge=1)
+    learning_rate: float = Field(default=0.01, gt=0)
+    odds: float = Field(default=1.0, ge=0, description="λ of ORPO's odds term.")
+    decay: float = Field(default=1e-3, ge=0)
+    test_share: float = Field(default=0.15, gt=0, lt=0.5, description="Of people, to report about; as many to choose.")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _sense(self) -> TrainConfig:
+        check_prompt(self.prompt)
+        if len(set(self.options)) < len(self.options):
+            raise ValueError("an option occurs twice")
+        return self
+
+    @classmethod
+    def read(cls, file: Path) -> TrainConfig:
+        """The configuration in a file.
+
+        Raises:
+            ValueError: it is not valid.
+            OSError: it cannot be read.
+        """
+        try:
+            config = cls.model_validate(yaml.safe_load(file.read_text()))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{file} is not valid YAML: {error}") from None
+        return config.model_copy(
+            update={name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all settings and of the data: what a job may be continued with."""
+        said = self.model_dump_json(exclude={"model", "data"})
+        return hashlib.sha256(said.encode() + file_digest(self.data).encode()).hexdigest()
+
+
+class Row(BaseModel):
+    """A line of the data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str
+    spans: list[str] | list[tuple[int, int]]
+    answer: str
+    group: str
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows with their redacted texts.
+
+    Attributes:
+        texts: with spans.
+        redacted: without.
+        spans: of each row.
+        weights: of the types in each row, float64 (N, t).
+        answers: index of the option, int64 (N,).
+        groups: whose row it is.
+    """
+
+    texts: tuple[str, ...]
+    redacted: tuple[str, ...]
+    spans: tuple[tuple[str, ...], ...]
+    weights: FloatArray
+    answers: np.ndarray
+    groups: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def rows(self, chosen: np.ndarray) -> Data:
+        """Some of them."""
+        return Data(
+            tuple(self.texts[at] for at in chosen),
+            tuple(self.redacted[at] for at in chosen),
+            tuple(self.spans[at] for at in chosen),
+            self.weights[chosen],
+            self.answers[chosen],
+            tuple(self.groups[at] for at in chosen),
+        )
+
+    @property
+    def with_spans(self) -> Data:
+        """The rows that have any of a known type."""
+        return self.rows(np.flatnonzero(self.weights.sum(axis=1) > 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Types, and rows of different groups: to train with, to choose with, to report about."""
+
+    types: dict[str, list[str]]
+    train: Data
+    choose: Data
+    test: Data
+
+
+def read(config: TrainConfig) -> Split:
+    """Read, redact and split the data.
+
+    Raises:
+        ValueError: a row cannot be used; names it.
+    """
+    rows: list[Row] = []
+    taken: list[Redacted] = []
+    for number, line in enumerate(config.data.read_text().splitlines(), 1):
+        try:
+            row = Row.model_validate_json(line)
+            if row.answer not in config.options:
+                raise ValueError(f"{row.answer!r} is no option")
+            taken.append(redact(row.text, row.spans, config.placeholder))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{config.data}, line {number}: {where}: {first['msg']}") from None
+        except ValueError as error:
+            raise ValueError(f"{config.data}, line {number}: {error}") from None
+        rows.append(row)
+    types = config.types or _types([one.spans for one in taken], config.fewest)
+    if not types:
+        raise ValueError(f"{config.data}: no span occurs in {config.fewest} rows")
+    data = Data(
+        tuple(one.whole for one in taken),
+        tuple(one.text for one in taken),
+        tuple(one.spans for one in taken),
+        _weights(types, taken, config.weights),
+        np.array([config.options.index(row.answer) for row in rows]),
+        tuple(row.group for row in rows),
+    )
+    return _split(types, data, config.test_share, config.seed)
+
+
+def _types(spans: Sequence[Sequence[str]], fewest: int) -> dict[str, list[str]]:
+    """Each phrase that occurs often enough is a type of its own."""
+    counts = Counter(phrase for row in spans for phrase in {normal_form(span) for span in row})
+    return {phrase: [phrase] for phrase, count in sorted(counts.items()) if count >= fewest}
+
+
+def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: str) -> FloatArray:
+    known = {normal_form(phrase): name for name, phrases in types.items() for phrase in phrases}
+    place = {name: at for at, name in enumerate(types)}
+    found = np.zeros((len(taken), len(types)))
+    for row, one in enumerate(taken):
+        weights = attention(one.whole, one.places) if how == "attention" else [1.0] * len(one.places)
+        for name, weight in type_weights(known, one.spans, weights).items():
+            found[row, place[name]] = weight
+    return found
+
+
+def _split(types: dict[str, list[str]], data: Data, share: float, seed: int) -> Split:
+    """By group: two rows of one person are never on both sides."""
+    names = sorted(set(data.groups))
+    order = np.random.default_rng(seed).permutation(len(names))
+    part = {names[at]: place / len(names) for place, at in enumerate(order)}
+    places = np.array([part[group] for group in data.groups])
+    parts = places < share, (places >= share) & (places < 2 * share), places >= 2 * share
+    test, choose, train = (data.rows(np.flatnonzero(one)) for one in parts)
+    if min(len(test), len(choose), len(train)) == 0:
+        raise ValueError(f"{len(names)} groups are too few to split")
+    return Split(types, train, choose, test)

@@ -1,0 +1,205 @@
+"""Does it restore, and what does it tell? Accuracy with its controls, and attacks, at equal true ε.
+
+Accuracy alone proves nothing: where answers can be guessed from the redacted text or from how common they are, a vector
+that carries no information looks as good. So each figure stands beside these controls: the commonest answer, an
+attacker who sees the redacted text only, one vector tuned for everybody, and another person's vector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from sanitization.restore.profiles import Made, meta_products
+from sanitization.restore.spans import put_back
+from sanitization.restore.training.data import Data
+from sanitization.restore.training.model import Head, SteeredModel
+from sanitization.restore.training.orpo import Vectors
+from sanitization.restore.training.probes import fit_logistic
+from sanitization.restore.training.releases import Release, attack, by_noise, by_profile, principal_axes
+from sanitization.vocabulary import FloatArray
+
+_NOISES = ("d_chi", "d_chi projected", "vmf", "privunit")
+_WORDS = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Shares of answers that are right, on people whom nothing was trained on."""
+
+    full: float
+    """With all spans: what can be hoped for."""
+    redacted: float
+    """The model, from the redacted text."""
+    restored: float
+    """Steered by the query's own meta vector, without noise."""
+    own_profile: float
+    """Steered by the query's own profile, without noise."""
+    own_profile_as_text: float
+    """With the spans of its own profile's medoid put back, without noise."""
+    another: float
+    """Steered by the meta vector of somebody with another answer."""
+    constant: float
+    """Steered by one vector, trained as long, the same for everybody."""
+    option_prior: float
+    """Somebody who always says the commonest answer."""
+    redacted_attacker: float
+    """Somebody who sees the redacted texts and learnt from the training data."""
+
+    def passes(self, margin: float) -> bool:
+        """Whether profiles restore more than what carries no information, by this margin."""
+        return self.own_profile >= margin + max(self.redacted, self.another, self.constant)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One mechanism at one ε; steering, text (of profiles only) and attack use the same draws."""
+
+    mechanism: str
+    epsilon: float
+    steered: float
+    as_text: float | None
+    attacker: float
+    """The better of two guesses: the likeliest answer given redacted text and release, and the model's own answer."""
+
+
+class Evaluation:
+    """Measures on one part of the data, with the training part as what attackers know.
+
+    Args:
+        model: the language model.
+        heads: K of them.
+        vectors: restoration vectors.
+        train: what attackers know.
+        data: what is measured on.
+        placeholder: in redacted texts.
+    """
+
+    def __init__(
+        self,
+        model: SteeredModel,
+        heads: Sequence[Head],
+        vectors: Vectors,
+        train: Data,
+        data: Data,
+        *,
+        options: int,
+        placeholder: str,
+    ):
+        self._model, self._heads, self._vectors = model, heads, vectors
+        self._train, self._data, self._placeholder = train, data, placeholder
+        self._gram = vectors.flat @ vectors.flat.T
+        self._prior = _prior(train, data, options)
+        self._own, self._known = (_meta(vectors, part) for part in (data, train))
+        self._axes = principal_axes(self._known)
+
+    def controls(self, made: Made, constant: Vectors, seed: int) -> Controls:
+        """All but mechanisms."""
+        data = self._data
+        profiles = self._profiles(made, data)
+        common = np.bincount(self._train.answers).argmax()
+        return Controls(
+            full=self._right(self._model.choose(data.texts)),
+            redacted=self._right(self._model.choose(data.redacted)),
+            restored=self._right(self._steer(self._own)),
+            own_profile=self._right(self._steer((made.mixture @ self._vectors.flat)[profiles])),
+            own_profile_as_text=self._right(self._fill(made, profiles)),
+            another=self._right(self._steer(self._own[_others(data.answers, seed)])),
+            constant=self._right(
+                self._model.choose(data.redacted, constant.steering(np.ones((len(data), 1))), self._heads)
+            ),
+            option_prior=float((data.answers == common).mean()),
+            redacted_attacker=float((attack(None, self._prior, self._train.answers) == data.answers).mean()),
+        )
+
+    def profiles_at(self, made: Made, epsilon: float) -> Cell:
+        """k-ary randomised response at an ε."""
+        own, known = self._profiles(made, self._data), self._profiles(made, self._train)
+        release = by_profile(made, self._vectors.flat, own, known, epsilon)
+        text = self._right(self._fill(made, release.profiles)) if release.profiles is not None else None
+        return self._cell(release, text)
+
+    def noise_at(self, name: str, epsilon: float, seed: int) -> Cell:
+        """Noise on vectors at an ε."""
+        generator = np.random.default_rng([seed, int(1e6 * epsilon)])
+        return self._cell(by_noise(name, self._own, self._known, self._axes, epsilon, generator), None)
+
+    def table(
+        self, books: Sequence[Made], epsilons: Sequence[float], seed: int, progress: Callable[[str], None]
+    ) -> list[Cell]:
+        """Every mechanism at every true ε."""
+        cells = []
+        for epsilon in epsilons:
+            progress(f"ε = {epsilon:g}")
+            cells += [self.profiles_at(made, epsilon) for made in books]
+            cells += [self.noise_at(name, epsilon, seed) for name in _NOISES]
+        return cells
+
+    def _cell(self, release: Release, as_text: float | None) -> Cell:
+        guessed = attack(release, self._prior, self._train.answers)
+        steered = self._right(self._steer(release.directions))
+        # Whoever runs the model sees its answers, too.
+        attacker = max(float((guessed == self._data.answers).mean()), steered, as_text or 0.0)
+        return Cell(release.name, release.epsilon, steered, as_text, attacker)
+
+    def _profiles(self, made: Made, data: Data) -> np.ndarray:
+        products = meta_products(self._gram, data.weights, made.mixture)
+        return np.where(data.weights.sum(axis=1) > 0, 1 + products[:, 1:].argmax(axis=1), 0)
+
+    def _steer(self, directions: FloatArray) -> torch.Tensor:
+        shaped = directions.reshape(len(directions), len(self._heads), self._model.head_size)
+        vectors = torch.tensor(self._vectors.scale * shaped, dtype=torch.float32)
+        return self._model.choose(self._data.redacted, vectors, self._heads)
+
+    def _fill(self, made: Made, profiles: np.ndarray) -> torch.Tensor:
+        medoids = made.book.medoids
+        return self._model.choose(
+            [
+                put_back(text, medoids[profile], self._placeholder)
+                for text, profile in zip(self._data.redacted, profiles, strict=True)
+            ]
+        )
+
+    def _right(self, chosen: torch.Tensor) -> float:
+        return float((chosen.numpy() == self._data.answers).mean())
+
+
+def as_fields(cells: Sequence[Cell]) -> list[dict[str, object]]:
+    """For JSON."""
+    return [asdict(cell) for cell in cells]
+
+
+def _meta(vectors: Vectors, data: Data) -> FloatArray:
+    """Z, float64 (N, n)."""
+    steering = vectors.steering(data.weights).flatten(1).double().numpy()
+    scaled: FloatArray = steering / vectors.scale
+    return scaled
+
+
+def _others(answers: np.ndarray, seed: int) -> np.ndarray:
+    """For each query another one with another answer, at random."""
+    generator = np.random.default_rng(seed)
+    return np.array([generator.choice(np.flatnonzero(answers != answer)) for answer in answers])
+
+
+def _prior(train: Data, data: Data, options: int) -> FloatArray:
+    """Log-probabilities of answers from the words of redacted texts, learnt by softmax regression; (N, options)."""
+    known = sorted({word for text in train.redacted for word in _WORDS.findall(text)})
+    place = {word: at for at, word in enumerate(known)}
+
+    def bag(texts: Sequence[str]) -> torch.Tensor:
+        found = torch.zeros(len(texts), len(place))
+        for row, text in enumerate(texts):
+            for word in _WORDS.findall(text):
+                if word in place:
+                    found[row, place[word]] = 1
+        return found
+
+    labels = torch.nn.functional.one_hot(torch.tensor(train.answers), options).float()
+    weight, intercept = fit_logistic(bag(train.redacted)[None], labels, exclusive=True)
+    logits = bag(data.redacted) @ weight[0] + intercept[0]
+    return logits.log_softmax(-1).double().numpy()

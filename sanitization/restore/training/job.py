@@ -1,0 +1,214 @@
+"""A training job: a folder whose stages are done once. Run it again and it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sanitization.restore import bundle
+from sanitization.restore.digests import file_digest, model_digest
+from sanitization.restore.profiles import Book, Made, make_book
+from sanitization.restore.training.data import Data, Split, TrainConfig, read
+from sanitization.restore.training.evaluation import Controls, Evaluation, as_fields
+from sanitization.restore.training.model import Head, SteeredModel
+from sanitization.restore.training.orpo import Examples, Vectors, train
+from sanitization.restore.training.probes import common_heads, probe
+
+MARGIN = 0.2
+_JOB, _HEADS, _REPORT, _RESULT = "job.json", "heads.json", "report.json", "result.safetensors"
+
+Progress = Callable[[str, str], None]
+"""Told the stage, and how far it is."""
+
+
+class JobError(ValueError):
+    """A job that cannot be continued, or published."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A folder, and what is trained in it.
+
+    Args:
+        folder: made if it is not there.
+        config: what to train.
+
+    Raises:
+        JobError: the folder holds a job with other settings, data or model.
+    """
+
+    folder: Path
+    config: TrainConfig
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        said = {
+            "settings_and_data": self.config.digest,
+            "data_sha256": file_digest(self.config.data),
+            "model": {"name": self.config.model.name, "sha256": model_digest(self.config.model)},
+            "config": self.config.model_dump(mode="json", exclude={"model", "data"}),
+        }
+        file = self.folder / _JOB
+        if not file.exists():
+            _write(file, said)
+        elif json.loads(file.read_text()) != said:
+            raise JobError(f"{self.folder} holds a job with other settings, data or model: use another folder")
+
+    def run(self, progress: Progress) -> dict[str, Any]:
+        """Do what is left to be done.
+
+        Returns:
+            The report.
+        """
+        if (self.folder / _REPORT).exists():
+            return read_report(self.folder)
+        config = self.config
+        progress("data", "reading")
+        split = read(config)
+        progress("data", f"{len(split.train):,} rows to train with, {len(split.types)} types of spans")
+        model = SteeredModel(config.model, config.prompt, config.options)
+        heads = self._heads(model, split, progress)
+        train_set = split.train.with_spans
+        examples = Examples(
+            train_set.redacted, train_set.weights, model.choose(train_set.texts), model.choose(train_set.redacted)
+        )
+        vectors = self._vectors("vectors", model, heads, examples, progress)
+        same = Examples(examples.redacted, np.ones((len(train_set), 1)), examples.wanted, examples.unwanted)
+        constant = self._vectors("constant", model, heads, same, progress)
+        return self._finish(model, split, heads, vectors, constant, progress)
+
+    def _heads(self, model: SteeredModel, split: Split, progress: Progress) -> list[Head]:
+        file = self.folder / _HEADS
+        if not file.exists():
+            progress("probes", f"{len(model.layers) * model.heads} heads")
+            train, choose = split.train, split.choose
+            quality = probe(
+                model.states(train.texts), train.weights > 0, model.states(choose.texts), choose.weights > 0
+            )
+            count = min(self.config.heads, len(quality))
+            chosen = [divmod(head, model.heads) for head in common_heads(quality, count)]
+            _write(file, {"heads": chosen, "mean_auc": float(quality.max(axis=0).mean())})
+        return [(layer, head) for layer, head in json.loads(file.read_text())["heads"]]
+
+    def _vectors(
+        self, name: str, model: SteeredModel, heads: list[Head], examples: Examples, progress: Progress
+    ) -> Vectors:
+        def step(done: int, loss: float) -> None:
+            progress(name, f"step {done} of {self.config.steps}, loss {loss:.3f}")
+
+        return train(model, heads, examples, self.config, self.folder / f"{name}.safetensors", step)
+
+    def _finish(
+        self,
+        model: SteeredModel,
+        split: Split,
+        heads: list[Head],
+        vectors: Vectors,
+        constant: Vectors,
+        progress: Progress,
+    ) -> dict[str, Any]:
+        config = self.config
+        progress("books", ", ".join(map(str, config.profiles)))
+        gram = vectors.flat @ vectors.flat.T
+        types = list(split.types)
+        books = [
+            make_book(types, gram, split.train.weights, split.train.spans, k, config.seed) for k in config.profiles
+        ]
+
+        def on(data: Data) -> Evaluation:
+            options, placeholder = len(config.options), config.placeholder
+            return Evaluation(model, heads, vectors, split.train, data, options=options, placeholder=placeholder)
+
+        choosing = on(split.choose)
+        chosen = [asdict(choosing.profiles_at(made, config.epsilon)) for made in books]
+        best = books[int(np.argmax([cell["steered"] for cell in chosen]))]
+        testing = on(split.test)
+        progress("controls", f"{len(split.test):,} rows")
+        controls = testing.controls(best, constant, config.seed)
+        cells = testing.table(books, config.epsilons, config.seed, lambda said: progress("table", said))
+        self._keep(best, vectors)
+        report = {
+            "rows": {name: len(part) for name, part in vars(split).items() if isinstance(part, Data)},
+            "types": split.types,
+            "profiles": best.book.k,
+            "chosen_for_epsilon": config.epsilon,
+            "chosen_among": chosen,
+            "heads": heads,
+            "scale": vectors.scale,
+            "controls": asdict(controls),
+            "table": as_fields(cells),
+        }
+        _write(self.folder / _REPORT, report)
+        return read_report(self.folder)
+
+    def _keep(self, made: Made, vectors: Vectors) -> None:
+        table = (made.mixture @ vectors.flat).reshape(made.book.k, *vectors.types.shape[1:])
+        arrays: dict[str, np.ndarray] = {"affinity": made.book.affinity, "table": table.astype(np.float32)}
+        about = {"types": json.dumps(made.book.types), "medoids": json.dumps(made.book.medoids)}
+        partial = self.folder / f"{_RESULT}.partial"
+        partial.write_bytes(safetensors.numpy.save(arrays, metadata=about))
+        os.replace(partial, self.folder / _RESULT)
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """What a finished job found.
+
+    Raises:
+        JobError: it is not finished.
+    """
+    try:
+        report: dict[str, Any] = json.loads((folder / _REPORT).read_text())
+    except OSError as error:
+        raise JobError(f"{folder} holds no finished job: dpicl restore train") from error
+    return report
+
+
+def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MARGIN) -> bundle.Bundle:
+    """Sign a finished job's bundle and store it for a service.
+
+    Args:
+        folder: the job's.
+        root: of the bundles.
+        key: the publisher's.
+        margin: by how much profiles must beat what carries no information, as a share of answers.
+
+    Raises:
+        JobError: it is not finished, or does not restore enough.
+    """
+    report, job = read_report(folder), json.loads((folder / _JOB).read_text())
+    controls = Controls(**report["controls"])
+    if not controls.passes(margin):
+        raise JobError(
+            f"not published: profiles answer {controls.own_profile:.1%} right, and a constant vector "
+            f"{controls.constant:.1%}, another person's {controls.another:.1%}, none {controls.redacted:.1%}; "
+            f"the margin above all of them is {margin:.0%}"
+        )
+    config = job["config"]
+    with safetensors.safe_open(folder / _RESULT, framework="np") as stored:
+        about = stored.metadata()
+        arrays = {name: stored.get_tensor(name) for name in ("affinity", "table")}
+    medoids = tuple(tuple(spans) for spans in json.loads(about["medoids"]))
+    manifest = {
+        **{name: config[name] for name in ("name", "prompt", "options", "placeholder", "longest_text", "weights")},
+        "types": report["types"],
+        "model": job["model"],
+        "steering": {"scale": report["scale"], "heads": report["heads"], "head_size": arrays["table"].shape[2]},
+        "declared": {"data": config["declared"], "by": config["declared_by"], "sha256": job["data_sha256"]},
+        "report": {name: report[name] for name in ("rows", "chosen_for_epsilon", "chosen_among", "controls", "table")},
+    }
+    made = Book(tuple(json.loads(about["types"])), arrays["affinity"], medoids)
+    return bundle.load(bundle.publish(root, manifest, made, {"table": arrays["table"]}, key))
+
+
+def _write(file: Path, value: object) -> None:
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1, ensure_ascii=False))
+    os.replace(partial, file)

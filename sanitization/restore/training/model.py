@@ -1,0 +1,172 @@
+"""A causal language model by transformers, and how its attention heads are read and steered.
+
+The output u_h of head h, before the output projection, becomes u_h + ‖u_h‖·v_h (equation 4 of the paper, its scale
+inside v) from the prompt's last token on. The model's own weights stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Head = tuple[int, int]
+"""Layer, and head in it."""
+
+
+class UnsupportedModelError(ValueError):
+    """A model whose heads cannot be steered."""
+
+
+class SteeredModel:
+    """The model.
+
+    Args:
+        folder: as transformers saves one.
+        prompt: a template with ``{text}``.
+        options: the possible answers.
+
+    Raises:
+        UnsupportedModelError: its attention has no plain ``o_proj``.
+        OSError: there is no model.
+    """
+
+    def __init__(self, folder: Path, prompt: str, options: Sequence[str]):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self._prompt = prompt
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._model = model.eval().requires_grad_(False)
+        config = model.config.get_text_config()
+        self.layers: list[nn.Linear] = [module for name, module in model.named_modules() if name.endswith(".o_proj")]
+        self.heads = int(config.num_attention_heads)
+        widths = {layer.in_features if type(layer) is nn.Linear else 0 for layer in self.layers}
+        if len(self.layers) != config.num_hidden_layers or len(widths) != 1 or widths.pop() % self.heads:
+            raise UnsupportedModelError("steering needs one plain o_proj, with heads of one size, in every layer")
+        self.head_size = self.layers[0].in_features // self.heads
+        self._options = [self._tokenizer.encode(f" {option}", add_special_tokens=False) for option in options]
+        if not all(self._options) or len(set(map(tuple, self._options))) < len(options):
+            raise UnsupportedModelError("two options are the same to the model's tokenizer")
+
+    @torch.inference_mode()
+    def states(self, texts: Sequence[str], batch: int = 64) -> Tensor:
+        """What each head puts out at each prompt's last token, float32 (N, layers, heads, head size)."""
+        found = []
+        for start in range(0, len(texts), batch):
+            prompts = self._tokens(texts[start : start + batch])
+            seen: list[Tensor] = []
+            ends = torch.tensor([len(prompt) - 1 for prompt in prompts])
+
+            def keep(_: nn.Module, given: tuple[Tensor], seen: list[Tensor] = seen, ends: Tensor = ends) -> None:
+                seen.append(given[0][torch.arange(len(ends)), ends])
+
+            hooks = [layer.register_forward_pre_hook(keep) for layer in self.layers]
+            try:
+                self._forward(prompts)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            found.append(_by_head(torch.stack(seen, dim=1), self.heads))
+        return torch.cat(found)
+
+    def log_probabilities(
+        self,
+        texts: Sequence[str],
+        vectors: Tensor | None = None,
+        heads: Sequence[Head] = (),
+        options: Tensor | None = None,
+    ) -> Tensor:
+        """Log-probabilities of options after each prompt, (N, m).
+
+        Args:
+            texts: N of them.
+            vectors: v of each text and head, (N, len(heads), head size); None steers nothing.
+            heads: which heads they are for.
+            options: which options, int64 (N, m); None for all of them.
+        """
+        prompts = self._tokens(texts)
+        wanted = torch.arange(len(self._options)).repeat(len(texts), 1) if options is None else options
+        if all(len(option) == 1 for option in self._options):
+            ends = torch.tensor([len(prompt) - 1 for prompt in prompts])
+            with self._steered(vectors, heads, ends):
+                logits = self._forward(prompts)[torch.arange(len(prompts)), ends]
+            return logits.log_softmax(-1).gather(1, torch.tensor([option[0] for option in self._options])[wanted])
+        repeats = wanted.shape[1]
+        answers = [self._options[at] for at in wanted.flatten().tolist()]
+        whole = [prompts[at // repeats] + answer for at, answer in enumerate(answers)]
+        ends = torch.tensor([len(tokens) - len(answer) - 1 for tokens, answer in zip(whole, answers, strict=True)])
+        with self._steered(None if vectors is None else vectors.repeat_interleave(repeats, 0), heads, ends):
+            said = self._forward(whole).log_softmax(-1)
+        sums = [
+            said[row, end : end + len(answer)].gather(1, torch.tensor(answer)[:, None]).sum()
+            for row, (end, answer) in enumerate(zip(ends.tolist(), answers, strict=True))
+        ]
+        return torch.stack(sums).view(len(texts), repeats)
+
+    @property
+    def option_lengths(self) -> Tensor:
+        """Tokens of each option."""
+        return torch.tensor([len(option) for option in self._options])
+
+    @torch.inference_mode()
+    def choose(
+        self, texts: Sequence[str], vectors: Tensor | None = None, heads: Sequence[Head] = (), batch: int = 128
+    ) -> Tensor:
+        """The most likely option for each text, int64 (N,)."""
+        chosen = []
+        for start in range(0, len(texts), batch):
+            some = None if vectors is None else vectors[start : start + batch]
+            chosen.append(self.log_probabilities(texts[start : start + batch], some, heads).argmax(dim=1))
+        return torch.cat(chosen)
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Prompts as the model reads them."""
+        tokens: list[list[int]] = self._tokenizer([self._prompt.format(text=text) for text in texts]).input_ids
+        return tokens
+
+    def _forward(self, sequences: Sequence[Sequence[int]]) -> Tensor:
+        """Logits, (N, longest, vocabulary); padded on the right, where it changes nothing before."""
+        longest = max(map(len, sequences))
+        ids = torch.zeros(len(sequences), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, tokens in enumerate(sequences):
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+            mask[row, : len(tokens)] = 1
+        logits: Tensor = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        return logits
+
+    @contextmanager
+    def _steered(self, vectors: Tensor | None, heads: Sequence[Head], ends: Tensor) -> Iterator[None]:
+        hooks = []
+        if vectors is not None:
+            for layer in sorted({one for one, _ in heads}):
+                places = [at for at, (one, _) in enumerate(heads) if one == layer]
+                table = torch.zeros(len(vectors), self.heads, self.head_size)
+                table = table.index_copy(1, torch.tensor([heads[at][1] for at in places]), vectors[:, places])
+                hooks.append(self.layers[layer].register_forward_pre_hook(_steer(table, ends)))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _by_head(states: Tensor, heads: int) -> Tensor:
+    return states.view(*states.shape[:-1], heads, -1)
+
+
+def _steer(table: Tensor, ends: Tensor) -> Any:
+    """A hook that adds each sequence's vectors from its prompt's last token on."""
+
+    def add(_: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+        u = _by_head(given[0], table.shape[1])
+        here = torch.arange(u.shape[1]) >= ends[:, None]
+        moved = u + here[:, :, None, None] * u.norm(dim=-1, keepdim=True) * table[:, None]
+        return (moved.flatten(-2),)
+
+    return add

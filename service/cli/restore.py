@@ -1,0 +1,214 @@
+"""``dpicl restore``: train and publish bundles; ask about a text without showing its sensitive spans."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.output import Json, console, print_json, print_table, state_folder
+
+if TYPE_CHECKING:
+    from sanitization.restore.client import RestoreClient
+
+app = typer.Typer(no_args_is_help=True, help="Ask about a text without showing its sensitive spans.")
+
+_URL, _EPSILON, _BUDGET, _MARGIN = "http://127.0.0.1:8080", 4.0, 40.0, 0.2
+
+Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]
+Span = Annotated[list[str] | None, typer.Option("--span", help="A sensitive span; repeat it for each.")]
+BundleName = Annotated[str, typer.Option("--bundle", help="name@version.")]
+Epsilon = Annotated[float, typer.Option(help="Of each new question: above 0, at most 20.")]
+Budget = Annotated[float, typer.Option(min=0, help="The ε that all questions in the ledger may cost together.")]
+LedgerFile = Annotated[
+    Path | None, typer.Option("--ledger", help="What was drawn; ~/.local/state/dpicl/restore.sqlite without.")
+]
+Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
+Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
+
+
+@app.command()
+def ask(
+    text: Text,
+    bundle: BundleName,
+    span: Span = None,
+    epsilon: Epsilon = _EPSILON,
+    budget: Budget = _BUDGET,
+    ledger: LedgerFile = None,
+    mode: Annotated[
+        str, typer.Option(help="text: put a profile's spans back as text; steer: steer the model.")
+    ] = "text",
+    url: Url = _URL,
+    key: Key = "",
+    json: Json = False,
+) -> None:
+    """Ask about a text. Its spans stay here; the redacted text and one random number leave.
+
+    The same question sends the same number again, and costs nothing more.
+    """
+    with _client(url, key, bundle, epsilon, budget, ledger, mode) as client:
+        answer = client.ask(text, span or [])
+        cost = client.preview(text, span or [])
+    if json:
+        print_json({"answer": answer.text, "redacted": answer.redacted, "spent": cost.spent, "budget": cost.budget})
+        return
+    console().print(answer.text, style="bold", markup=False, highlight=False)
+    typer.echo(f"Sent: {answer.redacted}\nε spent: {cost.spent:g} of {cost.budget:g}", err=True)
+
+
+@app.command()
+def preview(
+    text: Text,
+    bundle: BundleName,
+    span: Span = None,
+    epsilon: Epsilon = _EPSILON,
+    budget: Budget = _BUDGET,
+    ledger: LedgerFile = None,
+    url: Url = _URL,
+    key: Key = "",
+    json: Json = False,
+) -> None:
+    """Show what a question would send and cost, and what it would tell. Sends nothing about the text."""
+    with _client(url, key, bundle, epsilon, budget, ledger, "text") as client:
+        seen = client.preview(text, span or [])
+        report = client.bundle.manifest.report
+    if json:
+        print_json(vars(seen))
+        return
+    typer.echo(seen.redacted)
+    if seen.unknown:
+        typer.echo(f"Taken out, and not restored: {', '.join(seen.unknown)}")
+    typer.echo(
+        f"Costs ε = {seen.cost:g}; {seen.spent:g} of {seen.budget:g} spent. "
+        f"One of {seen.profiles} profiles leaves: the true one with {seen.truth:.0%}, each other one with "
+        f"{(1 - seen.truth) / (seen.profiles - 1):.2%}."
+    )
+    if controls := report.get("controls"):
+        typer.echo(f"On the publisher's test data, {_leak(controls)}.")
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="What to train, a YAML file.", exists=True, dir_okay=False)],
+    job: Annotated[Path, typer.Option(help="Its folder. Run the command again to continue.", file_okay=False)],
+    json: Json = False,
+) -> None:
+    """Train a bundle: probes, heads, restoration vectors, books of profiles, and a report with controls.
+
+    Everything that it learns from goes to every client. The data must be public, or consented to.
+    """
+    from sanitization.restore.training.data import TrainConfig
+    from sanitization.restore.training.job import Job
+
+    report = Job(job, TrainConfig.read(config)).run(_progress())
+    if json:
+        print_json(report)
+        return
+    show(report)
+    typer.echo(f"Look at it, then: dpicl restore publish {job}")
+
+
+@app.command()
+def publish(
+    job: Annotated[Path, typer.Argument(help="A finished job's folder.", exists=True, file_okay=False)],
+    signing_key: Annotated[Path, typer.Option(help="An Ed25519 private key, PEM.", exists=True, dir_okay=False)],
+    margin: Annotated[
+        float, typer.Option(min=0.01, max=1, help="By what share of answers profiles must beat their controls.")
+    ] = _MARGIN,
+    by: Annotated[str | None, typer.Option(help="Who publishes. [default: your user name]")] = None,
+) -> None:
+    """Sign a bundle and put it where `DPICL_RESTORE_BUNDLES` says, for services to serve.
+
+    Refused unless profiles restore more answers than a constant vector, another person's vector, and the redacted text.
+    """
+    from accounting.ledger.events import BundlePublished
+    from sanitization.restore.bundle import signing_key as read_key
+    from sanitization.restore.training.job import publish as publish_
+    from service.cli.output import records
+    from service.records.records import audited
+
+    opened = records()
+    root = opened.settings.restore_bundles
+    if root is None:
+        raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
+    with opened.database.begin() as connection:  # an event that cannot be stored is an error before anybody is told
+        made = publish_(job, root, read_key(signing_key), margin)
+        declared = made.manifest.declared
+        happened = BundlePublished(
+            bundle=made.address,
+            sha256=made.sha256,
+            data=declared.data,
+            data_sha256=declared.sha256,
+            declared_by=declared.by,
+            by=by or getpass.getuser(),
+        )
+        audited(happened)(connection)
+    typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print a report for people: every figure beside what it must be compared with."""
+    controls = report["controls"]
+    names = {
+        "full": "the whole text",
+        "restored": "redacted, own vector, no noise",
+        "own_profile": "redacted, own profile, no noise",
+        "own_profile_as_text": "redacted, own profile's spans as text, no noise",
+        "redacted": "redacted",
+        "constant": "redacted, one vector tuned for everybody",
+        "another": "redacted, another person's vector",
+        "redacted_attacker": "an attacker who sees redacted texts only",
+        "option_prior": "the commonest answer, always",
+    }
+    rows = [(said, f"{controls[name]:.1%}") for name, said in names.items()]
+    print_table(f"Answers right, {report['rows']['test']:,} people of nobody's training", ["what", "right"], rows)
+    print_table(
+        f"At equal true ε ({report['profiles']} profiles are best at {report['chosen_for_epsilon']:g})",
+        ["ε", "mechanism", "right, steered", "right, as text", "attacker learns the answer"],
+        [
+            (
+                f"{cell['epsilon']:.2f}",
+                cell["mechanism"],
+                f"{cell['steered']:.1%}",
+                "" if cell["as_text"] is None else f"{cell['as_text']:.1%}",
+                f"{cell['attacker']:.1%}",
+            )
+            for cell in report["table"]
+        ],
+    )
+    typer.echo(f"Compare with what needs no answer at all: {_leak(controls)}.")
+
+
+def _leak(controls: dict[str, float]) -> str:
+    return (
+        f"the redacted text alone tells {controls['redacted_attacker']:.1%} of answers, and the commonest one is right "
+        f"for {controls['option_prior']:.1%}"
+    )
+
+
+def _client(
+    url: str, key: str, bundle: str, epsilon: float, budget: float, ledger: Path | None, mode: str
+) -> RestoreClient:
+    from sanitization.restore.client import RestoreClient
+
+    if mode not in ("text", "steer"):
+        raise ValueError(f"a mode is text or steer, not {mode}")
+    if not key:
+        raise ValueError("an API key is needed: set DPICL_API_KEY, or pass --key")
+    file = ledger or state_folder() / "restore.sqlite"
+    return RestoreClient(
+        url,
+        key,
+        bundle=bundle,
+        epsilon=epsilon,
+        ledger=file,
+        budget=budget,
+        mode=mode,  # type: ignore[arg-type]
+    )
+
+
+def _progress() -> Callable[[str, str], None]:
+    return lambda stage, done: typer.echo(f"{stage}: {done}", err=True)

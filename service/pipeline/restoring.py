@@ -1,0 +1,164 @@
+"""Answers to redacted texts, with a profile's spans put back as text (:mod:`sanitization.restore`).
+
+Nothing here is private: all that arrives has left its owner already, and no knowledge base is read. What is made of a
+request depends on the request and the bundle alone; a profile beyond the bundle's is refused, not repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sanitization.restore import bundle as bundles
+from sanitization.restore.bundle import Bundle, BundleError
+from sanitization.restore.spans import put_back
+from service.engines.protocol import (
+    Engine,
+    EngineBusyError,
+    EngineUnavailableError,
+    Prompt,
+    TaskSpec,
+    UnanswerableQueryError,
+)
+from service.pipeline.answering import BusyError
+from service.pipeline.queries import InvalidQueryError
+
+Mode = Literal["text", "steer"]
+
+
+class UnknownBundleError(LookupError):
+    """No such bundle is served here."""
+
+
+class BundleDiffersError(ValueError):
+    """The caller has another bundle than this service under the same name."""
+
+
+class SteeringNotServedError(ValueError):
+    """No engine here can be steered."""
+
+
+@dataclass(frozen=True)
+class Redacted:
+    """What a client sends.
+
+    Attributes:
+        bundle: ``name@version``.
+        bundle_sha256: what the client takes it for.
+        query: the redacted text.
+        profile: the number it drew.
+        mode: how the profile is to be used.
+    """
+
+    bundle: str
+    bundle_sha256: str
+    query: str
+    profile: int
+    mode: Mode
+
+
+class Restoring:
+    """Serves the bundles in a folder; new ones as they are published.
+
+    Args:
+        root: of :func:`sanitization.restore.bundle.publish`; None serves none.
+        engine: what answers.
+        timeout_s: within which.
+        max_in_flight: answers at once; more are refused.
+    """
+
+    def __init__(self, root: Path | None, engine: Engine, *, timeout_s: float, max_in_flight: int):
+        self._root, self._engine = root, engine
+        self._timeout_s, self._max_in_flight = timeout_s, max_in_flight
+        self._known: dict[str, Bundle] = {}
+        self._in_flight = 0
+
+    def addresses(self) -> list[str]:
+        """All bundles, by name and version."""
+        return bundles.addresses(self._root) if self._root is not None else []
+
+    def bundle(self, address: str) -> Bundle:
+        """A bundle, read and checked at its first use.
+
+        Raises:
+            UnknownBundleError: there is none, or it is damaged.
+        """
+        if address not in self._known:
+            try:
+                if self._root is None:
+                    raise BundleError(f"no bundle {address}")
+                found = bundles.load(bundles.folder_of(self._root, address))
+                if found.address != address:
+                    raise BundleError(f"no bundle {address}: its folder holds {found.address}")
+            except BundleError as error:
+                raise UnknownBundleError(f"{address} is no bundle that this service has") from error
+            self._known[address] = found
+        return self._known[address]
+
+    async def answer(self, asked: Redacted, key_id: str) -> str:
+        """The option that the model finds most likely.
+
+        Args:
+            asked: as it arrived.
+            key_id: whose request it is; prompts of different keys share no cache.
+
+        Raises:
+            UnknownBundleError: no such bundle.
+            BundleDiffersError: it is another one than the client has.
+            SteeringNotServedError: no engine here can be steered.
+            service.pipeline.queries.InvalidQueryError: the text or the profile is out of range.
+            service.pipeline.answering.BusyError: too many answers at once.
+            service.engines.protocol.EngineUnavailableError: the engine does not answer.
+        """
+        found = await asyncio.to_thread(self.bundle, asked.bundle)
+        _check(asked, found)
+        if self._in_flight >= self._max_in_flight:
+            raise BusyError(f"{self._max_in_flight} texts are being answered; come back in a second")
+        self._in_flight += 1
+        try:
+            return await self._ask(found, asked, key_id)
+        finally:
+            self._in_flight -= 1
+
+    async def _ask(self, found: Bundle, asked: Redacted, key_id: str) -> str:
+        text = put_back(asked.query, found.book.medoids[asked.profile], found.manifest.placeholder)
+        spec = task_spec(found, key_id)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                said = await self._engine.zero_shot(spec, {"text": text})
+        except EngineBusyError:
+            raise BusyError("the engine has more work than it takes on; come back in a second") from None
+        except UnanswerableQueryError as error:
+            raise InvalidQueryError(str(error)) from error
+        except (EngineUnavailableError, TimeoutError) as error:
+            raise EngineUnavailableError("the engine does not answer") from error
+        if said.probabilities is None or said.probabilities.shape != (len(spec.labels),):
+            raise EngineUnavailableError("the engine answers something else than a label")
+        return spec.labels[int(said.probabilities.argmax())]
+
+
+def task_spec(found: Bundle, key_id: str) -> TaskSpec:
+    """A bundle as engines see it."""
+    prompt = found.manifest.prompt
+    return TaskSpec(
+        name=found.address,
+        labels=tuple(found.manifest.options),
+        prompt=Prompt(instruction="", exemplar=f"{prompt} {{label}}", query=prompt),
+        # No knowledge base can have this name. Engines salt their caches by it.
+        knowledge_base=f"bundle {found.sha256} asked by {key_id}",
+        asker=key_id,
+    )
+
+
+def _check(asked: Redacted, found: Bundle) -> None:
+    if asked.bundle_sha256 != found.sha256:
+        raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
+    if asked.mode == "steer":
+        raise SteeringNotServedError("no engine here can be steered: ask with mode text")
+    longest = found.manifest.longest_text
+    if len(asked.query) > longest:
+        raise InvalidQueryError(f"the text has {len(asked.query)} characters, and may have {longest}")
+    if not 0 <= asked.profile < found.book.k:
+        raise InvalidQueryError(f"profile {asked.profile} is none of the {found.book.k} of {asked.bundle}")

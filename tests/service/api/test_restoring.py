@@ -1,0 +1,236 @@
+"""Redacted texts over HTTP, through the client that people use and the application that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from sanitization.restore.bundle import BOOK, Bundle, folder_of
+from sanitization.restore.client import RefusedError, RestoreClient
+from service.api.app import create_app
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.sanitization.restore.made_up import OPTIONS, published
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+SIGNS = {"measles": ("fever", "rash"), "diabetes": ("thirst", "cramp"), "flu": ("cough", "vertigo")}
+
+
+class Doctor(MajorityEngine):
+    """Says the illness whose signs are in the text; else the first. Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.specs: list[TaskSpec] = []
+        self.fails: Exception | None = None
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        if self.fails is not None:
+            raise self.fails
+        self.texts.append(query["text"])
+        self.specs.append(task)
+        await asyncio.sleep(0.01)
+        found = [sum(sign in query["text"] for sign in SIGNS[name]) for name in task.labels]
+        return ZeroShot(np.array(found, dtype=float))
+
+
+@pytest.fixture
+def doctor() -> Doctor:
+    return Doctor()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return published(tmp_path / "bundles")
+
+
+@pytest.fixture
+def services(tmp_path: Path, doctor: Doctor, bundle: Bundle) -> Services:
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
+        development=True,
+        latency_unpadded=True,
+        restore_bundles=tmp_path / "bundles",
+        max_queries_in_flight=40,
+    )
+    return open_services(make_records(tmp_path, settings=settings), doctor, EMBEDDER)
+
+
+def http(services: Services, name: str = "ann") -> TestClient:
+    token = services.records.keys.create(name, "analyst")[1]
+    return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
+
+
+def client(services: Services, tmp_path: Path, **other: Any) -> RestoreClient:
+    settings = {
+        "bundle": "clinic@1",
+        "epsilon": 8.0,
+        "ledger": tmp_path / "restore.db",
+        "http": http(services),
+        **other,
+    }
+    return RestoreClient("", "", **settings)
+
+
+def test_a_profile_restores_the_answer(services: Services, doctor: Doctor, tmp_path: Path) -> None:
+    with client(services, tmp_path, epsilon=8.0, budget=1e9) as asking:
+        for illness, signs in SIGNS.items():
+            said = [asking.ask(f"case {number}: {signs[0]}, {signs[1]}", signs).text for number in range(8)]
+            assert said.count(illness) >= 5  # each is right with 99.9 %
+    assert all(text.startswith("case ") for text in doctor.texts)
+
+
+def test_the_server_sees_the_medoid_and_not_the_spans(
+    services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path
+) -> None:
+    asking = client(services, tmp_path, epsilon=8.0)
+    answer = asking.ask("has strong fever now", ["strong fever"])
+    assert doctor.texts == [f"has {', '.join(bundle.manifest.medoids[answer.profile]) or '___'} now"]
+    (spec,) = doctor.specs
+    assert spec.labels == tuple(OPTIONS)
+    assert bundle.sha256 in spec.knowledge_base
+
+
+def test_keys_and_bundles_share_no_cache(services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path) -> None:
+    other = published(tmp_path / "bundles", report={"second": 2})
+    for name, address, found in (("ann", "clinic@1", bundle), ("bob", "clinic@1", bundle), ("ann", "clinic@2", other)):
+        body = {"bundle": address, "bundle_sha256": found.sha256, "query": "has ___", "profile": 1}
+        assert http(services, f"{name} {address}").post("/v1/restore/answers", json=body).status_code == 200
+    names = {spec.knowledge_base for spec in doctor.specs}
+    assert len(names) == 3
+    assert all(" " in name for name in names)  # as no knowledge base's
+
+
+def test_answers_to_the_same_request_are_the_same_bytes(
+    services: Services, bundle: Bundle, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing but redacted text and number exists here; and neither is logged."""
+    caplog.set_level(logging.DEBUG)
+    asking = http(services)
+    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "zebrafish ___", "profile": 3}
+    replies = [asking.post("/v1/restore/answers", json=body) for _ in range(3)]
+    assert len({reply.content for reply in replies}) == 1
+    assert set(replies[0].json()) == {"answer", "bundle", "mode"}
+    out, err = capfd.readouterr()
+    assert "zebrafish" not in out + err + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"bundle": "clinic@9"}, 422, "unknown_bundle"),
+        ({"bundle": "../clinic@1"}, 422, "unknown_bundle"),
+        ({"bundle_sha256": "f" * 64}, 409, "bundle_differs"),
+        ({"profile": 4}, 422, "invalid_query"),
+        ({"profile": -1}, 422, "invalid_request"),
+        ({"profile": True}, 422, "invalid_request"),
+        ({"profile": 1.0}, 422, "invalid_request"),
+        ({"profile": "1"}, 422, "invalid_request"),
+        ({"query": 401 * "x"}, 422, "invalid_query"),
+        ({"epsilon": 4}, 422, "invalid_request"),
+        ({"spans": ["fever"]}, 422, "invalid_request"),
+        ({"mode": "steer"}, 422, "steering_not_served"),
+        ({"mode": "other"}, 422, "invalid_request"),
+    ],
+)
+def test_refusals(
+    change: dict[str, Any], status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle
+) -> None:
+    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1, "mode": "text"}
+    asking = http(services)
+    refused = asking.post("/v1/restore/answers", json=body | change)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    assert doctor.texts == []
+    assert asking.post("/v1/restore/answers", json=body).status_code == 200  # nobody else is touched
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "code"),
+    [
+        (EngineBusyError("busy"), 429, "busy"),
+        (EngineUnavailableError("down"), 503, "engine_unavailable"),
+        (UnanswerableQueryError("too many tokens"), 422, "invalid_query"),
+    ],
+)
+def test_a_failing_engine(
+    fails: Exception, status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path
+) -> None:
+    """The draw stays, so asking again sends the same."""
+    asking = client(services, tmp_path)
+    doctor.fails = fails
+    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
+    refused = http(services, "bob").post("/v1/restore/answers", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    with pytest.raises(RefusedError):
+        asking.ask("has fever", ["fever"])
+    doctor.fails = None
+    seen = asking.preview("has fever", ["fever"])
+    assert (seen.cost, seen.spent) == (0.0, 8.0)
+    assert asking.ask("has fever", ["fever"]).text in OPTIONS
+
+
+def test_a_damaged_bundle_is_not_served(services: Services, tmp_path: Path) -> None:
+    file = folder_of(tmp_path / "bundles", "clinic@1") / BOOK
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    asking = http(services)
+    assert asking.get("/v1/restore/bundles/clinic@1").status_code == 404
+    body = {"bundle": "clinic@1", "bundle_sha256": "0" * 64, "query": "has ___", "profile": 1}
+    assert asking.post("/v1/restore/answers", json=body).json()["error"]["code"] == "unknown_bundle"
+
+
+def test_bundles_are_listed_as_they_are_published(services: Services, tmp_path: Path) -> None:
+    asking = http(services)
+    assert asking.get("/v1/restore/bundles").json() == {"items": ["clinic@1"]}
+    published(tmp_path / "bundles", name="ward")
+    assert asking.get("/v1/restore/bundles").json() == {"items": ["clinic@1", "ward@1"]}
+    assert json.loads(asking.get("/v1/restore/bundles/ward@1").json()["manifest"])["name"] == "ward"
+
+
+def test_a_service_without_bundles(tmp_path: Path) -> None:
+    asking = http(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))
+    assert asking.get("/v1/restore/bundles").json() == {"items": []}
+    assert asking.get("/v1/restore/bundles/clinic@1").status_code == 404
+
+
+def test_thirty_two_clients_with_mixed_bundles(services: Services, bundle: Bundle, tmp_path: Path) -> None:
+    """Each is answered from its own profile, whatever runs beside it."""
+    other = published(tmp_path / "bundles", name="ward", options=["flu", "measles", "diabetes"])
+    app = create_app(services)
+    token = services.records.keys.create("ann", "analyst")[1]
+    found = [bundle, other]
+
+    async def ask(number: int, http: httpx.AsyncClient) -> tuple[int, str]:
+        one = found[number % 2]
+        profile = 1 + number // 2 % 3
+        body = {"bundle": one.address, "bundle_sha256": one.sha256, "query": f"{number} has ___", "profile": profile}
+        reply = await http.post("/v1/restore/answers", json=body)
+        (expected,) = {name for name, signs in SIGNS.items() if one.manifest.medoids[profile][0] in signs}
+        return reply.status_code, "right" if reply.json().get("answer") == expected else reply.text
+
+    async def everybody() -> list[tuple[int, str]]:
+        transport = httpx.ASGITransport(app)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as http:
+            return await asyncio.gather(*(ask(number, http) for number in range(32)))
+
+    assert set(asyncio.run(everybody())) == {(200, "right")}
+
+
+def test_too_many_at_once_are_refused(services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services.restoring, "_max_in_flight", 0)
+    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
+    refused = http(services).post("/v1/restore/answers", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
+    assert refused.headers["retry-after"] == "1"
