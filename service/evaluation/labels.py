@@ -83,38 +83,52 @@ class LabelScores:
     accuracy_of_50: float | None = None
 
 
+_LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
+"""How each way to decide is drawn; the table has one more."""
+_COLOURS = {"hard": "C0", "soft": "C1"}
+
+
 def plot(results: Sequence[LabelScores], title: str) -> Any:
-    """A figure with accuracy against ε, a line per vote, way to decide and number of answers."""
+    """A figure with accuracy against ε, a panel for each number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.subplots()
-    lines: dict[tuple[int, str, str], list[tuple[float, LabelScores]]] = {}
-    for result in results:
-        if result.decide in (ARGMAX_WITH_PRIOR, FITTED):
-            continue  # the table has it; a figure of so many lines says nothing
-        if result.epsilon is not None and result.answers is not None:
-            lines.setdefault((result.answers, result.vote, result.decide), []).append((result.epsilon, result))
-        else:
-            style = {"zero-shot": ":", "aggregate, no noise": "--"}.get(result.method, "-.")
-            label = f"{result.method}{' (' + result.vote + ')' if result.vote else ''}"
-            axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
-    for (answers, vote, decide), row in lines.items():
-        row = sorted(row, key=lambda point: point[0])
-        axes.errorbar(
-            [epsilon for epsilon, _ in row],
-            [result.accuracy for _, result in row],
-            yerr=[result.standard_error for _, result in row],
-            marker="o" if vote == "hard" else "s",
-            linestyle="-" if decide == POSTERIOR else ":",
-            capsize=2,
-            label=f"{answers:,} answers, {vote}, {decide}",
-        )
-    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="accuracy, %", title=title)
-    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-    axes.minorticks_off()
-    axes.legend(fontsize="x-small", ncols=2)
+    private = [result for result in results if result.epsilon is not None]
+    panels = list(dict.fromkeys(result.answers for result in private))
+    figure = Figure(figsize=(2.2 + 2.9 * len(panels), 4.4), layout="constrained")
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, answers in zip(every, panels, strict=True):
+        for result in results:
+            if result.epsilon is None and not result.method.startswith("one slot"):
+                style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}[result.vote]
+                label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
+                axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
+        lines: dict[tuple[str, str, str], list[LabelScores]] = {}
+        for result in private:
+            if result.answers == answers and result.decide in ("", *_LINES):
+                lines.setdefault((result.method, result.vote, result.decide), []).append(result)
+        for (method, vote, decide), line in lines.items():
+            line = sorted(line, key=lambda result: result.epsilon or 0)
+            axes.errorbar(
+                [result.epsilon for result in line],
+                [result.accuracy for result in line],
+                yerr=[result.standard_error for result in line],
+                color=_COLOURS.get(vote, "C2"),
+                linewidth=1,
+                linestyle=_LINES.get(decide, "-"),
+                marker=".",
+                capsize=2,
+                label=f"{vote} votes, {decide}" if vote else method,
+            )
+        axes.set(xscale="log", xlabel="ε of the whole plan")
+        axes.set_title("any number of answers" if answers is None else f"{answers:,} answers", fontsize="medium")
+        ticks = sorted({result.epsilon for result in private if result.epsilon is not None})
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+        axes.minorticks_off()
+    every[0].set_ylabel("accuracy, %")
+    figure.suptitle(title)
+    figure.legend(
+        *every[-1].get_legend_handles_labels(), loc="outside right center", fontsize="x-small", handlelength=4
+    )
     return figure
 
 
