@@ -14,7 +14,7 @@ import numpy as np
 Kept = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 """Arrays, and what JSON can say, both by name."""
 
-_LAYOUT = 2
+_LAYOUT = 3
 _ABOUT = "about"
 
 

@@ -26,8 +26,8 @@ from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.response import LARGEST_EPSILON, RandomisedResponse
-from sanitization.table import open_table
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, distances
+from sanitization.table import TableError, open_table
+from sanitization.vocabulary import LARGEST_BYTES, FloatArray, IntArray, Vocabulary, blocks, distances
 
 Embed = Callable[[Sequence[str]], FloatArray]
 Make = Callable[[Vocabulary, float], Channel]
@@ -182,6 +182,10 @@ def remembered_medoids(vocabulary: Vocabulary, folder: Path) -> Medoids:
 
 
 def _neighbours(vocabulary: Vocabulary, k: int) -> IntArray:
+    if (size := 8 * k * len(vocabulary)) > LARGEST_BYTES:
+        raise TableError(
+            f"the {k:,} neighbours of each word would take {size / 1e9:.1f} GB, more than 2: use fewer words"
+        )
     return np.concatenate([vocabulary.nearest(x, k) for x in blocks(len(vocabulary))])
 
 

@@ -3,6 +3,7 @@
 Greedy facility location (Cornuejols, Fisher, Nemhauser 1977) on public frequencies: each next medoid is the word that
 saves most of Σπ(x)·c(x, nearest medoid), c = d²/2 (1 - cosine of unit vectors). One order serves any number of them.
 How much a word saves only shrinks, so old savings are bounds, and few are computed again (Minoux 1978).
+Only the most frequent words may become medoids, so time and memory grow with the vocabulary, not with its square.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sanitization.response import RandomisedResponse
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks, distances
 
 MOST = 1500
 """Medoids looked for: with more, keeping words is as good."""
+CANDIDATES = 6000
+"""How many words may become one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +44,19 @@ class Medoids:
     def response(self, epsilon: float, count: int | None = None) -> RandomisedResponse:
         """``medoid_rr`` with this many medoids, or the best number."""
         chosen = self.order[: count or self.best_count(epsilon)]
-        near = [self.vocabulary.distances(x)[:, chosen].argmin(axis=1) for x in blocks(len(self.vocabulary))]
+        places = self.vocabulary.vectors[chosen]
+        near = [distances(self.vocabulary.vectors[x], places).argmin(axis=1) for x in blocks(len(self.vocabulary))]
         names = [self.vocabulary.words[at] for at in chosen]
         return RandomisedResponse(self.vocabulary.words, names, np.concatenate(near)[:, None], epsilon)
 
 
-def medoids(vocabulary: Vocabulary, most: int = MOST) -> Medoids:
-    """The greedy order of at most ``most`` medoids."""
-    count = min(most, len(vocabulary))
-    cost = _costs(vocabulary)
+def medoids(vocabulary: Vocabulary, most: int = MOST, *, candidates: int = CANDIDATES) -> Medoids:
+    """The greedy order of at most ``most`` medoids, among so many of the most frequent words."""
+    frequent = np.argsort(-vocabulary.shares, kind="stable")[:candidates]
+    count = min(most, len(frequent))
+    cost = _costs(vocabulary, frequent)
     shares = vocabulary.shares.astype(np.float32)
-    totals = shares @ cost
+    totals = cost @ shares
     first = int(totals.argmin())
     order, best = [first], cost[first].copy()
     nearest_cost, random_cost = [float(totals[first])], [float(totals[first])]
@@ -66,12 +71,12 @@ def medoids(vocabulary: Vocabulary, most: int = MOST) -> Medoids:
         np.minimum(best, cost[at], out=best)
         nearest_cost.append(float(shares @ best))
         random_cost.append(random_cost[-1] + float(totals[at]))
-    return Medoids(vocabulary, np.array(order), np.array(nearest_cost), np.array(random_cost))
+    return Medoids(vocabulary, frequent[order], np.array(nearest_cost), np.array(random_cost))
 
 
-def _costs(vocabulary: Vocabulary) -> np.ndarray:
-    """c, float32 (n, n): only an order of public words hangs on its last digits."""
-    costs = np.empty((len(vocabulary), len(vocabulary)), dtype=np.float32)
-    for x in blocks(len(vocabulary)):
-        costs[x] = vocabulary.distances(x) ** 2 / 2
+def _costs(vocabulary: Vocabulary, words: IntArray) -> np.ndarray:
+    """c of these words to all, float32 (len(words), n): only an order of public words hangs on its last digits."""
+    costs = np.empty((len(words), len(vocabulary)), dtype=np.float32)
+    for x in blocks(len(words)):
+        costs[x] = distances(vocabulary.vectors[words[x]], vocabulary.vectors) ** 2 / 2
     return costs

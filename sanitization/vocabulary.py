@@ -78,19 +78,21 @@ class Vocabulary:
 
     def distances(self, x: IntArray) -> FloatArray:
         """Euclidean distances of the words x to all words, (len(x), n); 0 of a word to itself."""
+        if 4 * len(self) ** 2 > LARGEST_BYTES:
+            return self._distances_of(x).astype(np.float64)
         return self._distances[x].astype(np.float64)
 
     @cached_property
     def _distances(self) -> npt.NDArray[np.float32]:
-        """All of them, rounded to 24 bits: channels are made of them, so what they are made of matters to no ε."""
-        if 4 * len(self) ** 2 > LARGEST_BYTES:
-            raise VocabularyError(
-                f"distances of {len(self)} words would take more than 2 GB of memory: use fewer words"
-            )
         found = np.empty((len(self), len(self)), dtype=np.float32)
         for x in blocks(len(self)):
-            found[x] = distances(self.vectors[x], self.vectors)
-        np.fill_diagonal(found, 0)
+            found[x] = self._distances_of(x)
+        return found
+
+    def _distances_of(self, x: IntArray) -> npt.NDArray[np.float32]:
+        """Rounded to 24 bits: channels are made of them, so what they are made of matters to no ε."""
+        found = distances(self.vectors[x], self.vectors).astype(np.float32)
+        found[np.arange(len(x)), x] = 0
         return found
 
     def nearest(self, x: IntArray, k: int) -> IntArray:
@@ -100,7 +102,7 @@ class Vocabulary:
     @cached_property
     def diameter(self) -> float:
         """The largest distance between two words."""
-        return float(self._distances.max())
+        return max(float(self.distances(x).max()) for x in blocks(len(self)))
 
 
 def distances(points: FloatArray, others: FloatArray) -> FloatArray:

@@ -266,6 +266,7 @@ class Ingress:
 
     async def latencies(self) -> Sequence[Measured]:
         """Every task's latency grain, and what was measured to choose or check it."""
+        await asyncio.to_thread(self._services.sanitizers.wait)
         return await self._services.grains.all()
 
     async def drain(self) -> None:

@@ -20,6 +20,7 @@ from service.pipeline.stages import Stages
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.witness import check_witness
+from service.settings import Settings
 from service.telemetry.alerts import Alerts
 from service.telemetry.heartbeat import Heartbeat
 from service.trials.trials import Trials
@@ -43,6 +44,16 @@ class Services:
     alerts: Alerts
     sanitizers: Sanitizers
     restoring: Restoring
+
+
+def check_sanitizers(settings: Settings, sanitize: SanitizeConfig | None) -> None:
+    """Whether questions can be sanitised if they are to be.
+
+    Raises:
+        SanitizersMissingError: they cannot.
+    """
+    if sanitize is not None and not settings.sanitizer_words:
+        raise SanitizersMissingError("the engine's questions are to be sanitised: set DPICL_SANITIZER_WORDS")
 
 
 def open_services(
@@ -75,9 +86,8 @@ def open_services(
     check_witness(settings)
     grain_s = fixed_grain_s(settings, language_model=language_model)
     sanitizers = Sanitizers(settings.sanitizer_words, embedder, cache_folder())
+    check_sanitizers(settings, sanitize)
     if sanitize is not None:
-        if not sanitizers.wanted:
-            raise SanitizersMissingError("the engine's questions are to be sanitised: set DPICL_SANITIZER_WORDS")
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = EngineWithNotice(engine, " ".join(notices))

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")
     """What the `type` of a problem begins with; its name follows. The service explains problems at `/problems/`. Set
     another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
-    sanitizer_words: int = Field(default=0, ge=0, le=15_000)
+    sanitizer_words: int = Field(default=0, ge=0, le=21_000)
     """How many English words `/v1/sanitize` knows, such as 3000; 0 switches it off. They are embedded at the first
     start, and kept in `$XDG_CACHE_HOME/dpicl`."""
     restore_bundles: Path | None = None

@@ -88,12 +88,15 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     from ray import serve as ray_serve
 
     from service.application import ApplicationArgs
+    from service.services import check_sanitizers
 
     configure_logs()
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     for application in schema.applications:
-        fixed_grain_s(opened.settings, language_model=ApplicationArgs.model_validate(application.args).engine.is_llm)
+        engine = ApplicationArgs.model_validate(application.args).engine
+        fixed_grain_s(opened.settings, language_model=engine.is_llm)
+        check_sanitizers(opened.settings, getattr(engine, "sanitize", None))
     opened.database.dispose()
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:

@@ -18,6 +18,7 @@ from service.embedding.words import minilm_words
 
 _KEPT = 32
 _TOGETHER = 64
+_LONGEST_S = 600
 MOST_UNKNOWN = 500
 """Different words that are embedded for one call: two seconds of processor time at most."""
 
@@ -48,6 +49,7 @@ class Sanitizers:
         self._embedder = embedder
         self._folder = folder
         self._vocabulary: Vocabulary | None = None
+        self._prepared = threading.Event()
         self._opening = threading.Lock()
         self._open = lru_cache(_KEPT)(self._opened)
 
@@ -64,6 +66,16 @@ class Sanitizers:
             RuntimeError: the embedder does not answer.
         """
         self._vocabulary = minilm_words(self._words, self._folder, self._embed)
+        self._prepared.set()
+
+    def wait(self) -> None:
+        """Until that is done, if it is to be done at all.
+
+        Raises:
+            SanitizersUnavailableError: it takes longer than ten minutes.
+        """
+        if self.wanted and not self._prepared.wait(_LONGEST_S):
+            raise SanitizersUnavailableError("the words cannot be embedded: see the service's log")
 
     def open(self, mechanism: str, epsilon: float, keep: Sequence[str]) -> TextSanitizer:
         """The sanitiser with these parameters (:func:`sanitization.text.open_sanitizer`); the first time takes seconds.

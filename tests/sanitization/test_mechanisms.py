@@ -13,6 +13,7 @@ from sanitization.audit import RefusedChannelError, audit
 from sanitization.mechanisms import PUBLISHED, RESPONSES, Served, best_nominal, serve
 from sanitization.mixing import least_mixing
 from sanitization.published.santext import SanText
+from sanitization.table import TableError
 from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import vocabulary
 
@@ -97,6 +98,12 @@ def test_epsilon_out_of_range(name: str, epsilon: float, tmp_path: Path) -> None
 @pytest.mark.parametrize("epsilon", [0.001, 25.0])
 def test_the_ends_of_the_range(name: str, epsilon: float, tmp_path: Path) -> None:
     assert 0 <= serve(name, vocabulary(30, 24), epsilon, tmp_path).audit.epsilon <= epsilon
+
+
+def test_neighbours_that_need_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * 120)
+    with pytest.raises(TableError, match=r"neighbours of each word would take .* GB, more than 2: use fewer words"):
+        serve("nearest_rr", WORDS, 0.5, tmp_path)
 
 
 def test_unknown_names(tmp_path: Path) -> None:

@@ -27,6 +27,17 @@ def test_the_order_is_greedy() -> None:
         best = np.minimum(best, COSTS[at])
 
 
+def test_frequent_words_become_medoids() -> None:
+    shares = np.arange(80)[::-1] % 7 + 1
+    words = Vocabulary(WORDS.words, WORDS.vectors, shares)
+    order = medoids(words, candidates=20).order
+    assert len(order) == len(set(order)) == 20
+    assert shares[order].min() >= np.delete(shares, order).max()
+    few = medoids(words, 5, candidates=20).order
+    np.testing.assert_array_equal(few, order[:5])
+    assert medoids(words, 5).order[0] == (words.shares @ (words.distances(np.arange(80)) ** 2)).argmin()
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0, 9.0])
 def test_the_number_is_the_best(epsilon: float) -> None:
     """Against the expected cost of every number's channel."""

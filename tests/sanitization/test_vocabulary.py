@@ -10,8 +10,10 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE, WordPiece
 
+from sanitization import vocabulary
 from sanitization.embeddings import load
 from sanitization.vocabulary import Vocabulary, VocabularyError, blocks, nearest, zipf
+from tests.sanitization.made_up import vocabulary as made_up
 
 VECTORS = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
 
@@ -23,6 +25,17 @@ def test_distances_and_neighbours() -> None:
     np.testing.assert_array_equal(words.nearest(np.array([1]), 9), [[1, 2, 0]])
     assert words.diameter == pytest.approx(5)
     assert words.index["c"] == 2
+
+
+def test_distances_of_a_vocabulary_too_large_to_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, large = made_up(600), made_up(600)
+    monkeypatch.setattr(vocabulary, "LARGEST_BYTES", 4 * 600**2 - 1)
+    x = np.array([599, 0, 17])
+    found = large.distances(x)
+    monkeypatch.undo()
+    np.testing.assert_allclose(found, kept.distances(x), atol=1e-6)
+    assert (found[np.arange(3), x] == 0).all()
+    assert "_distances" not in vars(large)
 
 
 def test_equal_distances_take_the_first() -> None:
