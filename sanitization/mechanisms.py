@@ -102,6 +102,10 @@ class Served:
             words: a text, or a part of it. Each costs ε.
             embed: vectors of any strings, like the vocabulary's, (t, d).
         """
+        return [self.channel.outputs[at] for at in self.channel.draw(self.places(words, embed))]
+
+    def places(self, words: Sequence[str], embed: Embed | None = None) -> IntArray:
+        """The rows that words take; see :meth:`replace`."""
         index = self.vocabulary.index
         x = np.array([index.get(word, -1) for word in words], dtype=np.int64)
         if len(unknown := np.flatnonzero(x < 0)):
@@ -112,7 +116,7 @@ class Served:
                 nearest = distances(embed(different), self.vocabulary.vectors).argmin(axis=1)
                 place = dict(zip(different, nearest, strict=True))
                 x[unknown] = [place[words[at]] for at in unknown]
-        return [self.channel.outputs[at] for at in self.channel.draw(x)]
+        return x
 
 
 def serve(name: str, vocabulary: Vocabulary, epsilon: float, folder: Path) -> Served:

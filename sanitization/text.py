@@ -19,7 +19,7 @@ from sanitization import uniform
 from sanitization.audit import Audit
 from sanitization.mechanisms import Embed, Served, serve
 from sanitization.tokens import Kind, Partition, Token, cased_like
-from sanitization.vocabulary import Vocabulary
+from sanitization.vocabulary import FloatArray, Vocabulary
 
 LARGEST_NUMBER = 1000
 LONGEST_TEXT = 1 << 20
@@ -174,24 +174,43 @@ class TextSanitizer:
         Raises:
             TextError: one is too long, or they have too many unknown words.
         """
-        if any(len(text) > LONGEST_TEXT for text in texts):
-            raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
+        for text in texts:
+            self._check(text)
         cut = [self.partition.tokens(text) for text in texts]
         everything = [token for tokens, _ in cut for token in tokens]
         drawn = self._draw([token.text for token in everything if token.kind == "word"])
         numbers = _numbers(sum(token.kind == "number" for token in everything))
         return [self._join(tokens, end, drawn, numbers) for tokens, end in cut]
 
+    def _check(self, text: str) -> None:
+        if len(text) > LONGEST_TEXT:
+            raise TextError(f"a text has at most {LONGEST_TEXT:,} characters: sanitise it in parts")
+
     def _draw(self, words: list[str]) -> Iterator[str]:
+        drawn = self.served.replace(self._known(words), self.embed)
+        if "case" in self.partition.keep:
+            drawn = [cased_like(new, old) for new, old in zip(drawn, words, strict=True)]
+        return iter(drawn)
+
+    def laws(self, text: str) -> list[tuple[str, FloatArray]]:
+        """Each word of a text with the law of its replacement, over the channel's outputs: to be shown, not to be sent.
+
+        Raises:
+            TextError: the text is too long, or has too many unknown words.
+        """
+        self._check(text)
+        words = [token.text for token in self.partition.tokens(text)[0] if token.kind == "word"]
+        places = self.served.places(self._known(words), self.embed)
+        return list(zip(words, self.served.channel.rows(places), strict=True))
+
+    def _known(self, words: Sequence[str]) -> list[str]:
+        """Words as the vocabulary has them, if it does."""
         known = self.served.vocabulary.index
         found = [word if word in known else word.lower() for word in words]
         # Not some of them: whether a word is embedded must not depend on the words beside it.
         if self.embed and self.most_unknown is not None and len(set(found) - known.keys()) > self.most_unknown:
             raise TextError(f"more than {self.most_unknown} different words are unknown: sanitise less at once")
-        drawn = self.served.replace(found, self.embed)
-        if "case" in self.partition.keep:
-            drawn = [cased_like(new, old) for new, old in zip(drawn, words, strict=True)]
-        return iter(drawn)
+        return found
 
     def _join(self, tokens: Sequence[Token], end: str, drawn: Iterator[str], numbers: Iterator[str]) -> Sanitized:
         parts: list[str] = []

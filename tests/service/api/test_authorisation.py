@@ -46,6 +46,7 @@ class Entry:
 
 
 ANYONE = [
+    Entry("GET", "/", 307),
     Entry("GET", "/healthz", 200),
     Entry("GET", "/readyz", 200),
     Entry("GET", "/openapi.json", 200),
@@ -124,6 +125,8 @@ SESSION = [
     Entry("GET", "/admin/audit", 200),
     Entry("GET", "/admin/audit/export", 200),
     Entry("POST", "/admin/audit/verify", 200),
+    Entry("GET", "/admin/sanitising", 200),
+    Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),

@@ -1,0 +1,79 @@
+"""The page on which an admin sees what becomes of a sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from service.embedding.embedder import Embedder
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.conftest import MajorityEngine, make_records
+from tests.service.dashboard.dashboard_browser import Browser
+
+HTMX = {"hx-request": "true"}
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
+    folder = tmp_path_factory.mktemp("sanitising")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(folder))
+        database = f"sqlite:///{folder / 'service.sqlite'}"
+        settings = Settings(database_url=database, development=True, latency_unpadded=True, sanitizer_words=300)
+        return open_services(make_records(folder, settings=settings), MajorityEngine(), Embedder())
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+def facts(page: str) -> dict[str, str]:
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+
+
+def test_before_the_words_are_there(browser: Browser) -> None:
+    assert "still being embedded" in browser.get("/sanitising").text
+    browser.services.sanitizers.prepare()
+    page = browser.get("/sanitising").text
+    assert "My landlord in Boston" in page
+    assert facts(page)["ε of a word, audited"] == "8"
+
+
+def test_moving_epsilon(browser: Browser) -> None:
+    """At ε = 16 the sentence's only word, a medoid, stays; at 0.5 it is as likely as others."""
+    browser.services.sanitizers.prepare()
+    word = browser.services.sanitizers.open("medoid_rr", 0.5, ["stopwords"]).served.channel.outputs[0]
+    found = {}
+    for epsilon in ("0.5", "16", "nonsense", "99"):
+        data = {"text": f"The {word}, <b>!", "epsilon": epsilon, "mechanism": "nearest_rr", "keep": ["stopwords", "x"]}
+        page = browser.post("/sanitising", data, headers=HTMX).text
+        assert "<html" not in page
+        assert "<b>" not in page
+        stays = float(re.search(rf'<th scope="row">{word}</th><td class="number">([\d.]+) %', page)[1])
+        found[epsilon] = stays, facts(page)["ε of a word, audited"], facts(page)["Words replaced"]
+    assert found["0.5"][0] < 1 < 99 < found["16"][0]
+    assert [found[epsilon][1] for epsilon in ("0.5", "16", "nonsense", "99")] == ["0.5", "16", "8", "16"]
+    assert {one[2] for one in found.values()} == {"6 of 7 tokens"}
+
+
+def test_nothing_is_stored_and_nothing_quoted(browser: Browser, capfd: pytest.CaptureFixture, tmp_path: Path) -> None:
+    browser.services.sanitizers.prepare()
+    page = browser.post("/sanitising", {"text": "zebrafish", "epsilon": "4"}).text
+    assert "zebrafish" in page
+    assert browser.services.records.texts.cost("").texts == 0
+    assert browser.services.records.texts.cost(browser.key.id).texts == 0
+    assert "zebrafish" not in "".join(capfd.readouterr())
+
+
+def test_the_page_is_in_the_menu_where_there_are_sanitisers(browser: Browser, tmp_path: Path) -> None:
+    assert 'href="/admin/sanitising"' in browser.get("/").text
+    other = Browser(open_services(make_records(tmp_path), MajorityEngine(), Embedder()))
+    other.sign_in()
+    assert 'href="/admin/sanitising"' not in other.get("/").text
+    assert "DPICL_SANITIZER_WORDS" in other.get("/sanitising").text
