@@ -156,6 +156,14 @@ def audit_(
 def attack(
     epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
     mechanism: Annotated[list[str] | None, typer.Option(help="Only these.")] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines with `text`, perhaps `label`: half of it the attacker knows, the other half is sanitised.",
+            exists=True,
+        ),
+    ] = None,
+    most_texts: Annotated[int, typer.Option(min=4, help="Only the first texts.")] = 1000,
     words: Words = 3000,
     vectors: Vectors = None,
     word_list: WordList = None,
@@ -164,14 +172,21 @@ def attack(
 ) -> None:
     """Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.
 
-    All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn.
+    All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn. With --texts
+    also on these, after ±: standard errors.
     """
     from sanitization.attacks import attack as attack_
     from sanitization.attacks import repeated
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
 
     vocabulary, folder = _open(words, vectors, word_list, cache)
-    rows = []
+    if texts is not None:
+        from service.evaluation.sanitised_texts import read_rows
+
+        names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts, most_texts)
+        _attack_texts(epsilon, names, vocabulary, folder, read, json=json, unknown=vectors is None)
+        return
+    rows: list[dict[str, Any]] = []
     for one in epsilon:
         for name in mechanism or (*RESPONSES, *PUBLISHED):
             served = serve(name, vocabulary, one, folder)
@@ -193,6 +208,45 @@ def attack(
                 *(f"{100 * row[c]:.0f}" for c in percent),
             )
             for row in rows
+        ],
+    )
+
+
+def _attack_texts(
+    epsilon: list[float],
+    names: list[str],
+    vocabulary: Vocabulary,
+    folder: Path,
+    rows: list[dict[str, object]],
+    *,
+    json: bool,
+    unknown: bool,
+) -> None:
+    from sanitization.mechanisms import serve
+    from service.embedding.embedder import Embedder, cores
+    from service.embedding.memory import EmbeddingMemory
+    from service.evaluation.sanitised_texts import Share, Texts
+
+    embed = EmbeddingMemory(Embedder(threads=cores())).embed
+    texts = Texts(rows, vocabulary, embed, embed if unknown else None)
+    found = [
+        (one, name, texts.measure(name, serve(name, vocabulary, one, folder))) for one in epsilon for name in names
+    ]
+    clean = texts.clean()
+    if json:
+        attacks = [{"epsilon": one, "mechanism": name, **asdict(measured)} for one, name, measured in found]
+        print_json({"texts": len(texts.texts), "clean_accuracy": clean and asdict(clean), "attacks": attacks})
+        return
+
+    def said(share: Share | None, scale: float = 100, digits: int = 0) -> str:
+        return "" if share is None else f"{scale * share.value:.{digits}f} ± {scale * share.error:.{digits or 1}f}"
+
+    print_table(
+        f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {said(clean)} %" if clean else ""),
+        ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"],
+        [
+            (f"{one:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context))
+            for one, name, m in found
         ],
     )
 

@@ -147,6 +147,34 @@ def test_attack(glove: Path, cache: Path) -> None:
     assert by["medoid_rr", 6]["ten"] < by["custext", 6]["ten"], "words of one cell look alike"
 
 
+def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
+    """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
+    words = letter_words(60).words
+    rows = [
+        {"text": " ".join(words[(start + step) % 60] for step in range(length)), "label": label}
+        for start in range(0, 60, 3)
+        for length, label in ((4, "short"), (40, "long"))
+    ]
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["attack", "--vectors", glove, "--cache", cache, "--texts", file, "--mechanism", "medoid_rr"]
+    found = call(*options, "--epsilon", 2, "--epsilon", 20)
+    assert found["texts"] == 20
+    assert found["clean_accuracy"]["value"] > 0.9
+    low, high = found["attacks"]
+    assert low["context"]["value"] > low["bayes"]["value"] + 0.2
+    assert high["context"]["value"] == high["bayes"]["value"] == 1
+    assert low["cosine"]["value"] < high["cosine"]["value"] == pytest.approx(1)
+    assert high["cosine"]["error"] < 1e-6 < low["cosine"]["error"]
+    assert high["accuracy"] == found["clean_accuracy"]
+    table = "\n".join(printed(*options, "--most-texts", 8, "--epsilon", 20))
+    assert "4 sanitised texts; accuracy on clean ones" in table
+    assert "100 ± 0" in table
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:3], {"text": "x"}]))
+    with pytest.raises(ValueError, match="row 4: a text and a label expected"):
+        call(*options)
+
+
 def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     words = minilm_words(60, cache)
     assert words.words[:3] == ("the", "of", "and")

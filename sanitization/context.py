@@ -1,0 +1,79 @@
+"""An attacker who also knows which words follow each other: Bayes' guess of each word from all outputs of a text.
+
+A text is taken as a hidden Markov chain: words follow each other by bigrams counted in public text, and each emits its
+output through the channel. Forward and backward sums (Baum et al. 1970) give every word's posterior given *all*
+outputs, exactly. No ε per word bounds this attacker; a language model may know still more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+
+from sanitization.vocabulary import FloatArray, IntArray
+
+_PRIOR = 100.0
+"""Occurrences that the public frequencies count for."""
+
+
+class Bigrams:
+    """Which words follow which: P(b|a) = (c(ab) + t(a)·share(b)) / (c(a) + t(a)), the rule of Witten and Bell (1991).
+
+    c counts words and pairs, t(a) the different words seen after a. A word after which none was seen tells nothing.
+
+    Args:
+        texts: public ones, as places of words.
+        shares: public frequencies of words, (n,), which the texts' own are added to.
+    """
+
+    def __init__(self, texts: Iterable[Sequence[int]], shares: FloatArray) -> None:
+        n = len(shares)
+        pairs: list[tuple[int, int]] = []
+        counts = _PRIOR * shares
+        for text in texts:
+            pairs += pairwise(text)
+            np.add.at(counts, np.array(text, dtype=np.int64), 1)
+        self.shares: FloatArray = counts / counts.sum()
+        before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        counted = sparse.csr_array((np.ones(len(pairs)), (before, after)), shape=(n, n))
+        counted.sum_duplicates()
+        different = np.diff(counted.indptr)
+        whole = np.asarray(counted.sum(axis=1)).ravel() + different
+        self._counted = sparse.csr_array(sparse.diags_array(1 / np.maximum(whole, 1)) @ counted)
+        self._rest: FloatArray = np.where(whole > 0, different / np.maximum(whole, 1), 1.0)
+
+    def forward(self, now: FloatArray) -> FloatArray:
+        """Σ_a now(a)·P(b|a), (n,)."""
+        return np.asarray(self._counted.T @ now) + (now @ self._rest) * self.shares
+
+    def backward(self, then: FloatArray) -> FloatArray:
+        """Σ_b P(b|a)·then(b), (n,)."""
+        return np.asarray(self._counted @ then) + self._rest * float(self.shares @ then)
+
+
+def guesses(law: FloatArray, outputs: IntArray, bigrams: Bigrams) -> IntArray:
+    """The likeliest word at each place of a text, given all its outputs.
+
+    Args:
+        law: P(y|x) of the channel for all words, (n, m).
+        outputs: what came out, (t,).
+        bigrams: of words.
+    """
+    emitted = law[:, outputs]
+    ahead = np.empty_like(emitted)
+    state = bigrams.shares * emitted[:, 0] if len(outputs) else bigrams.shares
+    for at in range(len(outputs)):
+        if at:
+            state = bigrams.forward(state) * emitted[:, at]
+        state = state / state.sum()
+        ahead[:, at] = state
+    found = np.empty(len(outputs), dtype=np.int64)
+    behind = np.ones(len(law))
+    for at in reversed(range(len(outputs))):
+        found[at] = int((ahead[:, at] * behind).argmax())
+        behind = bigrams.backward(behind * emitted[:, at])
+        behind /= behind.max()
+    return found

@@ -1,0 +1,171 @@
+"""What sanitising leaves of real texts, and what an attacker with context learns, each with its standard error.
+
+Half of a file's texts is public knowledge: words that follow each other, and a classifier of labels, both learnt from
+clean texts. The other half is sanitised. Everything but punctuation is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from sanitization.context import Bigrams, guesses
+from sanitization.mechanisms import Served
+from sanitization.text import TextSanitizer
+from sanitization.tokens import Partition
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from service.embedding.embedder import Embed
+
+_PENALTY = 1e-4
+
+
+@dataclass(frozen=True)
+class Share:
+    """A mean over texts, with its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, right: Sequence[float], outof: Sequence[float]) -> Share:
+        """Σ right / Σ outof, texts being independent (ratio estimate)."""
+        r, n = np.array(right, dtype=np.float64), np.array(outof, dtype=np.float64)
+        if n.sum() == 0:
+            return cls(float("nan"), float("nan"))
+        value = float(r.sum() / n.sum())
+        return cls(value, float(np.sqrt(((r - value * n) ** 2).sum()) / n.sum()))
+
+
+@dataclass(frozen=True)
+class OnTexts:
+    """What was found on texts.
+
+    Attributes:
+        cosine: of a text's embedding and that of what it becomes.
+        accuracy: of labels, from the sanitised text; None without labels.
+        bayes: words that Bayes' guess finds, each by itself.
+        context: words found by an attacker who sees the whole text and knows bigrams.
+    """
+
+    cosine: Share
+    accuracy: Share | None
+    bayes: Share
+    context: Share
+
+
+class Classifier:
+    """Softmax regression on embeddings.
+
+    Args:
+        vectors: (n, d).
+        labels: (n,), any values.
+    """
+
+    def __init__(self, vectors: FloatArray, labels: Sequence[str]) -> None:
+        self._names, y = np.unique(np.array(labels), return_inverse=True)
+        x, k = _with_one(vectors), len(self._names)
+        wanted = np.eye(k)[y]
+
+        def loss(flat: FloatArray) -> tuple[float, FloatArray]:
+            weights = flat.reshape(x.shape[1], k)
+            logs = log_softmax(x @ weights, axis=1)
+            slope = x.T @ (np.exp(logs) - wanted) / len(x) + 2 * _PENALTY * weights
+            return -float((logs * wanted).sum() / len(x)) + _PENALTY * float((flat**2).sum()), slope.ravel()
+
+        found = minimize(loss, np.zeros(x.shape[1] * k), jac=True, method="L-BFGS-B")
+        self._weights = found.x.reshape(x.shape[1], k)
+
+    def __call__(self, vectors: FloatArray) -> list[str]:
+        """The likeliest label of each."""
+        return [str(self._names[at]) for at in (_with_one(vectors) @ self._weights).argmax(axis=1)]
+
+
+class Texts:
+    """A file's texts, the first half learnt from.
+
+    Args:
+        rows: each with ``text``, and all or none with ``label``.
+        vocabulary: whose words the attacker looks for.
+        embed: of texts.
+        embed_words: like the vocabulary's, of unknown words; without it, one is as good as any.
+
+    Raises:
+        ValueError: fewer than four rows, or a row without a text or a label.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[dict[str, object]],
+        vocabulary: Vocabulary,
+        embed: Embed,
+        embed_words: Embed | None = None,
+    ) -> None:
+        if len(rows) < 4:
+            raise ValueError("at least four texts are needed, two of them to learn from")
+        labelled = any("label" in row for row in rows)
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row.get("text"), str) or (labelled and not isinstance(row.get("label"), str)):
+                raise ValueError(f"row {number}: a text{' and a label' if labelled else ''} expected")
+        self._vocabulary, self._embed, self._embed_words = vocabulary, embed, embed_words
+        self._partition = Partition(["punctuation"])
+        texts = [str(row["text"]) for row in rows]
+        half = len(texts) // 2
+        self.texts = texts[half:]
+        self._clean = embed(self.texts).astype(np.float64)
+        self._words = [self._places(text) for text in self.texts]
+        self._bigrams = Bigrams([self._places(text).tolist() for text in texts[:half]], vocabulary.shares)
+        labels = [str(row["label"]) for row in rows] if labelled else []
+        self._labels = labels[half:]
+        self._classifier = Classifier(embed(texts[:half]).astype(np.float64), labels[:half]) if labelled else None
+
+    def clean(self) -> Share | None:
+        """Accuracy on clean texts, which no sanitised ones reach."""
+        return self._accuracy(self._clean)
+
+    def measure(self, name: str, served: Served) -> OnTexts:
+        """Sanitise the second half, once; attack it."""
+        sanitizer = TextSanitizer(name, served, self._partition, self._embed_words)
+        vectors = self._embed([one.text for one in sanitizer.sanitize_all(self.texts)]).astype(np.float64)
+        cosines = (self._clean * vectors).sum(axis=1)
+        law = served.channel.rows(np.arange(len(self._vocabulary)))
+        alone = (law * self._bigrams.shares[:, None]).argmax(axis=0)
+        found = []
+        for words in self._words:
+            outputs = served.channel.draw(words)
+            found.append((alone[outputs] == words, guesses(law, outputs, self._bigrams) == words))
+        counts = [len(words) for words in self._words]
+        return OnTexts(
+            Share.of(cosines.tolist(), [1] * len(cosines)),
+            self._accuracy(vectors),
+            Share.of([float(right.sum()) for right, _ in found], counts),
+            Share.of([float(right.sum()) for _, right in found], counts),
+        )
+
+    def _accuracy(self, vectors: FloatArray) -> Share | None:
+        if self._classifier is None:
+            return None
+        right = [float(a == b) for a, b in zip(self._classifier(vectors), self._labels, strict=True)]
+        return Share.of(right, [1] * len(right))
+
+    def _places(self, text: str) -> IntArray:
+        """Its known words, in their order."""
+        index = self._vocabulary.index
+        tokens, _ = self._partition.tokens(text)
+        places = [index.get(token.text, index.get(token.text.lower())) for token in tokens if token.kind == "word"]
+        return np.array([place for place in places if place is not None], dtype=np.int64)
+
+
+def read_rows(file: Path, most: int) -> list[dict[str, object]]:
+    """The first rows of a file of JSON Lines."""
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line, _ in zip(lines, range(most), strict=False)]
+
+
+def _with_one(vectors: FloatArray) -> FloatArray:
+    return np.column_stack([vectors, np.ones(len(vectors))])
