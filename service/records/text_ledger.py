@@ -54,7 +54,8 @@ class TextLedger:
     Args:
         database: from :func:`service.records.database.open_database`, with its tables.
         secret: key of the hashes.
-        cap: the most that an owner's texts may cost, all conversations together; None: no cap.
+        cap: the most that an owner's texts may cost, all conversations together; None: no cap. Nobody's texts (the
+            owner is empty), such as made-up ones, have none.
     """
 
     def __init__(self, database: sa.Engine, secret: bytes, *, cap: float | None = None) -> None:
@@ -109,7 +110,7 @@ class TextLedger:
 
     def _charge(self, connection: sa.Connection, owner: str, cost: TextCost, conversation: str) -> None:
         total = _add(connection, owner, ALL, cost)
-        if self.cap is not None and cost.epsilon and total > self.cap:
+        if self.cap is not None and owner and cost.epsilon and total > self.cap:
             raise TextBudgetExhaustedError(self.cap, cost.epsilon)  # the transaction takes all of it back
         if conversation != ALL:
             _add(connection, owner, conversation, cost)
