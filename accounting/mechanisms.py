@@ -25,9 +25,11 @@ class Mechanism(Strict):
 
     Attributes:
         kind: of the tasks that may have it.
+        once: whether it is released once, from the whole knowledge base, and then answers for ever.
     """
 
     kind: ClassVar[str]
+    once: ClassVar[bool] = False
     type: str
 
     @abstractmethod
@@ -150,6 +152,27 @@ class RnmGaussianMechanism(LabelMechanism):
         return f"rnm_gaussian, {self.vote} votes, {how}"
 
 
+class PrototypesMechanism(LabelMechanism):
+    """A noisy prototype of each label, made once: the one nearest to a question is its label."""
+
+    once = True
+    type: Literal["prototypes"]
+    temperature: float = Field(default=0.04, ge=0.001, le=10)
+    """How sure an answer is of the nearest prototype: the lower, the surer. It changes no label, only probabilities."""
+
+    @property
+    def gives_probability(self) -> bool:
+        """See :class:`LabelMechanism`."""
+        return True
+
+    def family(self, delta: float, draws: float) -> GaussianFamily:
+        """See :class:`Mechanism`."""
+        return GaussianFamily()
+
+    def __str__(self) -> str:
+        return f"prototypes, temperature {self.temperature:g}"
+
+
 class EmbeddingMeanMechanism(TextMechanism):
     """The public candidate nearest to the noisy sum of the slots' sentence embeddings leaves."""
 
@@ -225,7 +248,13 @@ def type_of(mechanism: type[Mechanism]) -> str:
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     type_of(known): known
-    for known in (RnmGaussianMechanism, EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism)
+    for known in (
+        RnmGaussianMechanism,
+        PrototypesMechanism,
+        EmbeddingMeanMechanism,
+        KeywordJointEmMechanism,
+        KeywordPtrMechanism,
+    )
 }
 """By type; :func:`accounting.plan.register` adds to them."""
 

@@ -157,10 +157,11 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     Args:
         plan: as written.
         public_size: public number of exemplars of the knowledge base; task i samples with probability
-            shots·ensemble / public_size.
+            shots·ensemble / public_size, or takes everybody where its release is made once.
 
     Raises:
-        PlanError: the sampling probability would exceed 1, or no noise keeps the promise.
+        PlanError: a task relies on one that is not there, the sampling probability would exceed 1, or no noise keeps
+            the promise.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
     samplings, grants = _granted(plan, public_size)
@@ -211,11 +212,11 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
     Raises:
         PlanError: that cannot be.
     """
-    problems = [
+    problems = _unknown_tasks(plan) + [
         f"tasks.{name}: shots × ensemble = {task.shots * task.ensemble} exceeds the knowledge base's public size of "
         f"{public_size}; lower one of them"
         for name, task in plan.tasks.items()
-        if task.shots * task.ensemble > public_size
+        if task.sampling_probability(public_size) > 1
     ]
     if problems:
         raise PlanError(problems)
@@ -227,7 +228,7 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
             ]
         )
     samplings = {
-        name: Sampling(task.sampling, task.shots * task.ensemble / public_size) for name, task in plan.tasks.items()
+        name: Sampling(task.sampling, task.sampling_probability(public_size)) for name, task in plan.tasks.items()
     }
     shares = sum(task.share for task in plan.tasks.values())
     grants = [
@@ -247,6 +248,21 @@ def _noise(plan: Plan, samplings: Mapping[str, Sampling], events: Sequence[Event
         name: TaskNoise(sampling_probability=samplings[name].probability, mechanism=event.mechanism)
         for name, event in zip(plan.tasks, events, strict=True)
     }
+
+
+def _unknown_tasks(plan: Plan) -> list[str]:
+    """What is wrong with the tasks that tasks name."""
+    problems = []
+    for name, task in plan.tasks.items():
+        if not isinstance(task, ClassifyTask):
+            continue
+        for key, other in task.relies_on.items():
+            named = plan.tasks.get(other)
+            if not (isinstance(named, ClassifyTask) and named.once):
+                problems.append(f"tasks.{name}.{key}: the plan has no task {other!r} with `release: once`")
+            elif (named.labels, named.query_fields) != (task.labels, task.query_fields):
+                problems.append(f"tasks.{name}.{key}: {other} has other labels or asks for other fields")
+    return problems
 
 
 def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:

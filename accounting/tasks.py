@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import string
 from abc import abstractmethod
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from accounting.mechanisms import LabelMechanism, Registered, TextMechanism
+from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
 from accounting.strict import Strict
 
 KEYWORDS = "keywords"
@@ -48,8 +48,19 @@ class GeneratePromptTemplate(PromptTemplate):
         return template
 
 
+REFUSE = "refuse"
+"""Of ``when_spent``: no release answers in the task's place."""
+
+_ONE = {"shots": 1, "ensemble": 1, "answers": 1}
+"""What a release that is made once has of these: it is charged one answer, and draws no slots."""
+_DRAWS_NOTHING = {**_ONE, "sampling": "units", "max_exemplars": None}
+
+
 class _Task(Strict):
     prompt: PromptTemplate
+    release: Literal["each", "once"] = Field(default="each", exclude_if=lambda release: release == "each")
+    """Whether each answer is released and charged by itself, or one release is made at signing, from the whole
+    knowledge base, and answers for ever at no further cost. Then there are no slots and no number of answers."""
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects."""
     ensemble: int = Field(ge=1, le=10_000)
@@ -66,10 +77,42 @@ class _Task(Strict):
     """A public guess of an exemplar's length. A language model is shown at most eight characters of a slot for each of
     these tokens, times the exemplars that a slot keeps, and at least 4,096; a slot's last exemplars are left out."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_release(cls, written: Any) -> Any:
+        """Without shots, ensemble and answers, where the release is made once."""
+        once = isinstance(written, dict) and written.get("release") == "once"
+        return {**_ONE, **written} if once else written
+
     @property
     @abstractmethod
     def answer_field(self) -> str:
         """The exemplars' field that holds what the task asks for."""
+
+    @property
+    def once(self) -> bool:
+        """Whether its one release is made at signing."""
+        return self.release == "once"
+
+    def by(self, mechanism: Mechanism) -> Self:
+        """The same task, answered by another mechanism of its kind that releases each answer by itself."""
+        return self.model_copy(update={"mechanism": mechanism})
+
+    def once_by(self, mechanism: Mechanism) -> Self:
+        """The same task, answered from one release by a mechanism of its kind."""
+        return self.by(mechanism).model_copy(update={**_DRAWS_NOTHING, "release": "once"})
+
+    def alone(self) -> Self:
+        """The same task, relying on no other of its plan."""
+        return self
+
+    def sampling_probability(self, public_size: int) -> float:
+        """The chance of a unit, or a block, to be drawn; above 1 if the knowledge base is too small.
+
+        Args:
+            public_size: the knowledge base's public number of exemplars.
+        """
+        return 1.0 if self.once else self.shots * self.ensemble / public_size
 
     @model_validator(mode="after")
     def _prompt_fits(self) -> Self:
@@ -82,6 +125,17 @@ class _Task(Strict):
         if self.max_exemplars is not None and self.max_exemplars < self.shots:
             raise ValueError("max_exemplars: must be at least shots")
         return self
+
+    def _check_release(self, mechanism: Mechanism) -> None:
+        if mechanism.once and not self.once:
+            raise ValueError(f"release: {mechanism.type} is made once: write `release: once`")
+        if not self.once:
+            return
+        if not mechanism.once:
+            raise ValueError(f"release: {mechanism.type} is released for each answer; prototypes are made once")
+        for name, value in _DRAWS_NOTHING.items():
+            if getattr(self, name) != value:
+                raise ValueError(f"{name}: a release that is made once draws no slots; leave it out")
 
     @property
     def query_fields(self) -> tuple[str, ...]:
@@ -114,6 +168,12 @@ class ClassifyTask(_Task):
     mechanism: Annotated[LabelMechanism, Registered()]
     abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda threshold: threshold is None)
     """Answers whose label is less probable than this are shown as abstentions; they are charged like any other."""
+    when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
+    """What happens when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
+    the same labels, which then answers in its place, at no cost."""
+    prior_from: str | None = Field(default=None, exclude_if=lambda named: named is None)
+    """A task of this plan with `release: once` and the same labels: its probabilities take the place of zero-shot's in
+    the posterior, at no cost."""
 
     @property
     def answer_field(self) -> str:
@@ -128,7 +188,22 @@ class ClassifyTask(_Task):
             raise ValueError(f"label_descriptions: {', '.join(unknown)} is not among the labels")
         if self.abstain_below is not None and not self.mechanism.gives_probability:
             raise ValueError(f"abstain_below: {self.mechanism} gives no probability")
+        self._check_release(self.mechanism)
+        if self.prior_from is not None and (self.once or not self.mechanism.gives_probability):
+            raise ValueError(f"prior_from: {self.mechanism} weighs no prior")
+        if self.once and self.when_spent != REFUSE:
+            raise ValueError("when_spent: a release that is made once is never used up")
         return self
+
+    def alone(self) -> Self:
+        """See above."""
+        return self.model_copy(update={"when_spent": REFUSE, "prior_from": None})
+
+    @property
+    def relies_on(self) -> dict[str, str]:
+        """Tasks of the plan that this one names, by the key that names them."""
+        named = {"when_spent": self.when_spent, "prior_from": self.prior_from}
+        return {key: name for key, name in named.items() if name is not None and name != REFUSE}
 
 
 class GenerateTask(_Task):
@@ -166,6 +241,7 @@ class GenerateTask(_Task):
             raise ValueError("public_answers: each answer may appear once")
         if any(not answer.strip() for answer in self.public_answers):
             raise ValueError("public_answers: an answer is empty")
+        self._check_release(self.mechanism)
         return self
 
 

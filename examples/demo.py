@@ -67,6 +67,7 @@ def main() -> None:
                 dpicl("budget", "--url", str(client.base_url))
                 ask_questions(client)
                 ask_for_words(client)
+                use_up(client)
                 exhaust(client)
                 show_budget(client)
         finally:
@@ -113,14 +114,22 @@ def ask_for_words(client: httpx.Client) -> None:
             print(f"      {answer['method']}")
 
 
-def exhaust(client: httpx.Client) -> None:
-    say("A small task, asked until its budget is exhausted")
+def use_up(client: httpx.Client) -> None:
+    say("A small task is used up, and goes on answering from a release that its plan made once, at no further cost")
     task = client.get("/v1/tasks/support.triage").raise_for_status().json()
-    for number in range(task["answers"] + 1):
+    for number in range(task["answers"] + 3):
         response = post(client, "support.triage", f"The export has been failing since this morning, attempt {number}.")
-        if response.status_code == 200:
-            answer = response.json()
-            print(f"  → {said(answer)}  {cost(answer)}")
+        answer = response.raise_for_status().json()
+        print(f"  → {said(answer)}  {cost(answer)}")
+    if answer["cost"] != {"charged": 0, "answers_left": 0, "source": "prototypes"}:
+        sys.exit("a used-up task did not go on answering for free")
+
+
+def exhaust(client: httpx.Client) -> None:
+    say("One that makes no such release refuses once its answers are used up")
+    task = client.get("/v1/tasks/support.page").raise_for_status().json()
+    for number in range(task["answers_left"] + 1):
+        response = post(client, "support.page", f"Where is my parcel, number {number}?")
     problem = response.json()
     print(f"  → {response.status_code} {problem['title']}: {problem['detail']}")
     if response.status_code != 402:
@@ -134,7 +143,10 @@ def show_budget(client: httpx.Client) -> None:
         for plan in knowledge_base["plans"]:
             print(f"  plan {plan['version']}: ε so far {plan['epsilon_spent']:.3f} of {plan['promised']['epsilon']:g}")
             for task in plan["tasks"]:
-                print(f"    {task['task']}: {task['spent']} answers spent, {task['left']} left")
+                if task["left"] is None:
+                    print(f"    {task['task']}: its one release is {task['one_release']}, any number of answers")
+                else:
+                    print(f"    {task['task']}: {task['spent']} answers spent, {task['left']} left")
 
 
 def read_questions() -> list[dict[str, str]]:
@@ -150,7 +162,8 @@ def said(answer: dict) -> str:
 
 
 def cost(answer: dict) -> str:
-    return f"(charged {answer['cost']['charged']}, {answer['cost']['answers_left']} left)"
+    source = f", from {source}" if (source := answer["cost"].get("source")) else ""
+    return f"(charged {answer['cost']['charged']}, {answer['cost']['answers_left']} left{source})"
 
 
 def dpicl(*args: str, show: bool = True) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,13 +19,15 @@ from exemplar_store.exemplar import Slot
 from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
 from exemplar_store.ingest import BeforeCommit, Embed, IngestReport, Locked, Progress, do_nothing, ingest
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
-from exemplar_store.reading import fill, list_exemplars, read_listed
+from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
 from exemplar_store.renewing import Renewal
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Slots = list[Slot]
 """One query's slots."""
+
+_UNITS_AT_ONCE = 500  # read; a unit has at most a quarter of a mebibyte
 
 
 class ExemplarStore:
@@ -327,6 +329,31 @@ class ExemplarStore:
             found = read_listed(connection, row.id, listed, kept)
         dimension = (row.embedding_dimension or 0) if embeddings else 0
         return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
+
+    def every_unit(self, name: str) -> Iterator[Slot]:
+        """The exemplars of every unit, with their embeddings, unit by unit, as they all were at one moment.
+
+        Which is for a release that is made of the whole knowledge base: it must let no unit count for more than its
+        sensitivity allows. An exemplar that does not open is left out in silence, as in :meth:`sample_slots`; a unit
+        may so be left with none. How long this takes tells how many exemplars there are.
+
+        Args:
+            name: the knowledge base.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+        """
+        with self._read() as connection:
+            row, keys = self._open(connection, name)
+            for first in range(0, row.next_position, _UNITS_AT_ONCE):
+                positions = np.arange(first, min(first + _UNITS_AT_ONCE, row.next_position))
+                yield from open_units(
+                    keys,
+                    row.fields,
+                    row.embedding_dimension or 0,
+                    read_exemplars(connection, row.id, positions),
+                    response=row.response_field is not None,
+                )
 
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""

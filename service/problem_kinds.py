@@ -36,6 +36,11 @@ class ProblemKind(Enum):
         "The knowledge base does not allow a language model outside the service. Nothing was charged. An "
         "admin can allow it.",
     )
+    RELEASE_NOT_MADE = (
+        409,
+        "The task answers from a release that is made once, when its plan is signed, and it is not there. Nothing was "
+        "charged. The detail says what an admin can do.",
+    )
     UNKNOWN_TASK = 404, "The task does not exist in that plan. Nothing was charged. `GET /v1/models` lists tasks."
     INVALID_QUERY = (
         422,

@@ -106,7 +106,11 @@ class PlanSigned(Particulars):
 
 
 class AnswerCharged(Particulars):
-    """A key was charged an answer; ``task`` is an address with a version."""
+    """A key was charged an answer, or its plan a release that is made once; ``task`` is an address with a version.
+
+    Attributes:
+        key: its id; empty for a release that is made once.
+    """
 
     kind: ClassVar[str] = "charge"
     title: ClassVar[str] = "Answer charged"
@@ -116,6 +120,8 @@ class AnswerCharged(Particulars):
     key: str
 
     def sentence(self, named: Names) -> str:
+        if not self.key:
+            return f"The one release of {self.task} was charged to its plan."
         return f"{named(self.key)} was charged an answer of {self.task}."
 
 

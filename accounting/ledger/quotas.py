@@ -13,6 +13,9 @@ from accounting.ledger.budgets import LedgerError
 from accounting.ledger.dialects import insert
 from accounting.ledger.tables import quotas
 
+NO_KEY = ""
+"""In place of a key's id: a release that is made once is charged to its plan, not to whoever asks."""
+
 
 class QuotaExhaustedError(LedgerError):
     """The key has been charged as many answers as it may."""
@@ -43,11 +46,13 @@ def set_quota(connection: sa.Connection, key_id: str, answers: int | None) -> No
 
 
 def count_charge(connection: sa.Connection, key_id: str, by: int = 1) -> None:
-    """Count one charge of a key, or with ``by = -1`` a void.
+    """Count one charge of a key, or with ``by = -1`` a void; nothing if no key is charged (:data:`NO_KEY`).
 
     Raises:
         QuotaExhaustedError: it may not be charged any more.
     """
+    if key_id == NO_KEY:
+        return
     counting = _counting(connection.dialect.name)
     counted = connection.execute(counting, {"key_id": key_id, "charged": max(by, 0), "by": by}).one()
     if by > 0 and counted.answers is not None and counted.charged > counted.answers:

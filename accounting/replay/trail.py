@@ -123,6 +123,7 @@ def verify(
 @dataclass
 class _Task:
     answers: int
+    once: bool
     charged: int = 0
     released: int = 0
 
@@ -195,9 +196,10 @@ class _Replay:
         granted.append((epsilon, delta))
         if min(rest(self._budgets[name], granted)[1]) < 0:
             yield f"the plans of {name} promise more than its lifetime budget"
-        for task, answers in signed.answers.items():
-            self._tasks[address(name, task, version)] = _Task(answers)
         plan = CalibratedPlan.model_validate_json(signed.document)
+        for task, answers in signed.answers.items():
+            once = task in plan.plan.tasks and plan.plan.tasks[task].once
+            self._tasks[address(name, task, version)] = _Task(answers, once)
         planned = {task: settings.answers for task, settings in plan.plan.tasks.items()}
         if planned != signed.answers or plan.plan.knowledge_base != name:
             yield "the tasks granted are not those of the plan's document"
@@ -217,7 +219,10 @@ class _Replay:
         yield from self._count(charged.task, key, 1)
         if task.charged > task.answers:
             yield f"{charged.task} was charged {task.charged} answers of {task.answers} planned"
-        if key not in self._keys:
+        if task.once or not key:
+            if key or not task.once:
+                yield f"{charged.task} was charged to {key or 'no key'}; only a release made once is charged to none"
+        elif key not in self._keys:
             yield f"key {key} was never made"
         elif (quota := self._keys[key].quota) is not None and self._charged_by[key] > quota:
             yield f"key {key} was charged {self._charged_by[key]} answers of its quota of {quota}"

@@ -47,12 +47,16 @@ class Cost(BaseModel):
     """What an answer cost and what is left.
 
     Attributes:
-        charged: answers charged by this request: 1, or 0 for a repeat.
-        answers_left: how many answers the task may still give to everybody together.
+        charged: answers charged by this request: 1, or 0 for a repeat, and for whatever comes from a release that is
+            made once.
+        answers_left: how many answers the task may still give to everybody together; null if their number is not
+            limited.
+        source: the mechanism of the release that the answer comes from, if that is made once.
     """
 
     charged: int
-    answers_left: int
+    answers_left: int | None
+    source: str | None = Field(default=None, exclude_if=lambda value: value is None, examples=["prototypes"])
 
 
 class AnswerView(ReleaseView):
@@ -104,7 +108,7 @@ class Asking:
             **view(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
             abstained=answer.abstained,
             realigned=answer.realigned,
-            cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left),
+            cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left, source=answer.source),
             engine=EngineView.of(await self._services.engine.describe()),
         )
 
@@ -143,8 +147,8 @@ class TaskView(BaseModel):
         exclude_if=lambda value: value is None,
         description="If set: less probable answers are shown as abstentions, unless a request says otherwise.",
     )
-    answers: int
-    answers_left: int
+    answers: int | None = Field(description="null: any number, from a release that is made once.")
+    answers_left: int | None
 
 
 @router.get("/tasks/{task}", summary="Describe a task", responses={404: ASKING_RESPONSES[404]})
@@ -164,6 +168,6 @@ def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int
         labels=list(task.labels) if isinstance(task, ClassifyTask) else [],
         query_fields=list(task.query_fields),
         abstain_below=task.abstain_below if isinstance(task, ClassifyTask) else None,
-        answers=task.answers,
-        answers_left=answers_left,
+        answers=None if task.once else task.answers,
+        answers_left=None if task.once else answers_left,
     )

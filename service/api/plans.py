@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import yaml
@@ -17,6 +18,7 @@ from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
+from service.pipeline.private_threads import privately
 from service.plans.alternatives import alternatives
 from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.signing import check_worth, prepare, sign
@@ -99,6 +101,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A dry run's preview.", "model": PlanResult},
     402: {"description": "The knowledge base's lifetime budget does not hold this plan."},
     404: NO_KNOWLEDGE_BASE,
+    409: {"description": "A release that is made once cannot be made, or was not; the detail says if it is signed."},
     422: {"description": "The plan cannot be signed: each problem names its key; or it is not worth its price."},
 }
 
@@ -117,7 +120,10 @@ async def post_plan(
         Query(description="Sign although a task's `warning` says that its answers will hardly be worth their price."),
     ] = False,
 ) -> PlanResult:
-    """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
+    """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
+
+    Releases that are made once are made before this answers, which takes a second or more.
+    """
     plan = await asyncio.to_thread(load_plan, await _text(request))
     if plan.knowledge_base != knowledge_base:
         raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, the address for {knowledge_base}"])
@@ -129,7 +135,7 @@ async def post_plan(
         otherwise = await asyncio.to_thread(alternatives, plan, calibrated.public_size)
         return PlanResult(engine=engine, preview=described, alternatives=otherwise, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
-    signed = await asyncio.to_thread(sign, services.records, calibrated, admin.name)
+    signed = await privately(partial(sign, services.records, calibrated, admin.name))
     return PlanResult(engine=engine, preview=described, signed=view(signed))
 
 

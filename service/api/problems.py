@@ -43,6 +43,7 @@ from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUn
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
 from service.pipeline.latency import GrainTooSmallError
+from service.pipeline.making import NotMadeError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
 from service.plans.signing import WorseThanFreeError
@@ -169,6 +170,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     SchemaError: ProblemKind.SCHEMA_TOO_NEW,
+    NotMadeError: ProblemKind.RELEASE_NOT_MADE,
     GrainTooSmallError: ProblemKind.LATENCY_GRAIN_TOO_SMALL,
     EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
     EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,

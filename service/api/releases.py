@@ -44,6 +44,9 @@ class ReleaseView(BaseModel):
         description="Of a mechanism that may fall back: true if it did, so the text was made without exemplars.",
     )
     method: str | None = Field(**_ABSENT, description="How the text came about.")
+    made_once: str | None = Field(
+        **_ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
+    )
     created_at: datetime
 
 

@@ -62,7 +62,7 @@ def ask(
     if json:
         print_json(answer)
         return
-    cost = "free, answered before" if answer["cost"]["charged"] == 0 else "1 answer charged"
+    cost = _cost(answer["cost"])
     console().print(_said(answer) or "(abstained)", style="bold", markup=False, highlight=False)
     if "probability" in answer:
         console().print(f"probability {answer['probability']:.2f}", markup=False, highlight=False)
@@ -70,7 +70,7 @@ def ask(
         console().print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
     if "method" in answer:
         console().print(answer["method"], style="dim", markup=False, highlight=False)
-    console().print(f"{cost}; {answer['cost']['answers_left']} left of {answer['task']}", style="dim", highlight=False)
+    console().print(f"{cost} of {answer['task']}", style="dim", highlight=False)
     console().print(answer["engine"]["notice"], style="dim", markup=False, highlight=False)
 
 
@@ -116,6 +116,14 @@ def _said(answer: dict[str, Any]) -> str | None:
     """The label or the text; of an abstention neither."""
     said: str | None = answer.get("label", answer.get("text"))
     return said
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    if source := cost.get("source"):
+        paid = f"free, from {source}"
+    else:
+        paid = "1 answer charged" if cost["charged"] else "free, answered before"
+    return f"{paid}; {'any number' if cost['answers_left'] is None else cost['answers_left']} left"
 
 
 def _whole_lines(out: Path) -> int:

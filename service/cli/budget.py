@@ -43,9 +43,9 @@ def budget(
         rows = [
             (
                 task.task,
-                task.answers,
+                "any number" if task.answers is None else task.answers,
                 task.spent,
-                task.left,
+                f"release {task.one_release}" if task.left is None else task.left,
                 task.lost,
                 f"{plan.epsilon_spent:.3g}/{plan.promised.epsilon:g}",
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -18,14 +18,20 @@ from service.cli.output import Json, print_json, print_table
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator
+from service.evaluation.prototypes import PrototypesEvaluator
 from service.evaluation.tables import Grid, write_csv
 from service.evaluation.texts import TextEvaluator
 
 EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
-    "classify": lambda plan, task_name, _mechanisms: LabelEvaluator(plan, task_name),
+    "classify": lambda plan, task_name, _mechanisms: label_evaluator(plan, task_name),
     "generate": TextEvaluator,
 }
 """By the task's kind."""
+
+
+def label_evaluator(plan: Plan, task_name: str) -> Evaluator:
+    """That of votes, or of a release that is made once."""
+    return (PrototypesEvaluator if plan.tasks[task_name].once else LabelEvaluator)(plan, task_name)
 
 
 def evaluate(
@@ -88,20 +94,12 @@ def evaluate(
     embedder = Embedder(threads=cores())
     engine = NearestExemplarEngine(embedder)
     with _progress(json) as progress:
-        asking = data.ask(
-            dataset,
-            plan,
-            name,
-            engine,
-            embedder.embed,
-            field=field,
-            unit_id=unit_id,
-            limit=queries,
-            progress=progress,
-        )
-        asked, size = asyncio.run(asking), data.training_size(dataset)
-        given = Pass(asked, size, data.specification(plan, name, field), engine, embedder)
-        rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
+        options: dict[str, Any] = {"field": field, "progress": progress}
+        with data.filled(dataset, plan, name, embedder.embed, unit_id=unit_id, **options) as store:
+            asked = asyncio.run(data.ask_in(store, dataset, plan, name, engine, limit=queries, **options))
+            specification, size = data.specification(plan, name, field), data.training_size(dataset)
+            given = Pass(asked, store, size, specification, engine, embedder)
+            rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
         write_csv(rows, csv)

@@ -15,6 +15,7 @@ from service.cli.trying import try_
 from service.plans.alternatives import alternatives as spent_otherwise
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
 from service.plans.signing import prepare
+from service.plans.signing import release as make_release
 from service.plans.signing import sign as sign_plan
 from service.records.engine_record import last_engine
 from service.records.records import Records
@@ -76,6 +77,16 @@ def sign(
         typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
 
 
+@app.command()
+def release(task: Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]) -> None:
+    """Make a task's one release, if signing could not, or say why it cannot be made.
+
+    A release that is made once is charged before anything is read. Where that charge was lost, it stays spent.
+    """
+    made = make_release(records(), task)
+    typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
+
+
 def _show(
     calibrated: CalibratedPlan,
     opened: Records | None,
@@ -133,4 +144,5 @@ _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")
 def _row(task: TaskPreview) -> tuple[object, ...]:
     needed = task.slots_for_95_percent
     reached = "out of reach" if needed is None else math.ceil(needed)
-    return task.answers, task.noise_words, reached, task.ensemble, task.llm_tokens
+    answers = "any number" if task.answers is None else task.answers
+    return answers, task.noise_words, reached, task.ensemble, task.llm_tokens

@@ -14,7 +14,7 @@ from service.dashboard import burn_down
 from service.dashboard.burn_down import Forecast
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
-from service.plans.budget_report import KnowledgeBaseBudget, budget_report
+from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.records.engine_record import last_engine
 from service.records.records import Records
 
@@ -48,13 +48,15 @@ class Summary:
     Attributes:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans; for information.
-        forecasts: of each task, the newest plan's first.
+        forecasts: of each task whose answers are counted, the newest plan's first.
+        once: the tasks whose release is made once.
         chart: burn-down; None while no plan is signed.
     """
 
     budget: KnowledgeBaseBudget
     used_epsilon: float
     forecasts: list[Forecast]
+    once: list[TaskBudget]
     chart: Chart | None
 
     @property
@@ -85,11 +87,13 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         (burn_down.forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
         for plan in reversed(budget.plans)
         for task in plan.tasks
+        if task.answers is not None and task.left is not None
     ]
     return Summary(
         budget,
         sum(plan.epsilon_spent for plan in budget.plans),
         [one for one, _ in forecasts],
+        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release],
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
 from service.records.database import open_database
 from service.records.schema import migrate
+
+NAME = "evaluation"
+"""Of the knowledge base that is filled."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, what is done of it and the total."""
@@ -103,15 +107,73 @@ async def ask(
     Raises:
         ValueError: files or fields are missing.
     """
+    with filled(dataset, plan, task_name, embed, field=field, unit_id=unit_id, progress=progress) as store:
+        return await ask_in(store, dataset, plan, task_name, engine, field=field, limit=limit, progress=progress)
+
+
+async def ask_in(
+    store: ExemplarStore,
+    dataset: Path,
+    plan: Plan,
+    task_name: str,
+    engine: Engine,
+    *,
+    field: str,
+    limit: int | None = None,
+    progress: Progress = silent,
+) -> list[Asked]:
+    """Ask the engine every question of ``test.jsonl``; see :func:`ask`.
+
+    A task whose release is made once draws no slots: the engine's outputs are empty.
+
+    Args:
+        store: from :func:`filled`.
+        dataset: as there.
+        plan: as there.
+        task_name: as there.
+        engine: answers.
+        field: as there.
+        limit: only the first so many test rows.
+        progress: told of queries.
+
+    Raises:
+        ValueError: fields are missing.
+    """
     task = plan.tasks[task_name]
     test = questions(dataset, limit)
     for number, row in enumerate(test, 1):
         if missing := [name for name in (*task.query_fields, task.answer_field) if not isinstance(row.get(name), str)]:
             raise ValueError(f"{dataset}/test.jsonl: row {number} lacks {', '.join(missing)}")
     size = training_size(dataset)
-    names = list(task.exemplar_fields)
     spec = specification(plan, task_name, field)
     asked = []
+    for number, row in enumerate(test, 1):
+        query = check_query(task, {name: row[name] for name in task.query_fields})
+        zero_shot = await engine.zero_shot(spec, query)
+        outputs: Outputs = []
+        if not task.once:
+            probability = task.sampling_probability(size)
+            slots = draw(store, NAME, task, public_size=size, probability=probability)
+            outputs = await engine.contributions(spec, query, slots, zero_shot)
+        asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
+        progress("queries", number, len(test))
+    return asked
+
+
+@contextmanager
+def filled(
+    dataset: Path,
+    plan: Plan,
+    task_name: str,
+    embed: Embed,
+    *,
+    field: str,
+    unit_id: str = "id",
+    progress: Progress = silent,
+) -> Iterator[ExemplarStore]:
+    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`."""
+    size = training_size(dataset)
+    names = list(plan.tasks[task_name].exemplar_fields)
     with tempfile.TemporaryDirectory() as folder:
         database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
         migrate(database)
@@ -119,7 +181,7 @@ async def ask(
         with database.begin() as connection:
             store.create(
                 connection,
-                "evaluation",
+                NAME,
                 public_size=size,
                 fields=names,
                 embedded_field=field,
@@ -127,17 +189,9 @@ async def ask(
             )
         with (dataset / "train.jsonl").open("rb") as stream:
             rows = read_json_lines(stream, Layout(names, unit_id))
-            store.ingest("evaluation", rows, embed, lambda done: progress("exemplars", done, size))
-        for number, row in enumerate(test, 1):
-            query = check_query(task, {name: row[name] for name in task.query_fields})
-            zero_shot = await engine.zero_shot(spec, query)
-            probability = task.shots * task.ensemble / size
-            slots = draw(store, "evaluation", task, public_size=size, probability=probability)
-            outputs = await engine.contributions(spec, query, slots, zero_shot)
-            asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
-            progress("queries", number, len(test))
+            store.ingest(NAME, rows, embed, lambda done: progress("exemplars", done, size))
+        yield store
         database.dispose()
-    return asked
 
 
 def questions(dataset: Path, limit: int | None = None) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from accounting.mechanisms import Calibration
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import ExemplarStore
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine, TaskSpec
 from service.evaluation.dataset import Asked
@@ -25,6 +26,7 @@ class Pass:
 
     Attributes:
         asked: the test rows.
+        store: holds the training rows (:func:`service.evaluation.dataset.filled`).
         public_size: how many training rows there are.
         spec: the task as the engine knows it.
         engine: that was asked.
@@ -32,6 +34,7 @@ class Pass:
     """
 
     asked: Sequence[Asked]
+    store: ExemplarStore
     public_size: int
     spec: TaskSpec
     engine: Engine
@@ -78,11 +81,12 @@ class Evaluator(Protocol):
 def noise_of(
     plan: Plan, task_name: str, task: ClassifyTask | GenerateTask, public_size: int, epsilon: float
 ) -> TaskNoise:
-    """The noise of a task that has a whole budget to itself.
+    """The noise of a task that has a whole budget to itself, and names no other.
 
     Raises:
         accounting.plan.PlanError: the budget cannot be kept.
     """
+    task = task.alone()
     budget = Budget(epsilon=epsilon, delta=plan.budget.delta)
     alone = Plan(knowledge_base=plan.knowledge_base, budget=budget, accountant=plan.accountant, tasks={task_name: task})
     return calibrate_plan(alone, public_size).noise[task_name]

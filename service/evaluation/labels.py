@@ -99,7 +99,7 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     for axes, answers in zip(every, panels, strict=True):
         for result in results:
             if result.epsilon is None and not result.method.startswith("one slot"):
-                style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}[result.vote]
+                style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}.get(result.vote, ":")
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
         lines: dict[tuple[str, str, str], list[LabelScores]] = {}
@@ -132,6 +132,38 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     return figure
 
 
+def table(rows: Sequence[LabelScores], title: str) -> Table:
+    """The important columns, for people."""
+    shown = [
+        (
+            row.method,
+            "" if row.epsilon is None else f"{row.epsilon:g}",
+            "any number" if row.epsilon is not None and row.answers is None else row.answers or "",
+            row.vote,
+            row.decide,
+            f"{row.sigma:.1f}" if row.sigma else "",
+            f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
+            "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
+            "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
+        )
+        for row in rows
+    ]
+    columns = ["method", "ε", "answers", "vote", "decide", "σ", "accuracy, % ± s.e."]
+    columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
+    return Table(title, columns, shown)
+
+
+def check_labels(task: ClassifyTask, dataset: Path, limit: int | None) -> None:
+    """Check that right answers are among the labels.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for row in data.questions(dataset, limit):
+        if (label := row.get(task.label_field)) not in task.labels:
+            raise ValueError(f"{dataset}/test.jsonl: label {label!r} is not among the task's labels")
+
+
 class LabelEvaluator:
     """Of tasks that release labels; see :class:`service.evaluation.evaluator.Evaluator`.
 
@@ -155,9 +187,7 @@ class LabelEvaluator:
 
     def check(self, dataset: Path, limit: int | None) -> None:
         """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
-        for row in data.questions(dataset, limit):
-            if (label := row.get(self._task.label_field)) not in self._task.labels:
-                raise ValueError(f"{dataset}/test.jsonl: label {label!r} is not among the task's labels")
+        check_labels(self._task, dataset, limit)
 
     def rows(self, grid: Grid) -> int:
         """See :class:`.evaluator.Evaluator`."""
@@ -173,26 +203,10 @@ class LabelEvaluator:
 
     def table(self, rows: Sequence[LabelScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
-        shown = [
-            (
-                row.method,
-                "" if row.epsilon is None else f"{row.epsilon:g}",
-                row.answers or "",
-                row.vote,
-                row.decide,
-                f"{row.sigma:.1f}" if row.sigma else "",
-                f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
-                "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
-                "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
-            )
-            for row in rows
-        ]
-        columns = ["method", "ε", "answers", "vote", "decide", "σ (votes)", "accuracy, % ± s.e."]
-        columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
         if self.calibration is None:
-            return Table(title, columns, shown)
+            return table(rows, title)
         block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
-        return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
+        return replace(table(rows, title), notes=["For the plan's mechanism, fitted to all rows:", block.rstrip()])
 
     @property
     def calibration(self) -> accounting.mechanisms.Calibration | None:
@@ -233,10 +247,10 @@ def evaluate(
         accounting.plan.PlanError: a budget that cannot be kept.
     """
     results = [
-        _result("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
-        _result(f"one slot of {task.shots}", votes.single, vote="hard"),
-        _result("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
-        _result("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
+        score("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
+        score(f"one slot of {task.shots}", votes.single, vote="hard"),
+        score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
+        score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
     ]
     calibrations = {vote: _calibrations(votes, task, vote, grid.fit) for vote in get_args(Vote)}
     for answers in grid.answers:
@@ -280,8 +294,8 @@ def _private(
                 probability[decide][draw, i] = believed.max()
     rows = []
     for decide, found in right.items():
-        row = _result("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
-        rows.append(replace(row, **_sureness(found, probability[decide])) if decide in probability else row)
+        row = score("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
+        rows.append(replace(row, **sureness(found, probability[decide])) if decide in probability else row)
     return rows
 
 
@@ -309,7 +323,7 @@ def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
     return posterior_model(written, len(task.labels))
 
 
-def _sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
+def sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
     """The last four columns, by name; both arguments have shape (draws, rows)."""
     surest = right.ravel()[np.argsort(-probability.ravel(), kind="stable")]
     shares = [100 * float(surest[: max(1, len(surest) * share // 100)].mean()) for share in (80, 50)]
@@ -328,7 +342,7 @@ def _calibration_error(right: np.ndarray, probability: np.ndarray) -> float:
     return 100 * float(np.abs(gap).sum()) / right.size
 
 
-def _result(
+def score(
     method: str,
     right: np.ndarray,
     epsilon: float | None = None,
@@ -337,6 +351,17 @@ def _result(
     decide: str = "",
     sigma: float = 0.0,
 ) -> LabelScores:
+    """A row, without what is said of probabilities.
+
+    Args:
+        method: what is measured.
+        right: whether each query's answer is right, or how often, float or bool (queries,).
+        epsilon: of the plan.
+        answers: that it gives; None: any number, or it is no plan's.
+        vote: of the slots.
+        decide: how labels are chosen.
+        sigma: of the noise.
+    """
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
     return LabelScores(method, epsilon, answers, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))

@@ -30,7 +30,7 @@ from service.evaluation.dataset import Asked
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Public, adapter_of, said
+from service.pipeline.mechanisms.adapter import ADAPTERS, Public, answer_adapter_of, said
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -128,7 +128,7 @@ class Texts:
             noise: of one answer.
             draws: of noise, per row; 0 for one answer without any.
         """
-        adapter, answers = adapter_of(task, noise), []
+        adapter, answers = answer_adapter_of(task, noise), []
         for number, one in enumerate(self.asked):
             public = Public(one.query, one.zero_shot, self._embedder, self._sentence_maker(number))
             try:

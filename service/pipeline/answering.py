@@ -2,6 +2,9 @@
 
     stored release? → charge → zero-shot probe → sample → ask every slot → aggregate → wait → settle and store → answer
 
+A task whose release is made once (:mod:`service.pipeline.making`) takes none of these steps: its answers cost nothing,
+and so do those of a task that has none left and names such a one.
+
 What may fail before the charge costs nothing. The zero-shot probe sees no exemplar, so its failure says nothing of
 private data and voids the charge; so does what else is public and unusable, such as too few words to choose from. From
 the moment the sample is drawn nothing fails any more: whatever goes wrong with a slot is that slot's abstention, nobody
@@ -20,19 +23,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import sqlalchemy as sa
 import structlog
 
-from accounting.ledger.budgets import SignedTask
+from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plan import CalibratedPlan, TaskNoise
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot
 from service.engines.prompts import render
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
 from service.pipeline.draw import draw
 from service.pipeline.latency import Departure, Grains
+from service.pipeline.made import MadeOnce
+from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
@@ -71,17 +77,27 @@ class Answer:
         release: the stored release.
         task: the address that names the task's version, such as ``support.queue@1``.
         charged: whether this very request was charged (False: a stored release was returned, free).
-        answers_left: how many answers the task may still give to everybody together, after this charge.
+        answers_left: how many answers the task may still give to everybody together, after this charge; None: any
+            number, since its release is made once.
         abstained: whether it is to be shown as an abstention; None where no threshold was set.
         realigned: its text, fitted to the question by a model that may see it; for this caller alone.
+        source: the mechanism of the release that it comes from, if that is made once; None where it is the answer's
+            own.
     """
 
     release: Release
     task: str
     charged: bool
-    answers_left: int
+    answers_left: int | None
     abstained: bool | None = None
     realigned: str | None = None
+    source: str | None = None
+
+    def shown(self, abstain_below: float | None) -> Answer:
+        """As a caller is shown it who wants no less probable a label; the release stays what it is."""
+        if abstain_below is None:
+            return self
+        return replace(self, abstained=self.release.answer["probability"] < abstain_below)
 
 
 @dataclass(frozen=True)
@@ -95,7 +111,7 @@ class _Question:
         fields: the query.
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
-        abstain_below: answers with a smaller probability are shown as abstentions, if not None.
+        prior: label probabilities in place of zero-shot's, from a release that is made once; None for zero-shot's.
     """
 
     signed: SignedTask
@@ -104,7 +120,7 @@ class _Question:
     fields: Mapping[str, str]
     digest: bytes
     embeddings: bool
-    abstain_below: float | None
+    prior: np.ndarray | None
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
@@ -113,12 +129,6 @@ class _Question:
     @property
     def noise(self) -> TaskNoise:
         return self.plan.noise[self.signed.name]
-
-    def shown(self, answer: Answer) -> Answer:
-        """The answer as this caller is shown it; the release stays what it is."""
-        if self.abstain_below is None:
-            return answer
-        return replace(answer, abstained=answer.release.answer["probability"] < self.abstain_below)
 
 
 class Answering:
@@ -151,6 +161,7 @@ class Answering:
         self.ledger = ledger
         self.store = store
         self.stages = stages
+        self._made = MadeOnce(ledger, store, stages.embedder)
         self._digest_key = digest_key
         self._grains = grains
         self._max_in_flight = max_in_flight
@@ -188,13 +199,20 @@ class Answering:
             RemoteEngineForbiddenError: the exemplars may not be shown to this engine.
             service.pipeline.latency.GrainTooSmallError: the latency grain hides less than this task's slots can take.
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the caller's questions would cost too much.
+            service.pipeline.making.NotMadeError: the release that the task answers from is not there.
         """
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
         self._in_flight += 1
         try:
-            question = await self._checked(address, query, key_id, abstain_below)
-            answer = question.shown(await self._answer(question, key_id, idempotency_key))
+            signed = await asyncio.to_thread(self.ledger.budgets.task, address)
+            task = read_signed(signed.document).plan.tasks[signed.name]
+            fields = check_query(task, query)
+            abstain_below = check_threshold(task, abstain_below)
+            if task.once:
+                return (await self._from_one_release(signed, fields)).shown(abstain_below)
+            question = await self._checked(signed, fields, key_id)
+            answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
             return await self._realigned(question, answer)
         finally:
             self._in_flight -= 1
@@ -229,15 +247,42 @@ class Answering:
                 raise StillAnsweringError("the same query is still being answered; ask again in a moment")
             await asyncio.sleep(_POLL_S)
 
-    async def _checked(
-        self, address: str, query: str | Mapping[str, str], key_id: str, abstain_below: float | None
-    ) -> _Question:
+    async def _from_one_release(self, signed: SignedTask, fields: Mapping[str, str]) -> Answer:
+        """An answer of a task whose release is made once: nothing private is read, and nothing charged."""
+        release = await self._made.answer(signed, fields)
+        source = read_signed(signed.document).plan.tasks[signed.name].mechanism.type
+        return Answer(release, signed.address, charged=False, answers_left=None, source=source)
+
+    async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str]) -> Answer | None:
+        """An answer of another task of the same plan, whose release is made once; None if it is not there."""
+        other = await asyncio.to_thread(self.ledger.budgets.task, address(signed.knowledge_base, name, signed.version))
+        try:
+            return await self._from_one_release(other, fields)
+        except NotMadeError:  # which is public
+            return None
+
+    async def _instead(self, question: _Question) -> Answer | None:
+        """What a task answers that has no answers left; None if it refuses."""
+        signed, task = question.signed, question.task
+        if not isinstance(task, ClassifyTask) or task.when_spent == REFUSE:
+            return None
+        answer = await self._beside(signed, task.when_spent, question.fields)
+        return answer and replace(answer, task=signed.address, answers_left=0)
+
+    async def _prior(self, signed: SignedTask, fields: Mapping[str, str]) -> np.ndarray | None:
+        """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
+        task = read_signed(signed.document).plan.tasks[signed.name]
+        if not isinstance(task, ClassifyTask) or task.prior_from is None:
+            return None
+        answer = await self._beside(signed, task.prior_from, fields)
+        if answer is None:
+            return None
+        return np.array([answer.release.answer["probabilities"][label] for label in task.labels])
+
+    async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
-        signed = await asyncio.to_thread(self.ledger.budgets.task, address)
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
-        fields = check_query(task, query)
-        abstain_below = check_threshold(task, abstain_below)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
@@ -256,7 +301,8 @@ class Answering:
             response_field=knowledge_base.response_field,
             asker=key_id,
         )
-        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, abstain_below)
+        prior = await self._prior(signed, fields)
+        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, prior)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -267,6 +313,8 @@ class Answering:
                 self.ledger.charge, signed, question.digest, key_id=key_id, idempotency_key=idempotency_key
             )
         except AnswersExhaustedError:
+            if (answer := await self._instead(question)) is not None:
+                return answer
             await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
             raise
         except QuotaExhaustedError:
@@ -288,7 +336,9 @@ class Answering:
         spec, fields = question.spec, question.fields
         departure = Departure(spec.latency_grain_s)
         try:
-            zero_shot, aggregator = await self.stages.probe(question.task, question.noise, spec, fields)
+            zero_shot, aggregator = await self.stages.probe(
+                question.task, question.noise, spec, fields, prior=question.prior
+            )
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.

@@ -92,7 +92,7 @@ class MeasuredGrains:
         return known
 
     async def all(self) -> list[Measured]:
-        """The measurements of all tasks that have answers left.
+        """The measurements of all tasks that have answers left and draw slots for them.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: the engine does not answer.
@@ -100,7 +100,8 @@ class MeasuredGrains:
 
         def open_tasks() -> list[SignedTask]:
             statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
-            return [self._ledger.budgets.task(task.address) for task in statuses if task.left]
+            left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
+            return [task for task in left if not read_signed(task.document).plan.tasks[task.name].once]
 
         self.report = [await self.measured(task) for task in await asyncio.to_thread(open_tasks)]
         return self.report

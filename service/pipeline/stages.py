@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine, Sentence, TaskSpec, ZeroShot
-from service.pipeline.mechanisms.adapter import Aggregator, Outputs, Public, adapter_of
+from service.pipeline.mechanisms.adapter import Aggregator, Outputs, Public, answer_adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
 
@@ -35,9 +37,22 @@ class Stages:
     timeout_s: float
 
     async def probe(
-        self, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec, query: Mapping[str, str]
+        self,
+        task: ClassifyTask | GenerateTask,
+        noise: TaskNoise,
+        spec: TaskSpec,
+        query: Mapping[str, str],
+        *,
+        prior: np.ndarray | None = None,
     ) -> tuple[ZeroShot, Aggregator]:
         """The engine's public answer, and the mechanism made ready with it. Sees no exemplar: its failure may be told.
+
+        Args:
+            task: as signed.
+            noise: its.
+            spec: the task as the engine sees it.
+            query: its fields.
+            prior: label probabilities (labels,) that the mechanism weighs instead of zero-shot's, if not None.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: the engine is down, or busy.
@@ -53,8 +68,9 @@ class Stages:
                 zero_shot,
                 self.embedder,
                 lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
+                prior,
             )
-            return zero_shot, await adapter_of(task, noise).prepare(public)
+            return zero_shot, await answer_adapter_of(task, noise).prepare(public)
 
     async def ask(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot

@@ -29,16 +29,18 @@ def alternatives(plan: Plan, public_size: int) -> Alternatives:
 
 
 def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | GenerateTask]:
+    if task.once:
+        return  # how many slots to draw instead, nobody has said
     for answers in (task.answers // _TIMES, task.answers * _TIMES):
         if 1 <= answers <= _MOST_ANSWERS:
             yield task.model_copy(update={"answers": answers})
     for adapter in ADAPTERS.values():
         if adapter.schema.kind == task.kind and adapter.schema is not type(task.mechanism):
-            yield task.model_copy(update={"mechanism": adapter.example})
+            yield task.once_by(adapter.example) if adapter.schema.once else task.by(adapter.example)
 
 
 def _alone(plan: Plan, name: str, task: ClassifyTask | GenerateTask, public_size: int) -> TaskPreview | None:
-    share = task.share / sum(one.share for one in plan.tasks.values())
+    task, share = task.alone(), task.share / sum(one.share for one in plan.tasks.values())
     budget = plan.budget.model_copy(update={key: value * share for key, value in plan.budget})
     try:
         noise = least_noise(plan.model_copy(update={"budget": budget, "tasks": {name: task}}), public_size)

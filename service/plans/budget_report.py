@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import BudgetStatus, SignedPlan
+from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from service.plans.preview import epsilon_spent
 from service.records.records import Records
+from service.records.signed import read_signed
+
+OneRelease = Literal["made", "being made", "not made", "lost"]
 
 
 class Pair(BaseModel):
@@ -19,13 +23,21 @@ class Pair(BaseModel):
 
 
 class TaskBudget(BaseModel):
-    """A task's answers. `spent` are charged, answered or not; `lost` of them were charged and never answered."""
+    """A task's answers. `spent` are charged, answered or not; `lost` of them were charged and never answered.
+
+    Where a release is made once, it is the one that is spent, and `answers` and `left` are null: any number.
+    """
 
     task: str = Field(examples=["support.queue@1"])
-    answers: int
+    answers: int | None
     spent: int
-    left: int
+    left: int | None
     lost: int
+    one_release: OneRelease | None = Field(
+        default=None,
+        exclude_if=lambda state: state is None,
+        description="Of a release that is made once: whether it is there. A lost one stays lost, and charged.",
+    )
 
 
 class PlanBudget(BaseModel):
@@ -69,22 +81,33 @@ def _knowledge_base(status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeB
 
 def _plan(status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
     tasks = [task for task in status.tasks if task.version == plan.version]
+    written = read_signed(plan.document).plan.tasks
     return PlanBudget(
         version=plan.version,
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
         epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),
-        tasks=[
-            TaskBudget(
-                task=task.address,
-                answers=task.answers,
-                spent=task.charged,
-                left=task.left,
-                lost=task.states["lost"],
-            )
-            for task in tasks
-        ],
+        tasks=[_task(task, written[task.name].once) for task in tasks],
     )
+
+
+def _task(task: TaskStatus, once: bool) -> TaskBudget:
+    return TaskBudget(
+        task=task.address,
+        answers=None if once else task.answers,
+        spent=task.charged,
+        left=None if once else task.left,
+        lost=task.states["lost"],
+        one_release=_one_release(task) if once else None,
+    )
+
+
+def _one_release(task: TaskStatus) -> OneRelease:
+    if task.states["released"]:
+        return "made"
+    if task.states["charged"]:
+        return "being made"
+    return "lost" if task.states["lost"] else "not made"
 
 
 def _pair(epsilon: Decimal, delta: Decimal) -> Pair:

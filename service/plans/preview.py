@@ -27,10 +27,11 @@ class TaskPreview(BaseModel):
     Attributes:
         kind: what it gives: "classify" or "generate".
         mechanism: by which answers are released.
-        answers: how many it may give.
+        answers: how many it may give; None: any number, from a release that is made once.
         sampling_probability: chance of each privacy unit to take part in an answer.
-        expected_exemplars: exemplars drawn per answer, at the public size.
-        ensemble: slots an answer is drawn from.
+        expected_exemplars: exemplars drawn per answer, or for the one release, at the public size.
+        ensemble: slots an answer is drawn from; of a release that is made once, the units that a label has if each
+            exemplar is a unit's and labels are equally frequent.
         noise: the mechanism's public numbers, by name.
         noise_words: the same in short.
         slots_for_95_percent: with how many slots that do what ``slots_mean`` says the release is good in 95 of 100
@@ -44,7 +45,7 @@ class TaskPreview(BaseModel):
 
     kind: str
     mechanism: str
-    answers: int
+    answers: int | None
     sampling_probability: float
     expected_exemplars: float
     ensemble: int
@@ -107,22 +108,22 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
 def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> TaskPreview:
     """Describe a task with its noise, in a knowledge base of that public size."""
     q, adapter = noise.sampling_probability, adapter_of(task, noise)
-    seen, calls = adapter.outlook(), task.ensemble + adapter.public_calls
+    seen, voices = adapter.outlook(), adapter.voices(public_size)
     return TaskPreview(
         kind=task.kind,
         mechanism=task.mechanism.type,
-        answers=task.answers,
+        answers=None if task.once else task.answers,
         sampling_probability=q,
         expected_exemplars=q * public_size,
-        ensemble=task.ensemble,
+        ensemble=voices,
         noise=dict(seen.noise),
         noise_words=seen.noise_words,
-        slots_for_95_percent=seen.needed if seen.needed <= task.ensemble else None,
+        slots_for_95_percent=seen.needed if seen.needed <= voices else None,
         slots_mean=seen.slots_mean,
-        llm_calls=calls,
-        llm_tokens=_prompt_tokens(task, calls),
-        summary=seen.in_words(task.answers, task.ensemble),
-        warning=seen.warning(task.ensemble),
+        llm_calls=adapter.calls,
+        llm_tokens=0 if task.once else _prompt_tokens(task, adapter.calls),
+        summary=seen.in_words(None if task.once else task.answers, voices),
+        warning=seen.warning(voices),
     )
 
 
@@ -170,15 +171,16 @@ def plot(calibrated: CalibratedPlan) -> Any:
     tasks = calibrated.plan.tasks
     figure = Figure(figsize=(7.0, 0.5 + 3.2 * len(tasks)), layout="constrained")
     for axes, (name, task) in zip(figure.subplots(len(tasks), squeeze=False).flat, tasks.items(), strict=True):
-        seen = adapter_of(task, calibrated.noise[name]).outlook()
-        slots = np.unique(np.linspace(0, task.ensemble, 201).astype(int)).tolist()
+        adapter = adapter_of(task, calibrated.noise[name])
+        seen, voices = adapter.outlook(), adapter.voices(calibrated.public_size)
+        slots = np.unique(np.linspace(0, voices, 201).astype(int)).tolist()
         axes.plot(slots, [seen.chance(n) for n in slots])
         axes.axhline(RELIABLE, color="grey", linewidth=0.8, linestyle="--")
-        if seen.needed <= task.ensemble:
+        if seen.needed <= voices:
             axes.axvline(seen.needed, color="grey", linewidth=0.8, linestyle="--")
         axes.set_title(f"{name} ({task.mechanism.type})\nchance that {seen.outcome}", fontsize="medium")
-        axes.set(xlabel=f"{seen.slots_mean} (of {task.ensemble})", ylabel="chance", ylim=(-0.02, 1.02))
-        axes.set_xlim(0, task.ensemble)
+        axes.set(xlabel=f"{seen.slots_mean} (of {voices})", ylabel="chance", ylim=(-0.02, 1.02))
+        axes.set_xlim(0, voices)
     budget = calibrated.plan.budget
     figure.suptitle(f"{calibrated.plan.knowledge_base}: ε = {budget.epsilon:g}, δ = {budget.delta:g}")
     return figure

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from accounting.ledger.budgets import SignedPlan
+from sqlalchemy.exc import SQLAlchemyError
+
+from accounting.ledger.budgets import LedgerError, SignedPlan, address
+from accounting.ledger.charges import Release
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
-from exemplar_store import KnowledgeBase
+from exemplar_store import ExemplarStoreError, KnowledgeBase
+from service.pipeline.making import NotMadeError, check_readable, make
 from service.plans.preview import PlanPreview
 from service.records.records import Records
+from service.records.signed import read_signed
 
 
 class WorseThanFreeError(ValueError):
@@ -42,7 +47,9 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
 def sign(
     records: Records, calibrated: CalibratedPlan, signed_by: str, *, after_version: int | None = None
 ) -> SignedPlan:
-    """Promise the plan's (ε, δ) for ever.
+    """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
+
+    If it ends in between, the plan is signed and some release not made: see :func:`release`.
 
     Args:
         records: where it is written.
@@ -53,9 +60,16 @@ def sign(
     Raises:
         accounting.ledger.budgets.PlansChangedError: it is not.
         accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left.
+        service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, and nothing is
+            signed; or the plan is signed, and a release not made, which the message says.
     """
     plan = calibrated.plan
-    return records.ledger.budgets.sign(
+    once = [name for name, task in plan.tasks.items() if task.once]
+    if once:  # what can be found to stand in their way now
+        check_readable(records.store, plan.knowledge_base)
+        if records.witness is not None:
+            records.witness.catch_up()
+    signed = records.ledger.budgets.sign(
         plan.knowledge_base,
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
@@ -65,6 +79,33 @@ def sign(
         signed_by=signed_by,
         after_version=after_version,
     )
+    for task in (address(plan.knowledge_base, name, signed.version) for name in once):
+        try:
+            release(records, task)
+        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
+            raise NotMadeError(
+                f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
+                f"`dpicl plan release {task}` makes it, unless it was lost"
+            ) from error
+    return signed
+
+
+def release(records: Records, task: str) -> Release:
+    """Make a signed task's one release, if signing could not; where it is made already, it is not made again.
+
+    Args:
+        records: where it is charged and stored.
+        task: its address.
+
+    Raises:
+        accounting.ledger.budgets.UnknownTaskError: there is none.
+        service.pipeline.making.NotMadeError: it was charged and lost, or is being made.
+        ValueError: the task's answers are released each by itself.
+    """
+    signed = records.ledger.budgets.task(task)
+    if not read_signed(signed.document).plan.tasks[signed.name].once:
+        raise ValueError(f"{task} releases each answer by itself: ask it")
+    return make(records.ledger, records.store, signed, padded=not records.settings.latency_unpadded)
 
 
 def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:

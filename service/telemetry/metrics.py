@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from accounting.ledger.budgets import BudgetStatus, LedgerError, SignedPlan, TaskStatus
+from accounting.ledger.budgets import BudgetStatus, LedgerError, SignedPlan, TaskStatus, address
 from accounting.ledger.dialects import reading
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
@@ -30,6 +30,7 @@ from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey, Role
 from service.records.engine_record import last_engine
 from service.records.records import Records
+from service.records.signed import read_signed
 from service.telemetry.responses import Responses
 
 log = structlog.get_logger()
@@ -96,10 +97,17 @@ class Scrape(Collector):
         yield InfoMetricFamily("dpicl_build", "Always 1: the service's version.", {"version": version("dp-icl")})
         yield from _engine(records, self._engine_up)
         yield from _budgets(budgets)
-        yield _spent(
-            [plan for budget in budgets for plan in records.ledger.budgets.plans(budget.knowledge_base)], budgets
-        )
-        yield from _tasks([(budget.knowledge_base, task) for budget in budgets for task in budget.tasks])
+        plans = [plan for budget in budgets for plan in records.ledger.budgets.plans(budget.knowledge_base)]
+        yield _spent(plans, budgets)
+        # A release that is made once is spent from the beginning, and never runs out.
+        once = {
+            address(plan.knowledge_base, name, plan.version)
+            for plan in plans
+            for name, task in read_signed(plan.document).plan.tasks.items()
+            if task.once
+        }
+        tasks = [(budget.knowledge_base, task) for budget in budgets for task in budget.tasks]
+        yield from _tasks([(knowledge_base, task) for knowledge_base, task in tasks if task.address not in once])
         yield _overdue(records)
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())

@@ -17,7 +17,7 @@ from aggregation.keyword_ptr import gap, top_words
 from aggregation.keywords import count_words, keywords
 from aggregation.noise import from_fixed_point
 from aggregation.votes import sum_votes
-from service.pipeline.mechanisms.adapter import Adapter, Aggregator, Answer, Outputs, said
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, AnswerAdapter, Outputs, said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
@@ -43,7 +43,7 @@ class Consensus:
     measure: Literal["votes", "slots", "mean similarity"]
 
 
-async def consensus(adapter: Adapter[Any, Any], aggregator: Aggregator, outputs: Outputs) -> Consensus:
+async def consensus(adapter: AnswerAdapter[Any, Any], aggregator: Aggregator, outputs: Outputs) -> Consensus:
     """The noiseless answer of one query's slots, by the function that the mechanism names.
 
     Args:

@@ -31,7 +31,7 @@ from service.engines.protocol import (
 )
 from service.pipeline.answering import BusyError
 from service.pipeline.latency import Departure
-from service.pipeline.mechanisms.adapter import Answer, Public, adapter_of
+from service.pipeline.mechanisms.adapter import Answer, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -138,6 +138,11 @@ class Trials:
         task = calibrated.plan.tasks.get(name)
         if task is None:
             raise LookupError(f"the plan has no task {name!r}; it has {', '.join(calibrated.plan.tasks)}")
+        if task.once:
+            raise InvalidQueryError(
+                f"{name} is released once, from the whole knowledge base, which a few exemplars cannot stand in for: "
+                "measure it with `dpicl eval`"
+            )
         if not 1 <= len(exemplars) <= MAX_EXEMPLARS:
             raise ValueError(f"supply 1 to {MAX_EXEMPLARS} public exemplars, not {len(exemplars)}")
         if not 1 <= repeats <= MAX_REPEATS:
@@ -198,7 +203,7 @@ class Trials:
         slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
         outputs = await stages.ask(spec, query, slots, zero_shot)
         answer = await aggregator.release(outputs)
-        adapter = adapter_of(task, noise)
+        adapter = answer_adapter_of(task, noise)
         noiseless = await consensus(adapter, aggregator, outputs)
         again = await adapter.prepare(Public(query, zero_shot, stages.embedder, _no_sentence))
         drawn = [answer, *[await again.release(outputs) for _ in range(repeats - 1)]]

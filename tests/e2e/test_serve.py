@@ -40,11 +40,12 @@ def test_answers_repeat_and_run_out(running: Running) -> None:
 
     task = httpx.get(f"{running.url}/v1/tasks/support.triage", headers={"Authorization": f"Bearer {running.key}"})
     for number in range(task.json()["answers"]):
-        assert running.ask(f"Question {number}", "support.triage").status_code == 200
-    refused = running.ask("One too many", "support.triage")
-    assert refused.status_code == 402
-    assert refused.headers["x-should-retry"] == "false"
-    assert refused.json()["type"].endswith("answers-exhausted")
+        paid = running.ask(f"Question {number}", "support.triage")
+        assert (paid.status_code, paid.json()["cost"]["charged"]) == (200, 1)
+    for number in range(3):  # from what its plan released once
+        free = running.ask(f"One too many, {number}", "support.triage").json()
+        assert free["cost"] == {"charged": 0, "answers_left": 0, "source": "prototypes"}
+        assert free["label"] in ("Office", "Workshop")
 
 
 def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,6 +92,12 @@ def test_free_text_is_answered_by_every_mechanism(running: Running) -> None:
     assert topics["text"] in " ".join(said.split())
     assert f"keywords: {', '.join(topics['keywords'])}" in said
     assert "free, answered before" in said
+
+    while (asked := running.ask(f"Where is it, {page['id']}?", "support.page")).status_code == 200:
+        page = asked.json()
+    assert asked.status_code == 402
+    assert asked.headers["x-should-retry"] == "false"
+    assert asked.json()["type"].endswith("answers-exhausted")
 
 
 def test_concurrent_twins_over_http_share_one_charge(running: Running) -> None:

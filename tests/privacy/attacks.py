@@ -5,7 +5,11 @@ Each attack is aimed at a way in which one unit could do more than change one sl
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from tests.privacy.wired import LABELS, TEXT, Answer, Attack, Event
 
@@ -44,6 +48,15 @@ def weighed(vote: str, calibration: str = "") -> Sequence[str]:
 
 def texts(public: Sequence[str], mechanism: str) -> Sequence[str]:
     return [*TEXT, f"public_answers: [{', '.join(public)}]", f"mechanism: {{{mechanism}}}"]
+
+
+MANY_LABELS = 200
+
+
+def points_to_the_canary(answers: Sequence[Answer]) -> bool:
+    """Whether the labels' sums together lie further west than a canary of norm 1 can bring them, by seven."""
+    sums = np.frombuffer(base64.b64decode(answers[0]["sums"]), "<f8").reshape(MANY_LABELS, 2)
+    return bool(-sums[:, 0].sum() / math.sqrt(MANY_LABELS) > 7)
 
 
 ALL_OR_SOME_BLUE = {"every label is blue": every(is_blue), "some label is blue": some(is_blue)}
@@ -87,6 +100,21 @@ ATTACKS = {
         usual=[RED] * 80 + [BLUE] * 80,
         canary=BLUE,
         events={"blue is favoured": lambda answers: sum(one["probabilities"]["blue"] for one in answers) > 1},
+    ),
+    # One exemplar of each label, all embedded alike, where the others have nothing.
+    "prototypes, an exemplar of each label": Attack(
+        "units",
+        [
+            "kind: classify",
+            "label_field: says",
+            f"labels: [{', '.join(f'label{number}' for number in range(MANY_LABELS))}]",
+            "mechanism: {type: prototypes}",
+        ],
+        usual=["label0"] * 20,
+        canary="label{number}",
+        events={"the sums point to the canary": points_to_the_canary},
+        exemplars=MANY_LABELS,
+        once=True,
     ),
     "embedding mean, units, the only voice": Attack(
         "units",

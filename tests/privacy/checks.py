@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from structlog.testing import capture_logs
 import aggregation.keyword_joint_em
 import aggregation.keyword_ptr
 import aggregation.noise
-from accounting.ledger.charges import AnswersExhaustedError
+from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.tables import charges, tasks
 from accounting.plan import CalibratedPlan
 from accounting.privacy.events import Event, Sampling
@@ -40,11 +41,13 @@ from aggregation.keyword_ptr import KeywordPtr
 from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
+from aggregation.prototypes import PrototypeSums
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import Prompt, TaskSpec
 from service.pipeline.latency import Departure
+from service.pipeline.making import NotMadeError, make
 from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
 from service.plans.signing import sign
 from service.services import Services
@@ -409,6 +412,41 @@ def one_answer_for_one_query() -> None:
     require_equal(given, 3, "answers given")
     with services.records.database.connect() as connection:
         require_equal(violations(connection), [], "what is wrong with the ledger")
+
+
+def one_release_for_one_charge() -> None:
+    """A release that is made once is charged before anything is read; whoever dies with it takes it along."""
+    task = ["kind: classify", "label_field: says", "labels: [red, blue]", "mechanism: {type: prototypes}"]
+    attack = Attack("units", task, ["red"] * 5, "blue", {}, once=True, exemplars=1)
+    records = neighbours(attack)[1]
+    read: list[list[str]] = []
+    drawn: list[object] = []
+    every_unit, noisy = records.store.every_unit, PrototypeSums.release
+
+    def reading(name: str) -> Any:
+        with records.database.connect() as connection:
+            read.append(list(connection.execute(sa.select(charges.c.state)).scalars()))
+        return every_unit(name)
+
+    def draw(sums: PrototypeSums, units: Any) -> Any:
+        drawn.append(units)
+        return noisy(sums, units)
+
+    def die(*_args: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records.store, "every_unit", reading)
+        patch.setattr(PrototypeSums, "release", draw)
+        with pytest.MonkeyPatch.context() as dying:
+            dying.setattr(records.ledger, "release", die)
+            with suppress(KeyboardInterrupt):
+                sign(records, attack.plan(), "attacker")
+        require(all(read), "the exemplars were read before the charge")
+        dead = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
+        with suppress(NotMadeError):
+            make(dead, records.store, records.ledger.budgets.task("wired.task"), padded=False)
+    require(len(drawn) == 1, f"noise drawn {len(drawn)} times for one charge")
 
 
 # --- The noise. -------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "no way back": checks.nothing_is_given_back_after_the_sample,
     "silence": checks.nobody_is_told_of_a_slot,
     "one answer": checks.one_answer_for_one_query,
+    "one release": checks.one_release_for_one_charge,
     "noise": checks.nothing_passes_by_the_noise,
     "same work": checks.the_same_is_embedded_whatever_is_said,
     "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
@@ -434,6 +435,54 @@ BUGS = {
             "service.engines.embedded.nearest_exemplar:NearestExemplarEngine.contributions",
             "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
             "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
+        ),
+    ),
+    "a unit of prototypes is clipped label by label": bug(
+        "prototypes, an exemplar of each label",
+        "ε is at least",
+        (
+            "aggregation.prototypes:PrototypeSums._contribution",
+            "to_fixed_point(row * (limit / max(norm, limit)))",
+            "to_fixed_point(row * (limit / max(math.hypot(*row.tolist()), limit)))",
+        ),
+    ),
+    "each exemplar counts for prototypes": bug(
+        "prototypes, an exemplar of each label",
+        "ε is at least",
+        (
+            "service.pipeline.mechanisms.prototypes:PrototypesAdapter.make",
+            "self.labelled(unit) for unit in units",
+            "self.labelled([one]) for unit in units for one in unit",
+        ),
+    ),
+    "prototypes are made before they are charged": bug(
+        "one release",
+        "read before the charge",
+        (
+            "service.pipeline.making:make",
+            "    try:\n        charge = ",
+            "    units = list(store.every_unit(signed.knowledge_base))\n    try:\n        charge = ",
+        ),
+    ),
+    "a release is made again after a crash": bug(
+        "one release",
+        "noise drawn 2 times for one charge",
+        (
+            "service.pipeline.making:make",
+            "    except AnswersExhaustedError:\n        raise NotMadeError(",
+            "    except AnswersExhaustedError:\n"
+            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), dimension), 0)\n"
+            "        raise NotMadeError(",
+        ),
+    ),
+    "a dead maker's charge is given back": bug(
+        "one release",
+        "noise drawn 2 times for one charge",
+        (
+            "accounting.ledger.charges:Ledger._charge",
+            "charged = self._insert_charge",
+            "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
+            "        charged = self._insert_charge",
         ),
     ),
     "removal alone is composed": bug(

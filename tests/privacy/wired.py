@@ -33,6 +33,7 @@ from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
+from service.pipeline.making import ONE_RELEASE
 from service.plans.signing import sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
@@ -52,13 +53,14 @@ budget: {{epsilon: {epsilon}, delta: {delta}}}
 tasks:
   task:
     prompt: {{exemplar: "{{text}} {{says}}", query: "{{text}}"}}
-    shots: {shots}
+    {drawn}
+    {task}
+"""
+DRAWN = """shots: {shots}
     ensemble: {ensemble}
     max_exemplars: {cap}
     sampling: {sampling}
-    answers: {answers}
-    {task}
-"""
+    answers: {answers}"""
 LABELS = ("kind: classify", "label_field: says", "labels: [red, blue]")
 TEXT = ("kind: generate", "response_field: says")
 
@@ -135,7 +137,8 @@ class Attack:
     Attributes:
         task: the rest of the task, as in a plan.
         usual: what the other units say. Where blocks are drawn, unit i is alone in block i + 1.
-        canary: what the canary's exemplars say. Where blocks are drawn, it is alone in block 0.
+        canary: what the canary's exemplars say, which may hold their ``{number}``. Where blocks are drawn, it is alone
+            in block 0.
         events: predeclared, at most two.
         usual_text: of the other units' exemplars, made of their number.
         exemplars: how many the canary has.
@@ -145,6 +148,7 @@ class Attack:
         shots: exemplars that a slot expects.
         size: declared number of exemplars. Unless it is set, a unit is drawn with probability 9/10, a block always.
         reads_embeddings: whether the engine wants them.
+        once: whether the release is made once, and nothing drawn.
     """
 
     sampling: Literal["units", "blocks"]
@@ -160,6 +164,7 @@ class Attack:
     shots: int = 1
     size: int = 0
     reads_embeddings: bool = False
+    once: bool = False
 
     @property
     def public_size(self) -> int:
@@ -174,15 +179,11 @@ class Attack:
 
     def plan(self) -> CalibratedPlan:
         """What is signed, again for each trial."""
+        drawn = DRAWN.format(
+            shots=self.shots, ensemble=self.ensemble, cap=self.cap, sampling=self.sampling, answers=self.answers
+        )
         text = PLAN.format(
-            epsilon=EPSILON,
-            delta=DELTA,
-            shots=self.shots,
-            ensemble=self.ensemble,
-            cap=self.cap,
-            sampling=self.sampling,
-            answers=self.answers,
-            task="\n    ".join(self.task),
+            epsilon=EPSILON, delta=DELTA, drawn="release: once" if self.once else drawn, task="\n    ".join(self.task)
         )
         return _calibrated(text, self.public_size)
 
@@ -238,6 +239,10 @@ async def ask(services: Services, calibrated: CalibratedPlan, first: int, last: 
     trials = []
     for trial in range(first, last):
         version = sign(services.records, calibrated, "attacker").version
+        if calibrated.plan.tasks["task"].once:  # all that is ever known of the exemplars
+            signed = services.records.ledger.budgets.task(f"wired.task@{version}")
+            trials.append([services.records.ledger.stored_release(signed, ONE_RELEASE).answer])
+            continue
         queries = [f"query {trial} {number}" for number in range(calibrated.plan.tasks["task"].answers)]
         answers = [
             await services.answering.answer(f"wired.task@{version}", query, key_id="attacker") for query in queries
@@ -265,7 +270,7 @@ def neighbours(attack: Attack) -> tuple[Records, Records]:
     store = ExemplarStore(copy.database, load_key(None, None, development=True))
     with_canary = replace(copy, store=store, digest_key=store.data_keys.queries)
     secrets = [
-        {"unit_id": canary, "text": f"at 180 canary {number}", "says": attack.canary}
+        {"unit_id": canary, "text": f"at 180 canary {number}", "says": attack.canary.format(number=number)}
         for number in range(attack.exemplars)
     ]
     ingest(with_canary, secrets)

@@ -19,19 +19,20 @@ _TIMES = {0.5: "half", 1.0: "as planned", 2.0: "twice"}
 _SMALLEST_EPSILON, _MOST_ANSWERS = 1e-3, 100_000_000
 
 
-def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Chart:
+def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> Chart:
     """The chance of a good release of a task against the number of slots that agree on it."""
-    outlook = adapter_of(task, noise).outlook()
-    steps = min(task.ensemble, _POINTS)
-    slots = [round(i * task.ensemble / steps) for i in range(steps + 1)]
+    adapter = adapter_of(task, noise)
+    outlook, voices = adapter.outlook(), adapter.voices(public_size)
+    steps = min(voices, _POINTS)
+    slots = [round(i * voices / steps) for i in range(steps + 1)]
     marks = [Mark(f"{percent(RELIABLE)} of releases", y=RELIABLE)]
-    if outlook.needed <= task.ensemble:
-        marks.append(Mark("slots needed for that", x=outlook.needed))
+    if outlook.needed <= voices:
+        marks.append(Mark("needed for that", x=outlook.needed))
     return line_chart(
         f"Chance that {outlook.outcome}",
-        outlook.in_words(task.answers, task.ensemble),
+        outlook.in_words(None if task.once else task.answers, voices),
         [Line("chance", [(n, outlook.chance(n)) for n in slots])],
-        Axis(f"{outlook.slots_mean} (of {task.ensemble:,})", 0, task.ensemble, words=number),
+        Axis(f"{outlook.slots_mean} (of {voices:,})", 0, voices, words=number),
         Axis("chance", 0, 1, words=percent),
         marks,
     )
@@ -48,8 +49,7 @@ def variants(plan: Plan) -> tuple[dict[float, Plan], dict[float, Plan]]:
         factor: plan.model_copy(
             update={
                 "tasks": {
-                    name: task.model_copy(update={"answers": max(1, round(task.answers * factor))})
-                    for name, task in plan.tasks.items()
+                    name: task if task.once else _times_answers(task, factor) for name, task in plan.tasks.items()
                 }
             }
         )
@@ -57,6 +57,10 @@ def variants(plan: Plan) -> tuple[dict[float, Plan], dict[float, Plan]]:
         if max(task.answers for task in plan.tasks.values()) * factor <= _MOST_ANSWERS
     }
     return epsilons, answers
+
+
+def _times_answers(task: ClassifyTask | GenerateTask, factor: float) -> ClassifyTask | GenerateTask:
+    return task.model_copy(update={"answers": max(1, round(task.answers * factor))})
 
 
 def over_epsilon(plans: Mapping[float, CalibratedPlan | None]) -> Chart | None:
@@ -90,8 +94,8 @@ def _needed(
 
 
 def _share(calibrated: CalibratedPlan, name: str) -> float:
-    task = calibrated.plan.tasks[name]
-    return adapter_of(task, calibrated.noise[name]).outlook().needed / task.ensemble
+    adapter = adapter_of(calibrated.plan.tasks[name], calibrated.noise[name])
+    return adapter.outlook().needed / adapter.voices(calibrated.public_size)
 
 
 def _reach(share: float) -> str:

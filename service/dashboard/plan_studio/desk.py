@@ -149,7 +149,7 @@ def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], PlanOutcome]]:
 
 def _outcome(plan: Plan, public_size: int) -> PlanOutcome:
     calibrated = calibrate_plan(plan, public_size)
-    charts = {name: agreement(task, calibrated.noise[name]) for name, task in plan.tasks.items()}
+    charts = {name: agreement(task, calibrated.noise[name], public_size) for name, task in plan.tasks.items()}
     return PlanOutcome(calibrated, preview(calibrated), charts)
 
 

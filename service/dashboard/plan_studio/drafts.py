@@ -99,8 +99,12 @@ def starting_text(described: KnowledgeBase, status: BudgetStatus, choices: Choic
 
 
 def _mechanisms(usual: type[Adapter[Any, Any]]) -> list[str]:
-    """The usual mechanism, and as comments the others of its kind."""
-    others = [one for one in ADAPTERS.values() if one.schema.kind == usual.schema.kind and one is not usual]
+    """The usual mechanism, and as comments the others of its kind that release each answer by itself."""
+    others = [
+        one
+        for one in ADAPTERS.values()
+        if one.schema.kind == usual.schema.kind and not one.schema.once and one is not usual
+    ]
     return [
         f"# {usual.about}",
         _mechanism(usual),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from starlette.responses import Response
 
@@ -19,6 +19,8 @@ from service.dashboard.plan_studio.desk import (
     read_draft,
     studio,
 )
+from service.pipeline.making import NotMadeError
+from service.pipeline.private_threads import privately
 from service.plans.signing import WorseThanFreeError, check_worth, sign
 from service.records.records import Records
 
@@ -56,9 +58,11 @@ async def sign_(visit: Visit) -> Response:
         problem = "Nothing was signed. To sign a plan that is hardly worth its price, tick that you do so all the same."
         return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
     try:
-        version = await asyncio.to_thread(
-            _sign_once, visit.services.records, calibrated, visit.session.key_name, int(after)
+        version = await privately(
+            partial(_sign_once, visit.services.records, calibrated, visit.session.key_name, int(after))
         )
+    except NotMadeError as error:
+        return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
     except (PlansChangedError, BudgetExceededError) as error:
         problem = f"Nothing was signed: {error}."
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)

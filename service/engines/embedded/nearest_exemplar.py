@@ -142,9 +142,7 @@ class NearestExemplarEngine:
         return self._read_document(task, q, query[task.document_field])
 
     def _compare_labels(self, task: TaskSpec, q: np.ndarray) -> ZeroShot:
-        sentences = tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
-        sums = self._embed_public(sentences).reshape(len(task.labels), 2, -1).sum(axis=1)
-        labels = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        labels = label_directions(task, self._embed_public)
         scores = (labels * q).sum(axis=1)
         return ZeroShot(_softmax(scores), context=_Probe(np.column_stack([q, *labels]), scores))
 
@@ -160,6 +158,14 @@ class NearestExemplarEngine:
         if texts not in self._public_embeddings:
             self._public_embeddings[texts] = self._embedder.embed(texts).astype(np.float64)
         return self._public_embeddings[texts]
+
+
+def label_directions(task: TaskSpec, embed: Callable[[tuple[str, ...]], np.ndarray]) -> np.ndarray:
+    """What public sentences say of each label: unit vectors, float64 (L, d)."""
+    sentences = tuple(sentence for label in task.labels for sentence in label_sentences(task, label))
+    sums = embed(sentences).astype(np.float64).reshape(len(task.labels), 2, -1).sum(axis=1)
+    directions: np.ndarray = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    return directions
 
 
 def label_sentences(task: TaskSpec, label: str) -> tuple[str, str]:

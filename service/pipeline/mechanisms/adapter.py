@@ -1,31 +1,39 @@
 """What the service has to know of a mechanism: how it answers, what an admin is told of it, where a trial finds it.
 
-An :class:`Adapter` is made of a signed task and its noise. From public things only it makes an :class:`Aggregator`
-ready for a query, and refuses what cannot be answered while the charge can still be voided. The aggregator's
-``release`` then sees the slots' outputs. From there nothing fails: an unusable output abstains.
+An :class:`Adapter` is made of a signed task and its noise. There are two sorts.
+
+An :class:`AnswerAdapter` releases each answer by itself. From public things only it makes an :class:`Aggregator` ready
+for a query, and refuses what cannot be answered while the charge can still be voided. The aggregator's ``release`` then
+sees the slots' outputs. From there nothing fails: an unusable output abstains.
+
+A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :class:`Reader` of it that answers for ever.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 import accounting.plan
 from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
 from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
-from service.engines.protocol import Embedded, Output, Sentence, ZeroShot
+from service.engines.protocol import Embedded, Output, Sentence, TaskSpec, ZeroShot
 from service.pipeline.mechanisms.outlook import Outlook
 from service.pipeline.queries import InvalidQueryError
 
 Outputs = Sequence[Output | None]
 Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float]]
 """What leaves: ``label``, where a posterior decides with its ``probability`` and the ``probabilities`` of all; or
-``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``."""
+``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``; or what a :class:`OnceAdapter` made,
+under ``made_once`` its mechanism's type."""
 
 Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
 """Released words, and whether they are ranked, to a sentence; never raises."""
@@ -50,12 +58,14 @@ class Public:
         zero_shot: the engine's public output.
         embedder: for candidates and outputs.
         reconstruct: makes a sentence of released words.
+        prior: label probabilities (labels,) from a release that was made once, to be weighed instead of zero-shot's.
     """
 
     query: Mapping[str, str]
     zero_shot: ZeroShot
     embedder: TextEmbedder
     reconstruct: Reconstruct
+    prior: np.ndarray | None = None
 
 
 class Adapter(ABC, Generic[M, P]):
@@ -64,7 +74,6 @@ class Adapter(ABC, Generic[M, P]):
     Attributes:
         schema: the mechanism as plans write it.
         profile: what its noise is calibrated as.
-        noiseless: ``module:function`` of its noiseless answer, for trials; a name, for nothing here may import it.
         example: sensible parameters, to begin a plan with and to compare other mechanisms with.
         about: what leaves, a sentence for people.
 
@@ -78,7 +87,6 @@ class Adapter(ABC, Generic[M, P]):
 
     schema: type[M]
     profile: type[P]
-    noiseless: str
     example: M
     about: str
     task: Any  # of the kind that may have such a mechanism; each kind's adapter says which
@@ -90,6 +98,33 @@ class Adapter(ABC, Generic[M, P]):
         self.task, self.written, self.noise = task, written, profile
 
     @abstractmethod
+    def outlook(self) -> Outlook:
+        """What a good release takes."""
+
+    @abstractmethod
+    def voices(self, public_size: int) -> int:
+        """How many there are of what :attr:`Outlook.needed` counts.
+
+        Args:
+            public_size: the knowledge base's public number of exemplars.
+        """
+
+    @property
+    @abstractmethod
+    def calls(self) -> int:
+        """Engine calls of an answer, at most."""
+
+
+class AnswerAdapter(Adapter[M, P]):
+    """Of a mechanism that releases each answer by itself.
+
+    Attributes:
+        noiseless: ``module:function`` of its noiseless answer, for trials; a name, for nothing here may import it.
+    """
+
+    noiseless: str
+
+    @abstractmethod
     async def prepare(self, public: Public) -> Aggregator:
         """The mechanism, ready for a query.
 
@@ -98,28 +133,68 @@ class Adapter(ABC, Generic[M, P]):
             ValueError: the engine's zero-shot output is unusable.
         """
 
-    @abstractmethod
-    def outlook(self) -> Outlook:
-        """What a good release takes."""
-
     @property
     @abstractmethod
     def public_calls(self) -> int:
         """Engine calls of an answer that show no exemplar."""
 
+    @property
+    def calls(self) -> int:
+        """See :class:`Adapter`: one for each slot, and the public ones."""
+        return int(self.task.ensemble) + self.public_calls
 
-class LabelAdapter(Adapter[M, P]):
+    def voices(self, public_size: int) -> int:
+        """See :class:`Adapter`: the slots."""
+        return int(self.task.ensemble)
+
+
+class Reader(Protocol):
+    """A release that was made once, ready to answer."""
+
+    def answer(self, question: np.ndarray) -> Answer:
+        """The answer to a question, from its embedding (d,) of norm 1; post-processing of the release."""
+
+
+class OnceAdapter(Adapter[M, P]):
+    """Of a mechanism whose one release is made of the whole knowledge base."""
+
+    @abstractmethod
+    def make(self, units: Iterable[Sequence[Exemplar]], dimension: int) -> Answer:
+        """The release, with noise, as JSON. It counts no unit for more than the noise allows for.
+
+        Args:
+            units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
+            dimension: of the embeddings.
+        """
+
+    @abstractmethod
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder) -> Reader:
+        """A reader of a release.
+
+        Args:
+            made: from :meth:`make`, as it was stored.
+            spec: the task.
+            embedder: for its public sentences.
+        """
+
+    @property
+    def calls(self) -> int:
+        """See :class:`Adapter`: none, questions are embedded and compared."""
+        return 0
+
+
+class LabelAdapter(AnswerAdapter[M, P]):
     """Of a mechanism that releases a label."""
 
     task: ClassifyTask
 
     @property
     def public_calls(self) -> int:
-        """See :class:`Adapter`: the zero-shot one."""
+        """See :class:`AnswerAdapter`: the zero-shot one."""
         return 1
 
 
-class TextAdapter(Adapter[M, P]):
+class TextAdapter(AnswerAdapter[M, P]):
     """Of a mechanism that releases a text.
 
     Attributes:
@@ -131,7 +206,7 @@ class TextAdapter(Adapter[M, P]):
 
     @property
     def public_calls(self) -> int:
-        """See :class:`Adapter`: one for each candidate, and one for the sentence."""
+        """See :class:`AnswerAdapter`: one for each candidate, and one for the sentence."""
         return self.task.candidates + self.reconstructs
 
     def candidates(self, zero_shot: ZeroShot) -> list[str]:
@@ -166,6 +241,30 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
 def adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Adapter[Any, Any]:
     """A signed task's adapter."""
     return ADAPTERS[type(task.mechanism)](task, noise)
+
+
+def answer_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> AnswerAdapter[Any, Any]:
+    """The adapter of a signed task whose answers are released each by itself.
+
+    Raises:
+        TypeError: its release is made once.
+    """
+    adapter = adapter_of(task, noise)
+    if not isinstance(adapter, AnswerAdapter):
+        raise TypeError(f"{task.mechanism.type} is released once, not for each answer")
+    return adapter
+
+
+def once_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> OnceAdapter[Any, Any]:
+    """The adapter of a signed task whose release is made once.
+
+    Raises:
+        TypeError: its answers are released each by itself.
+    """
+    adapter = adapter_of(task, noise)
+    if not isinstance(adapter, OnceAdapter):
+        raise TypeError(f"{task.mechanism.type} is released for each answer, not once")
+    return adapter
 
 
 def said(output: Output | None) -> str | None:

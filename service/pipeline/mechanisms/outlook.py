@@ -15,8 +15,6 @@ RELIABLE = 0.95
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
 """What helps against too much noise, whatever the mechanism."""
 
-_DEMANDING = 0.6  # of the ensemble: a consensus that few questions reach
-
 
 @dataclass(frozen=True)
 class Outlook:
@@ -32,6 +30,7 @@ class Outlook:
         chance: of that, at a number of slots.
         remedies: what to change if the slots needed are too many.
         notes: further sentences.
+        demanding: the share of the slots above which so many seldom agree.
         drowned: whether noise leaves the slots little say; unless given, whether too many of them are needed.
         instead: what leaves then, a sentence.
     """
@@ -45,6 +44,7 @@ class Outlook:
     chance: Callable[[int], float]
     remedies: str = REMEDIES
     notes: str = ""
+    demanding: float = 0.6
     drowned: bool | None = None
     instead: str = "Answers are expected to be worse than the engine's own without exemplars, which are free."
 
@@ -54,15 +54,15 @@ class Outlook:
         Args:
             ensemble: how many slots there are.
         """
-        drowned = self.needed > _DEMANDING * ensemble if self.drowned is None else self.drowned
+        drowned = self.needed > self.demanding * ensemble if self.drowned is None else self.drowned
         return self.instead if drowned else None
 
-    def in_words(self, answers: int, ensemble: int) -> str:
+    def in_words(self, answers: int | None, ensemble: int) -> str:
         """A few sentences an admin can decide by.
 
         Args:
-            answers: how many the plan grants.
-            ensemble: how many slots there are.
+            answers: how many the plan grants; None: any number, from one release.
+            ensemble: how many slots there are, or of what else ``needed`` counts.
         """
         if self.needed > ensemble:
             best = math.floor(100 * self.chance(ensemble))
@@ -73,6 +73,7 @@ class Outlook:
             )
         else:
             says = f"With {math.ceil(self.needed)} of {ensemble} {self.slots_mean}, {self.outcome} in 95 of 100 cases."
-            if self.needed > _DEMANDING * ensemble:
+            if self.needed > self.demanding * ensemble:
                 says += f" Few questions bring so many together. What helps: {self.remedies}."
-        return f"{answers} answers: {self.head}. {says}{self.notes}"
+        given = "One release for any number of answers" if answers is None else f"{answers} answers"
+        return f"{given}: {self.head}. {says}{self.notes}"

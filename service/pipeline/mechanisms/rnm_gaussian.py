@@ -13,11 +13,10 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from service.pipeline.mechanisms.adapter import Answer, LabelAdapter, Outputs, Public
+from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.private_threads import privately
 
-_DIGITS = 4
-"""Decimal places of a probability that leaves."""
 _FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""
 _LIKELIER = 4.0
@@ -51,18 +50,7 @@ class LabelBelief:
         """See :class:`.adapter.Aggregator`."""
         votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
         noisy_votes = await privately(lambda: self.mechanism.noisy_votes(votes))
-        return self.believed(noisy_votes)
-
-    def believed(self, noisy_votes: np.ndarray) -> Answer:
-        """What the noisy votes, and public things, make probable."""
-        probabilities = self.posterior.probabilities(noisy_votes, self.prior)
-        likeliest = int(probabilities.argmax())
-        rounded = [round(float(probability), _DIGITS) for probability in probabilities]
-        return {
-            "label": self.labels[likeliest],
-            "probability": rounded[likeliest],
-            "probabilities": dict(zip(self.labels, rounded, strict=True)),
-        }
+        return believed(self.labels, self.posterior.probabilities(noisy_votes, self.prior))
 
 
 def posterior_model(written: RnmGaussianMechanism, labels: int) -> Calibration:
@@ -109,7 +97,11 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
             raise ValueError("the engine's zero-shot output is no distribution over the labels")
         if self.posterior is None:
             return LabelVote(self.mechanism, self.task.labels, prior)
-        return LabelBelief(self.mechanism, self.posterior, self.task.labels, prior)
+        if public.prior is None:
+            return LabelBelief(self.mechanism, self.posterior, self.task.labels, prior)
+        # The votes contain zero-shot already, and nothing of what was released once.
+        unheard = replace(self.posterior, calibration=replace(self.posterior.calibration, echo=0.0))
+        return LabelBelief(self.mechanism, unheard, self.task.labels, public.prior)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""

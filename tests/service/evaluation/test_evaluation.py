@@ -16,7 +16,7 @@ from scipy import stats
 
 from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import ask
-from service.evaluation.labels import Votes, _sureness, evaluate
+from service.evaluation.labels import Votes, evaluate, sureness
 from service.evaluation.tables import Grid
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import PLAN, embed
@@ -151,10 +151,10 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     assert {row.accuracy_of_80 is None for row in argmax} == {True}
 
 
-def test_sureness_against_a_count_by_hand() -> None:
+def testsureness_against_a_count_by_hand() -> None:
     right = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1]], float)
     probability = np.array([[0.95, 0.91, 0.93, 0.85, 0.85], [0.65, 0.62, 0.35, 0.31, 1.0]])
-    found = _sureness(right, probability)
+    found = sureness(right, probability)
     # Right answers and what was expected, bin by bin: .3, .6, .8, .9.
     gaps = abs(1 - 0.66) + abs(1 - 1.27) + abs(1 - 1.7) + abs(3 - 3.79)
     assert found["calibration_error"] == pytest.approx(10 * gaps)
@@ -164,7 +164,7 @@ def test_sureness_against_a_count_by_hand() -> None:
 def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
     """All rows in one bin: the mean distance of a share from its expectation, whatever the number of draws."""
     probability = np.full((7, 400), 0.75)
-    found = _sureness(np.ones((7, 400)), probability)
+    found = sureness(np.ones((7, 400)), probability)
     assert found["calibration_error"] == pytest.approx(25)
     share = np.arange(401)
     expected = 100 * stats.binom.pmf(share, 400, 0.75) @ abs(share / 400 - 0.75)

@@ -1,0 +1,145 @@
+"""A prototype of each label: the noisy sum of embeddings of its texts, made once and used for ever.
+
+A unit, whatever it holds, contributes one matrix of shape (labels, d): at each label the sum of its embeddings there,
+the whole scaled down to Frobenius norm 1 if it is longer.
+
+Privacy. Adding or removing a unit moves the sum by its matrix, so by at most 1 in the L2 norm: with noise σ = z on each
+coordinate this is a Gaussian mechanism of noise multiplier z, once. Each unit is brought to the lattice by itself: it
+is scaled to just below norm 1 and rounded towards zero, so its integers have a norm of at most 1 and depend on nothing
+else. The sum is kept within what its integers hold by clipping every coordinate after each unit. Projecting on a box
+never moves two points apart, so two runs that differ in one unit end no further apart than that unit's matrix is long.
+
+Prototypes. Let N(σ√d · e_y, σ²·I) be the prior of label y's sum, e_y being the public embedding of the label's
+sentence: it points as far along the label as noise alone is long, and is as vague as the noise. The posterior's mean,
+given the noisy sum V_y, is (V_y + σ√d · e_y) / 2. So a label that few units have stays near its sentence, and one that
+many have leaves it. A question's embedding q is then compared by the cosine with these means m_y:
+
+    P(y | q) = softmax(cos(q, m_y) / temperature) at y
+
+Everything from the noisy sums on is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
+
+Vector = npt.NDArray[np.floating[Any]]
+Unit = Iterable[tuple[int, Vector]]
+"""A unit's texts: of each its label's index and its embedding."""
+
+SENSITIVITY = 1.0
+"""Largest L2 change of the sum when one unit is added or removed."""
+
+_NORM_TOLERANCE = 0.01  # what differs more from norm 1 is no embedding
+_ROUNDING = 2.0**-48  # more than the norm and the scaling of a matrix can err by, relatively
+_LARGEST = 2**62  # of a coordinate: there is room for noise above
+
+
+@dataclass(frozen=True)
+class PrototypeSums:
+    """The mechanism with its parameters fixed.
+
+    Attributes:
+        noise_multiplier: z, noise standard deviation over L2 sensitivity.
+        labels: how many there are.
+        dimension: d, of an embedding.
+
+    Raises:
+        ValueError: the noise is too small for the lattice it is drawn on.
+    """
+
+    noise_multiplier: float
+    labels: int
+    dimension: int
+
+    def __post_init__(self) -> None:
+        if not SMALLEST_SIGMA <= self.sigma < math.inf:
+            raise ValueError(f"noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}")
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise on each coordinate of the sum."""
+        return SENSITIVITY * self.noise_multiplier
+
+    def release(self, units: Iterable[Unit]) -> npt.NDArray[np.float64]:
+        """The noisy sums, shape (labels, d): all that may be known of the units."""
+        noisy = add_gaussian_noise(self.sum(units).ravel(), self.sigma)
+        return from_fixed_point(noisy).reshape(self.labels, self.dimension)
+
+    def sum(self, units: Iterable[Unit]) -> FixedPoint:
+        """Add up what the units contribute.
+
+        Args:
+            units: their texts. What has no label of these, or no embedding of norm 1, is passed over; nothing that a
+                unit holds raises.
+
+        Returns:
+            Fixed-point sums, shape (labels, d).
+        """
+        total: FixedPoint = np.zeros((self.labels, self.dimension), dtype=np.int64)
+        for unit in units:
+            for label, row in self._contribution(unit).items():
+                total[label] = np.clip(total[label] + row, -_LARGEST, _LARGEST)
+        return total
+
+    def _contribution(self, unit: Unit) -> dict[int, FixedPoint]:
+        """The rows of a unit's matrix that are not 0, by label: of norm 1 together at most."""
+        rows: dict[int, npt.NDArray[np.float64]] = {}
+        for label, vector in unit:
+            if 0 <= label < self.labels and self._is_embedding(vector):
+                rows[label] = rows.get(label, 0.0) + vector.astype(np.float64)
+        limit = SENSITIVITY * (1 - _ROUNDING)
+        norm = math.hypot(*(coordinate for row in rows.values() for coordinate in row.tolist()))
+        return {label: to_fixed_point(row * (limit / max(norm, limit))) for label, row in rows.items()}
+
+    def _is_embedding(self, vector: object) -> bool:
+        if not (isinstance(vector, np.ndarray) and vector.dtype.kind == "f" and vector.shape == (self.dimension,)):
+            return False
+        return abs(math.hypot(*vector.tolist()) - 1) <= _NORM_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """What noisy sums say of a question.
+
+    Attributes:
+        directions: unit vectors, shape (labels, d), from :func:`shrunk`.
+        temperature: the lower, the surer; public.
+    """
+
+    directions: npt.NDArray[np.float64]
+    temperature: float
+
+    def probabilities(self, question: Vector) -> npt.NDArray[np.float64]:
+        """The probability of each label to be right, shape (labels,).
+
+        Args:
+            question: its embedding, of norm 1, shape (d,).
+        """
+        cosines = self.directions @ question.astype(np.float64)
+        likely: npt.NDArray[np.float64] = special.softmax(cosines / self.temperature)
+        return likely
+
+
+def shrunk(
+    noisy_sums: npt.NDArray[np.float64], sentences: npt.NDArray[np.float64], sigma: float
+) -> npt.NDArray[np.float64]:
+    """Directions of the posterior's means, shape (labels, d).
+
+    Args:
+        noisy_sums: from :meth:`PrototypeSums.release`.
+        sentences: unit vectors of the labels' public sentences, shape (labels, d).
+        sigma: of the noise.
+    """
+    means = (noisy_sums + sigma * math.sqrt(noisy_sums.shape[1]) * sentences) / 2
+    directions: npt.NDArray[np.float64] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return directions

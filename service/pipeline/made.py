@@ -1,0 +1,71 @@
+"""Answers from a release that was made once: they read nothing private and cost nothing, however many they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import Ledger, Release
+from exemplar_store import ExemplarStore
+from service.embedding.embedder import TextEmbedder
+from service.engines.protocol import EngineUnavailableError
+from service.pipeline.making import ONE_RELEASE, NotMadeError
+from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
+from service.pipeline.queries import task_spec
+from service.records.signed import read_signed
+
+
+class MadeOnce:
+    """Reads releases that were made once.
+
+    Args:
+        ledger: where they are stored.
+        store: knows by which field questions are compared.
+        embedder: of questions and of public sentences.
+    """
+
+    def __init__(self, ledger: Ledger, store: ExemplarStore, embedder: TextEmbedder) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._embedder = embedder
+        self._read: dict[str, tuple[Release, Reader]] = {}  # by the release's id
+
+    async def answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
+        """Answer a question from a task's one release.
+
+        Args:
+            signed: a task with ``release: once``.
+            query: its fields, checked.
+
+        Returns:
+            The release, with the answer to the question in place of its own.
+
+        Raises:
+            NotMadeError: it was not made, or lost.
+            service.engines.protocol.EngineUnavailableError: the embedder does not answer.
+        """
+        try:
+            return await asyncio.to_thread(self._answer, signed, query)
+        except RuntimeError as error:
+            raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
+
+    def _answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
+        stored = self._ledger.stored_release(signed, ONE_RELEASE)
+        if stored is None:
+            raise NotMadeError(
+                f"{signed.address} answers from a release that is made once, and it is not there: "
+                f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
+            )
+        field = self._store.get(signed.knowledge_base).embedded_field
+        if stored.id not in self._read:
+            self._read[stored.id] = stored, self._open(signed, stored, field)
+        embedding = self._embedder.embed([query[field]])[0]
+        return replace(stored, answer=self._read[stored.id][1].answer(embedding))
+
+    def _open(self, signed: SignedTask, stored: Release, field: str) -> Reader:
+        plan = read_signed(signed.document)
+        task = plan.plan.tasks[signed.name]
+        spec = task_spec(signed.address, task, signed.knowledge_base, field, response_field=None)
+        return once_adapter_of(task, plan.noise[signed.name]).open(stored.answer, spec, self._embedder)

@@ -1,0 +1,113 @@
+"""A release that is made once: charged, made of the whole knowledge base, stored, and never made again.
+
+    charge, durable and witnessed → read every unit → add noise → wait → settle and store, in one transaction
+
+The charge is the only one that the task's plan allows. So whatever happens after it, no second release is made: if the
+process dies before it has stored the release, the charge is spent and the release lost, and another takes another plan.
+What failed before the charge, or voided it since it could not be witnessed, may be tried again.
+
+How long the work takes tells how many exemplars there are. It ends after a whole number of grains, which depend on the
+public size alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import LedgerError, SignedTask
+from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
+from accounting.ledger.quotas import NO_KEY
+from exemplar_store import ExemplarStore
+from service.pipeline.mechanisms.adapter import Answer, once_adapter_of
+from service.records.signed import read_signed
+
+ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
+"""In place of a query's digest, under which the charge and the release are stored."""
+
+_SHORTEST_GRAIN_S = 1.0
+_GRAIN_S_PER_EXEMPLAR = 0.0005
+_STORE_ATTEMPTS = 10
+
+
+class NotMadeError(LedgerError):
+    """A release that is made once is not there; the message says what an admin can do."""
+
+
+def grain_s(public_size: int) -> float:
+    """What making a release is rounded up to a multiple of, in seconds.
+
+    Args:
+        public_size: the knowledge base's public number of exemplars.
+    """
+    return max(_SHORTEST_GRAIN_S, _GRAIN_S_PER_EXEMPLAR * public_size)
+
+
+def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, *, padded: bool = True) -> Release:
+    """Make a signed task's one release, or return the one that is stored. Blocks for seconds.
+
+    Args:
+        ledger: where it is charged and stored.
+        store: holds the exemplars.
+        signed: a task with ``release: once``.
+        padded: whether it ends after a whole number of grains.
+
+    Raises:
+        NotMadeError: it is being made elsewhere, or it was charged and lost; or there is nothing to make it of yet.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
+        exemplar_store.ExemplarStoreError: the knowledge base cannot be opened; nothing is charged.
+    """
+    plan = read_signed(signed.document)
+    dimension = check_readable(store, signed.knowledge_base)
+    adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    try:
+        charge = ledger.charge(signed, ONE_RELEASE, key_id=NO_KEY)
+    except AnswersExhaustedError:
+        raise NotMadeError(
+            f"the one release of {signed.address} was charged and lost: what made it ended before it was stored. Its "
+            "charge stays spent, since nobody can tell what was seen; another release takes another plan"
+        ) from None
+    if isinstance(charge, Release):
+        return charge
+    if isinstance(charge, InFlight):
+        raise NotMadeError(f"the one release of {signed.address} is being made; if that fails it is lost, and stays so")
+    begun = time.monotonic()
+    answer = adapter.make(store.every_unit(signed.knowledge_base), dimension)
+    if padded:
+        grain = grain_s(plan.public_size)
+        time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
+    return _stored(ledger, signed, charge.id, answer)
+
+
+def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
+    """Whether a release can be made of a knowledge base: the dimension of its embeddings.
+
+    Raises:
+        NotMadeError: nothing was uploaded yet, or without embeddings.
+    """
+    dimension = store.get(knowledge_base).embedding_dimension
+    if not dimension:
+        raise NotMadeError(
+            f"a release that is made once is made of the exemplars that {knowledge_base} has when its plan is signed, "
+            "and it has none with embeddings yet: upload them first"
+        )
+    return dimension
+
+
+def _stored(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answer) -> Release:
+    """Store the release, patiently: it is paid for, and a busy database is no reason to lose it."""
+    for attempt in range(_STORE_ATTEMPTS):
+        try:
+            return ledger.release(charge_id, answer)
+        except sa.exc.OperationalError:
+            time.sleep(min(2.0**attempt / 10, 5.0))
+        except ChargeStateError:
+            # An attempt before this one was committed though its confirmation was lost: the release is there.
+            if attempt and (stored := ledger.stored_release(signed, ONE_RELEASE)) is not None:
+                return stored
+            raise
+    return ledger.release(charge_id, answer)

@@ -1,0 +1,137 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from aggregation.noise import ONE, from_fixed_point
+from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
+from tests.laws import ALPHA
+
+L, D = 2, 2
+SUMS = PrototypeSums(1.0, L, D)
+EAST, NORTH = np.eye(2)
+AROUND = [EAST, NORTH, -EAST, -NORTH, np.array([0.6, 0.8])]
+UNUSABLE = {
+    "None": None,
+    "too short": np.array([1.0]),
+    "a matrix": np.eye(2),
+    "NaN": np.array([np.nan, 1.0]),
+    "infinite": np.array([np.inf, 0.0]),
+    "zero": np.zeros(2),
+    "too long": np.array([1.5, 0.0]),
+    "integers": np.array([1, 0]),
+    "text": "east",
+}
+
+
+def squared(matrix: np.ndarray) -> int:
+    """The exact squared Frobenius norm of a matrix of integers."""
+    return sum(int(x) ** 2 for x in matrix.ravel())
+
+
+def moved(before: list, after: list, sums: PrototypeSums = SUMS) -> int:
+    return squared(sums.sum(after) - sums.sum(before))
+
+
+texts = st.tuples(st.integers(-1, L), st.sampled_from(AROUND) | st.sampled_from([*UNUSABLE.values()]))
+units = st.lists(texts, max_size=8)
+
+
+def test_every_small_unit_moves_every_small_sum_by_at_most_one() -> None:
+    """All units of up to three texts, beside all units of one."""
+    kinds = [*itertools.product(range(L), AROUND)]
+    every = [unit for size in range(4) for unit in itertools.combinations_with_replacement(kinds, size)]
+    for other, unit in itertools.product([(), *([kind] for kind in kinds)], every):
+        assert moved([other], [other, unit]) <= ONE**2
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(units, max_size=4), units, st.integers(0, 4))
+def test_any_unit_moves_any_sum_by_at_most_one(others: list, unit: list, place: int) -> None:
+    assert moved(others, [*others[:place], unit, *others[place:]]) <= ONE**2
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays(np.float64, (6, 40), elements=st.floats(-1, 1)).filter(lambda a: (np.linalg.norm(a, axis=1) > 0.1).all()))
+def test_so_does_a_unit_of_many_labels_in_many_dimensions(vectors: np.ndarray) -> None:
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert moved([], [list(enumerate(vectors))], PrototypeSums(1.0, 6, 40)) <= ONE**2
+
+
+def test_the_sensitivity_is_attained() -> None:
+    """But for the rounding towards zero."""
+    for unit in ([(0, EAST)], [(0, EAST)] * 1000, [(0, EAST), (1, NORTH)]):
+        assert moved([], [unit]) > (1 - 1e-9) * ONE**2
+
+
+def test_what_a_unit_contributes() -> None:
+    """The sum of its texts at each label, as long as 1 at most, the whole and not each label."""
+    half = math.sqrt(0.5)
+    for unit, matrix in [
+        ([(0, EAST)], [[1, 0], [0, 0]]),
+        ([(0, EAST), (0, NORTH)], [[half, half], [0, 0]]),
+        ([(0, EAST), (1, NORTH)], [[half, 0], [0, half]]),
+        ([(0, EAST), (0, -EAST)], [[0, 0], [0, 0]]),
+        ([(2, EAST), (-1, EAST), (1, EAST)], [[0, 0], [1, 0]]),
+    ]:
+        assert from_fixed_point(SUMS.sum([unit])) == pytest.approx(np.array(matrix), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_is_no_embedding_is_passed_over(name: str) -> None:
+    assert (SUMS.sum([[(0, UNUSABLE[name]), (1, EAST)]]) == SUMS.sum([[(1, EAST)]])).all()
+
+
+def test_what_integers_hold_is_not_exceeded() -> None:
+    """A coordinate stops at its largest value, and one more unit still moves the sum by at most 1."""
+    limit = 2**62
+
+    class Full(PrototypeSums):
+        def _contribution(self, unit):
+            return {0: np.array([limit if unit == "many" else ONE])}
+
+    mechanism = Full(1.0, 1, 1)
+    assert mechanism.sum(["many"])[0, 0] == mechanism.sum(["many", "one"])[0, 0] == limit
+    assert mechanism.release(["many"])[0, 0] == pytest.approx(limit / ONE, abs=10)
+
+
+def test_the_noise_is_gaussian_on_every_coordinate() -> None:
+    mechanism = PrototypeSums(3.0, 10, 100)
+    noise = (mechanism.release([[(3, np.eye(100)[7])]]) - np.eye(1000)[307].reshape(10, 100)).ravel()
+    assert stats.kstest(noise / 3.0, "norm").pvalue > ALPHA
+
+
+@pytest.mark.parametrize("z", [0.0, 0.001, math.inf, math.nan])
+def test_noise_that_is_none_is_refused(z: float) -> None:
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        PrototypeSums(z, 2, 2)
+
+
+@pytest.mark.parametrize(("sums", "sigma"), [([[3.0, 1.0]], 0.5), ([[0.1, -4.0]], 2.0), ([[0.0, 0.0]], 1.0)])
+def test_a_prototype_points_along_the_mean_of_the_posterior(sums: list, sigma: float) -> None:
+    """By brute force: prior times likelihood on a grid of the plane."""
+    noisy, sentence = np.array(sums), np.array([[0.6, 0.8]])
+    axis = np.linspace(-15, 15, 601)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1)
+    prior = stats.multivariate_normal(sigma * math.sqrt(2) * sentence[0], sigma**2 * np.eye(2)).pdf(grid)
+    likelihood = stats.multivariate_normal(noisy[0], sigma**2 * np.eye(2)).pdf(grid)
+    mean = (grid * (prior * likelihood)[..., None]).sum(axis=(0, 1))
+    assert shrunk(noisy, sentence, sigma)[0] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-6)
+
+
+def test_much_is_learned_from_many_units_and_nothing_from_none() -> None:
+    sentences = np.eye(2)
+    assert shrunk(np.array([[0.0, 900.0], [0.0, 0.0]]), sentences, 3.0) == pytest.approx(
+        np.array([[0, 1], [0, 1]]), abs=0.01
+    )
+
+
+def test_probabilities_are_a_softmax_of_cosines() -> None:
+    found = Prototypes(np.eye(2), 0.5).probabilities(np.array([0.6, 0.8]))
+    odds = math.exp((0.8 - 0.6) / 0.5)
+    assert found == pytest.approx([1 / (1 + odds), odds / (1 + odds)])

@@ -1,0 +1,363 @@
+"""A release that is made once, with a real ledger and store, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from accounting.ledger.budgets import SignedTask
+from accounting.ledger.charges import AnswersExhaustedError, Ledger
+from accounting.ledger.tables import charges, releases
+from accounting.ledger.witness import WitnessUnavailableError
+from accounting.plan import CalibratedPlan, load_plan
+from exemplar_store import Layout, read_json_lines
+from exemplar_store.tables import exemplars as exemplars_table
+from exemplar_store.tables import units as units_table
+from service.pipeline import making
+from service.pipeline.answering import Answer
+from service.pipeline.making import NotMadeError, make
+from service.pipeline.queries import InvalidQueryError
+from service.plans.signing import release, sign
+from service.records.records import Records, open_records
+from service.records.replaying import replay
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.processes import FRESH
+from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows
+
+PLAN = """
+knowledge_base: toys
+budget: {epsilon: 90, delta: 1.0e-4}
+tasks:
+  colour:
+    kind: classify
+    labels: [red, blue]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    shots: 2
+    ensemble: 10
+    answers: 2
+    when_spent: prototypes
+    mechanism: {type: rnm_gaussian, vote: hard}
+  prototypes:
+    kind: classify
+    release: once
+    labels: [red, blue]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    mechanism: {type: prototypes}
+"""
+ALONE = PLAN.replace(PLAN[PLAN.index("  colour:") : PLAN.index("  prototypes:")], "")
+
+
+def embed(texts) -> np.ndarray:
+    """Red things lie to the east, blue ones to the north; what is neither, between them."""
+    found = [[("blue" not in text) + 0.0, ("red" not in text) + 0.0] for text in texts]
+    return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+def noisy(plan: str) -> CalibratedPlan:
+    return nearly_noiseless(load_plan(plan))
+
+
+def opened(folder: Path, url: str | None = None) -> Records:
+    """A knowledge base of thirty red toys and thirty blue ones."""
+    settings = url and Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
+    records = make_records(folder, epsilon=200, settings=settings or None)
+    with records.database.begin() as connection:
+        connection.execute(sa.delete(exemplars_table))
+        connection.execute(sa.delete(units_table))
+    exemplars = [
+        {"unit_id": f"u{i}", "text": f"a {label} toy {i}", "label": label}
+        for i, label in enumerate(["red", "blue"] * 30)
+    ]
+    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
+    return records
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return opened(tmp_path)
+
+
+@pytest.fixture
+def services(records: Records) -> Services:
+    sign(records, noisy(PLAN), "test")
+    return open_services(records, MajorityEngine(), Embedding(embed))
+
+
+def ask(services: Services, query: str, task: str = "toys.colour", **options) -> Answer:
+    return asyncio.run(services.answering.answer(task, query, key_id="k", **options))
+
+
+def task_of(records: Records, name: str = "prototypes") -> SignedTask:
+    return records.ledger.budgets.task(f"toys.{name}")
+
+
+def states(records: Records, name: str = "prototypes") -> dict[str, int]:
+    (budget,) = records.ledger.budgets.statuses()
+    (status,) = (task for task in budget.tasks if task.name == name)
+    return {state: count for state, count in status.states.items() if count}
+
+
+def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(services: Services) -> None:
+    asked = [f"a {label} thing {i}" for label in ("red", "blue") for i in range(20)]
+    answers = [ask(services, query, "toys.prototypes") for query in asked]
+    assert [answer.release.answer["label"] for answer in answers] == ["red"] * 20 + ["blue"] * 20
+    assert all(0.5 < answer.release.answer["probability"] <= 1 for answer in answers)
+    assert {(answer.charged, answer.answers_left, answer.source) for answer in answers} == {(False, None, "prototypes")}
+    assert len({answer.release.id for answer in answers}) == 1
+    assert states(services.records) == {"released": 1}
+    assert replay(services.records, recompute=False).problems == []
+
+
+def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services, monkeypatch) -> None:
+    def refuse(*_args, **_options):
+        raise AssertionError("read")
+
+    for name in ("every_unit", "sample_slots", "sample_blocks"):
+        monkeypatch.setattr(services.records.store, name, refuse)
+    monkeypatch.setattr(services.engine, "zero_shot", refuse)
+    assert ask(services, "a red thing", "toys.prototypes").release.answer["label"] == "red"
+
+
+def test_a_task_that_is_used_up_goes_on_answering(services: Services) -> None:
+    paid = [ask(services, query) for query in ("a red one", "a red two")]
+    assert [(answer.charged, answer.answers_left, answer.source) for answer in paid] == [
+        (True, 1, None),
+        (True, 0, None),
+    ]
+    free = ask(services, "a blue one")
+    assert (free.charged, free.answers_left, free.source) == (False, 0, "prototypes")
+    assert (free.task, free.release.answer["label"]) == ("toys.colour@1", "blue")
+    again = ask(services, "a red one")  # what was paid for stays what it was
+    assert (again.release, again.charged, again.source) == (paid[0].release, False, None)
+    assert services.records.ledger.refusals() == []
+    assert states(services.records, "colour") == {"released": 2}
+
+
+def test_without_the_release_a_task_that_is_used_up_refuses(services: Services, monkeypatch) -> None:
+    for query in ("one", "two"):
+        ask(services, query)
+    monkeypatch.setattr(services.records.ledger, "stored_release", lambda *_args: None)
+    with pytest.raises(AnswersExhaustedError):
+        ask(services, "three")
+    with pytest.raises(NotMadeError, match="`dpicl plan release toys"):
+        ask(services, "three", "toys.prototypes")
+
+
+def test_a_question_must_fit_and_may_be_abstained_from(services: Services) -> None:
+    with pytest.raises(InvalidQueryError, match="lacks text"):
+        ask(services, {}, "toys.prototypes")
+    sure = ask(services, "a red thing", "toys.prototypes", abstain_below=0.5)
+    unsure = ask(services, "a thing", "toys.prototypes", abstain_below=0.999)
+    assert (sure.abstained, unsure.abstained) == (False, True)
+
+
+def test_paid_answers_may_take_their_prior_from_it(records: Records) -> None:
+    """Zero-shot is even here, and half of the votes are for either label whatever is asked: the prior decides."""
+    plan = PLAN.replace("when_spent: prototypes", "prior_from: prototypes").replace("answers: 2", "answers: 20")
+    sign(records, noisy(plan), "test")
+    services = open_services(records, MajorityEngine(), Embedding(embed))
+    for label in ("red", "blue"):
+        for number in range(10):
+            answer = ask(services, f"a {label} thing {number}")
+            assert (answer.charged, answer.source) == (True, None)
+            assert answer.release.answer["label"] == label
+
+
+def test_uploads_and_deletions_after_it_change_nothing(services: Services) -> None:
+    before = ask(services, "a red thing", "toys.prototypes")
+    services.records.forget("toys", "u0", by="root")
+    more = [{"unit_id": "new", "text": "a red thing", "label": "blue"}]
+    services.records.store.ingest("toys", read_json_lines(rows(more), Layout(("text", "label"))), embed)
+    assert release(services.records, "toys.prototypes").answer["sums"] == before_sums(services)
+    assert ask(services, "a red thing", "toys.prototypes") == before
+
+
+def before_sums(services: Services) -> str:
+    with services.records.database.connect() as connection:
+        return str(connection.execute(sa.select(releases.c.answer)).scalar_one()["sums"])
+
+
+def test_making_it_again_returns_the_one_there_is(services: Services) -> None:
+    first, second = (release(services.records, "toys.prototypes") for _ in range(2))
+    assert first == second
+    assert states(services.records) == {"released": 1}
+    with pytest.raises(ValueError, match="ask it"):
+        release(services.records, "toys.colour")
+
+
+def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
+    settings = Settings(database_url=f"sqlite:///{tmp_path}/empty.sqlite", development=True, latency_unpadded=True)
+    records = open_records(settings)
+    records.create_knowledge_base(
+        "toys", epsilon=100, delta=0.1, public_size=60, fields=["text", "label"], embedded_field="text"
+    )
+    with pytest.raises(NotMadeError, match="upload them first"):
+        sign(records, noisy(ALONE), "test")
+    assert records.ledger.budgets.plans("toys") == []
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def crash(*_args, **_options):
+    raise Crash
+
+
+@pytest.mark.parametrize("where", ["every_unit", "release"])
+def test_what_was_charged_and_not_stored_is_lost_for_ever(
+    where: str, database_url: str, tmp_path: Path, monkeypatch
+) -> None:
+    records = opened(tmp_path, database_url)
+    with monkeypatch.context() as patch:
+        patch.setattr(records.store if where == "every_unit" else records.ledger, where, crash)
+        with pytest.raises(Crash):
+            sign(records, noisy(ALONE), "test")
+    assert states(records) == {"charged": 1}
+    with pytest.raises(NotMadeError, match="being made"):
+        release(records, "toys.prototypes")
+    later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
+    with pytest.raises(NotMadeError, match="charged and lost"):
+        make(later, records.store, task_of(records), padded=False)
+    later.expire_leases()
+    assert states(records) == {"lost": 1}
+    with pytest.raises(NotMadeError, match="charged and lost"):
+        release(records, "toys.prototypes")
+    assert replay(records, recompute=False).problems == []
+    assert sign(records, noisy(ALONE), "test").version == 2  # another plan, with its own budget
+    services = open_services(records, MajorityEngine(), Embedding(embed))
+    assert ask(services, "a red thing", "toys.prototypes").release.answer["label"] == "red"
+    records.database.dispose()
+
+
+def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -> None:
+    """Its charge was given up meanwhile, but nobody else could make another."""
+    every_unit = records.store.every_unit
+
+    def slow(name: str):
+        later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
+        assert later.expire_leases() == 1
+        return every_unit(name)
+
+    monkeypatch.setattr(records.store, "every_unit", slow)
+    sign(records, noisy(ALONE), "test")
+    assert states(records) == {"released": 1}
+    assert replay(records, recompute=False).problems == []
+
+
+def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, monkeypatch) -> None:
+    records = opened(tmp_path)
+    assert records.witness is not None
+    calls = iter([None, WitnessUnavailableError("away"), WitnessUnavailableError("away")])
+
+    def catch_up() -> None:
+        if (answer := next(calls, None)) is not None:
+            raise answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records.witness, "catch_up", catch_up)
+        patch.setattr(records.store, "every_unit", crash)
+        with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
+            sign(records, noisy(ALONE), "test")
+    assert states(records) == {"voided": 1}
+    release(records, "toys.prototypes")
+    assert states(records) == {"released": 1, "voided": 1}
+    assert replay(records, recompute=False).problems == []
+
+
+def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, monkeypatch) -> None:
+    records = opened(tmp_path, database_url)
+    with monkeypatch.context() as patch:
+        patch.setattr(records.ledger, "charge", crash)
+        with pytest.raises(Crash):
+            sign(records, noisy(ALONE), "test")
+    told: list[object] = []
+    begin = threading.Barrier(6)
+
+    def maker() -> None:
+        begin.wait()
+        try:
+            told.append(make(records.ledger, records.store, task_of(records), padded=False).id)
+        except NotMadeError as error:
+            told.append(str(error))
+
+    makers = [threading.Thread(target=maker) for _ in range(6)]
+    for one in makers:
+        one.start()
+    for one in makers:
+        one.join()
+    made = {one for one in told if "being made" not in str(one)}
+    assert made == {release(records, "toys.prototypes").id}
+    assert states(records) == {"released": 1}
+    records.database.dispose()
+
+
+def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> None:
+    """Which depend on the public size alone; so the charge and the release in the trail tell no more."""
+    slept: list[float] = []
+    now = iter([100.0, 102.3, 102.3])
+    monkeypatch.setattr(making.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(making.time, "sleep", slept.append)
+    padded = replace(records, settings=records.settings.model_copy(update={"latency_unpadded": False}))
+    sign(padded, noisy(ALONE), "test")
+    assert slept == [pytest.approx(0.7)]
+    assert making.grain_s(60) == 1
+    assert making.grain_s(100_000) == 50
+
+
+STEPS = {
+    "before charge": {},
+    "after charge": {"charged": 1},
+    "after read": {"charged": 1},
+    "after release": {"released": 1},
+}
+
+
+def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
+    """Sign a plan and be killed at the step."""
+    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
+    moment, _, name = step.partition(" ")
+    owner, method = {"charge": (records.ledger, "charge"), "read": (records.store, "every_unit")}.get(
+        name, (records.ledger, "release")
+    )
+    original = getattr(owner, method)
+
+    def killed(*args, **options):
+        if moment == "after":
+            result = original(*args, **options)
+            list(result) if name == "read" else None
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, method, killed)
+    sign(records, plan, "test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at(step: str, database_url: str, tmp_path: Path) -> None:
+    records = opened(tmp_path, database_url)
+    process = FRESH.Process(target=sign_and_die, args=(database_url, noisy(ALONE), step))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert states(records) == STEPS[step]
+    if step in ("before charge", "after release"):
+        release(records, "toys.prototypes")
+        assert states(records) == {"released": 1}
+    else:
+        with pytest.raises(NotMadeError):
+            release(records, "toys.prototypes")
+    assert replay(records, recompute=False).problems == []
+    with records.database.connect() as connection:
+        assert len(connection.execute(sa.select(charges.c.id)).all()) == 1
+    records.database.dispose()
