@@ -53,6 +53,8 @@ REFUSE = "refuse"
 
 _ONE = {"shots": 1, "ensemble": 1, "answers": 1}
 """What a release that is made once has of these: it is charged one answer, and draws no slots."""
+DRAWN = frozenset(_ONE)
+"""What a task must have unless its release is made once."""
 _DRAWS_NOTHING = {**_ONE, "sampling": "units", "max_exemplars": None}
 
 

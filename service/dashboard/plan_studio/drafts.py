@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from accounting.ledger.budgets import BudgetStatus
+from accounting.tasks import DRAWN
 from exemplar_store import KnowledgeBase
 from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
@@ -124,9 +125,9 @@ def signed_text(document: str) -> str:
         document: of :class:`accounting.ledger.budgets.SignedPlan`.
     """
     plan = read_signed(document).plan
-    return yaml.dump(
-        plan.model_dump(mode="json", exclude_defaults=True), Dumper=_Readable, sort_keys=False, allow_unicode=True
-    )
+    unwritten: Any = {"tasks": {name: DRAWN for name, task in plan.tasks.items() if task.once}}
+    written = plan.model_dump(mode="json", exclude_defaults=True, exclude=unwritten)
+    return yaml.dump(written, Dumper=_Readable, sort_keys=False, allow_unicode=True)
 
 
 class _Readable(yaml.SafeDumper):

@@ -426,3 +426,22 @@ def test_pages_are_the_same_whatever_exemplars_there_are(browser: Browser) -> No
     assert pages() == before
     form = {"text": SMALL, "trial_rows": ROWS, "trial_query": "a"}
     assert CANARY not in browser.post(f"{STUDIO}/try", form).text
+
+
+def test_a_release_that_is_made_once_is_seen_signed_and_shown(browser: Browser) -> None:
+    once = SMALL[: SMALL.index("    shots")] + "    release: once\n    mechanism: {type: prototypes}\n"
+    said = words(browser.post(STUDIO, {"text": once}).text)
+    assert "One release for any number of answers" in said
+    assert "Made of all exemplars there are at signing" in said
+    assert "30 units a label" in said
+    form = confirm(browser, once)
+    assert "any number of answers from one release" in words(browser.post(f"{STUDIO}/confirm", {"text": once}).text)
+    assert browser.post(f"{STUDIO}/sign", form | {"name": "toys"}).status_code == 303
+    page = words(browser.get("/knowledge-bases/toys").text)
+    assert "Its release was made once: it answers for ever, at no further cost." in page
+    assert "made once what prototypes answers from" in page
+    assert "Answers for ever, at no further cost any number" in words(browser.get("/").text)
+    again = written(browser.get(f"{STUDIO}?from=2").text)
+    assert "shots" not in again
+    assert load_plan(again).tasks["colour"].once
+    assert "The one release of toys.colour@2 was charged to its plan." in words(browser.get("/audit").text)
