@@ -173,6 +173,40 @@ class PrototypesMechanism(LabelMechanism):
         return f"prototypes, temperature {self.temperature:g}"
 
 
+class RehearsalMechanism(LabelMechanism):
+    """How often a task's answers would be right: noisy counts leave, once (``aggregation/rehearsal.py``).
+
+    Written and signed by ``dpicl plan rehearse``, never by hand.
+    """
+
+    kind = "rehearsal"  # so nothing offers it for a task that classifies
+    once = True
+    type: Literal["rehearsal"]
+    questions: int = Field(ge=1, le=100_000)
+    """How many are asked at most."""
+    asking: float = Field(gt=0, lt=1)
+    """The chance of a unit to ask rather than to answer."""
+    participation: float = Field(gt=0, le=1)
+    """The chance of a unit that answers to be drawn for a question: its slots are as full as in the plan."""
+    shots: int = Field(ge=1, le=1000)
+    """As in the plan that is rehearsed."""
+    ensemble: int = Field(ge=1, le=10_000)
+    """As in the plan that is rehearsed."""
+    slot_cap: int = Field(ge=1)
+    """Most exemplars a slot keeps."""
+    noise_multiplier: float = Field(gt=0)
+    """Of an answer, in the plan that is rehearsed."""
+    rehearsed: RnmGaussianMechanism
+    """As in the plan that is rehearsed."""
+
+    def family(self, delta: float, draws: float) -> GaussianFamily:
+        """See :class:`Mechanism`."""
+        return GaussianFamily()
+
+    def __str__(self) -> str:
+        return f"rehearsal, {self.questions} questions"
+
+
 class EmbeddingMeanMechanism(TextMechanism):
     """The public candidate nearest to the noisy sum of the slots' sentence embeddings leaves."""
 
@@ -251,6 +285,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for known in (
         RnmGaussianMechanism,
         PrototypesMechanism,
+        RehearsalMechanism,
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,
         KeywordPtrMechanism,

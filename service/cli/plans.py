@@ -11,6 +11,7 @@ import typer
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
+from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
 from service.plans.alternatives import alternatives as spent_otherwise
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
@@ -22,6 +23,7 @@ from service.records.records import Records
 
 app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
 app.command("try")(try_)
+app.command("rehearse")(rehearse)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]

@@ -24,8 +24,17 @@ from service.plans.signing import prepare
 from service.records.engine_record import EngineView
 from service.trials.trials import Trial, Trials, check_exemplars
 
-_TIMEOUT_S = 600.0
+TIMEOUT_S = 600.0
 """Longer than a service's: nobody else waits, and a language model may have to warm up."""
+
+EngineConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A Ray Serve config, as for `dpicl serve`, whose engine answers. [default: nearest_exemplar]",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 
 
 def try_(
@@ -47,14 +56,7 @@ def try_(
             help="With --public-size: the field by which exemplars are compared. [default: the query's first]"
         ),
     ] = None,
-    engine_config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A Ray Serve config, as for `dpicl serve`, whose engine answers. [default: nearest_exemplar]",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
+    engine_config: EngineConfigFile = None,
     json: Json = False,
 ) -> None:
     """Try a plan, signed or not, on public exemplars: it spends nothing and reads no private exemplar.
@@ -81,7 +83,7 @@ def try_(
         calibrated = calibrate_plan(plan, public_size)
     try:
         trial, took_s = asyncio.run(
-            _try(calibrated, name, read_fields(query), lines, field, response, repeats, _engine(engine_config))
+            _try(calibrated, name, read_fields(query), lines, field, response, repeats, engine_of(engine_config))
         )
     except (EngineUnavailableError, BusyError) as error:
         raise ValueError(f"{error}: check --engine-config") from error
@@ -108,7 +110,7 @@ async def _try(
     embedder = Embedder()
     engine = open_engine(config, embedder)
     try:
-        trials = Trials(Stages(engine, embedder, _TIMEOUT_S))
+        trials = Trials(Stages(engine, embedder, TIMEOUT_S))
         started = time.perf_counter()
         trial = await trials.try_task(
             calibrated, name, query, exemplars, embedded_field=field, response_field=response, repeats=repeats
@@ -118,7 +120,7 @@ async def _try(
         engine.close()
 
 
-def _engine(config: Path | None) -> EngineConfig:
+def engine_of(config: Path | None) -> EngineConfig:
     """The engine of the config's application."""
     if config is None:
         return NearestExemplarConfig()

@@ -64,6 +64,25 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, *, padded: bo
     plan = read_signed(signed.document)
     dimension = check_readable(store, signed.knowledge_base)
     adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    charge = charge_once(ledger, signed)
+    if isinstance(charge, Release):
+        return charge
+    begun = time.monotonic()
+    answer = adapter.make(store.every_unit(signed.knowledge_base), dimension)
+    if padded:
+        grain = grain_s(plan.public_size)
+        time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
+    return store_once(ledger, signed, charge, answer)
+
+
+def charge_once(ledger: Ledger, signed: SignedTask) -> str | Release:
+    """Charge a task's one release: the charge's id, or the release if it is stored.
+
+    Raises:
+        NotMadeError: it is being made elsewhere, or it was charged and lost.
+        accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
+        accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
+    """
     try:
         charge = ledger.charge(signed, ONE_RELEASE, key_id=NO_KEY)
     except AnswersExhaustedError:
@@ -71,16 +90,9 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, *, padded: bo
             f"the one release of {signed.address} was charged and lost: what made it ended before it was stored. Its "
             "charge stays spent, since nobody can tell what was seen; another release takes another plan"
         ) from None
-    if isinstance(charge, Release):
-        return charge
     if isinstance(charge, InFlight):
         raise NotMadeError(f"the one release of {signed.address} is being made; if that fails it is lost, and stays so")
-    begun = time.monotonic()
-    answer = adapter.make(store.every_unit(signed.knowledge_base), dimension)
-    if padded:
-        grain = grain_s(plan.public_size)
-        time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
-    return _stored(ledger, signed, charge.id, answer)
+    return charge if isinstance(charge, Release) else charge.id
 
 
 def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
@@ -98,7 +110,7 @@ def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
     return dimension
 
 
-def _stored(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answer) -> Release:
+def store_once(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answer) -> Release:
     """Store the release, patiently: it is paid for, and a busy database is no reason to lose it."""
     for attempt in range(_STORE_ATTEMPTS):
         try:

@@ -17,6 +17,7 @@ import structlog
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger
+from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, made_up_slots
 from service.embedding.embedder import DIMENSION
@@ -116,7 +117,8 @@ class MeasuredGrains:
             knowledge_base.embedded_field,
             response_field=knowledge_base.response_field,
         )
-        work_s = await self._work_s(signed, task, spec, knowledge_base)
+        noise = read_signed(signed.document).noise[signed.name]
+        work_s = await largest_work_s(self._stages, task, noise, spec, knowledge_base)
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
         measured = Measured(signed.address, work_s, grain_s, self._problem(signed.address, work_s, grain_s))
         work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
@@ -140,58 +142,67 @@ class MeasuredGrains:
             )
         return ""
 
-    async def _work_s(
-        self, signed: SignedTask, task: ClassifyTask | GenerateTask, spec: TaskSpec, knowledge_base: KnowledgeBase
-    ) -> float:
-        """Seconds from the sample to the release with the largest slots; 0 if no question can be answered at all."""
-        found = await self._probe(signed, task, spec)
-        if found is None:
-            return 0.0
-        query, zero_shot, aggregator = found
-        engine = await self._stages.engine.describe()
-        dimension = 0
-        if engine.reads_embeddings and knowledge_base.embedding_dimension != 0:
-            dimension = knowledge_base.embedding_dimension or DIMENSION
-        # Where blocks are drawn their number is random: so many that more are as good as impossible.
-        most = task.ensemble + (6 * math.isqrt(task.ensemble) + 6 if task.sampling == "blocks" else 0)
-        count = min(most, _MOST_SLOTS)
-        open_slots = made_up_slots(
-            largest_contents(task, knowledge_base, count),
-            dimension,
-            response=knowledge_base.response_field is not None,
-            exemplars=task.slot_cap,
-        )
 
-        async def once() -> float:
-            started = asyncio.get_running_loop().time()
-            slots = await privately(open_slots)
-            outputs = await self._stages.ask(spec, query, slots, zero_shot)
-            await aggregator.release(outputs)
-            return (asyncio.get_running_loop().time() - started) * most / count
+async def largest_work_s(
+    stages: Stages,
+    task: ClassifyTask | GenerateTask,
+    noise: TaskNoise,
+    spec: TaskSpec,
+    knowledge_base: KnowledgeBase,
+) -> float:
+    """Seconds from the sample to the release with the largest slots; 0 if no question can be answered at all.
 
-        took = [await once()]
-        if not engine.remote:  # where each run is paid for
-            took = []  # the first run has loaded what the others find
-            while len(took) < _RUNS and sum(took) < _ENOUGH_S:
-                took.append(await once())
-        return statistics.median(took)
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the engine does not answer.
+    """
+    found = await _probe(stages, task, noise, spec)
+    if found is None:
+        return 0.0
+    query, zero_shot, aggregator = found
+    engine = await stages.engine.describe()
+    dimension = 0
+    if engine.reads_embeddings and knowledge_base.embedding_dimension != 0:
+        dimension = knowledge_base.embedding_dimension or DIMENSION
+    # Where blocks are drawn their number is random: so many that more are as good as impossible.
+    most = task.ensemble + (6 * math.isqrt(task.ensemble) + 6 if task.sampling == "blocks" else 0)
+    count = min(most, _MOST_SLOTS)
+    open_slots = made_up_slots(
+        largest_contents(task, knowledge_base, count),
+        dimension,
+        response=knowledge_base.response_field is not None,
+        exemplars=task.slot_cap,
+    )
 
-    async def _probe(
-        self, signed: SignedTask, task: ClassifyTask | GenerateTask, spec: TaskSpec
-    ) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
-        """A made-up query that the engine takes, and what its probe gives."""
-        noise = read_signed(signed.document).noise[signed.name]
-        for words in _QUERY_WORDS:
-            query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
-            try:
-                return query, *await self._stages.probe(task, noise, spec, query)
-            except (InvalidQueryError, UnanswerableQueryError):
-                continue
-            except EngineUnavailableError:
-                raise
-            except Exception as error:
-                raise EngineUnavailableError("the engine does not answer") from error
-        return None
+    async def once() -> float:
+        started = asyncio.get_running_loop().time()
+        slots = await privately(open_slots)
+        outputs = await stages.ask(spec, query, slots, zero_shot)
+        await aggregator.release(outputs)
+        return (asyncio.get_running_loop().time() - started) * most / count
+
+    took = [await once()]
+    if not engine.remote:  # where each run is paid for
+        took = []  # the first run has loaded what the others find
+        while len(took) < _RUNS and sum(took) < _ENOUGH_S:
+            took.append(await once())
+    return statistics.median(took)
+
+
+async def _probe(
+    stages: Stages, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec
+) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
+    """A made-up query that the engine takes, and what its probe gives."""
+    for words in _QUERY_WORDS:
+        query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
+        try:
+            return query, *await stages.probe(task, noise, spec, query)
+        except (InvalidQueryError, UnanswerableQueryError):
+            continue
+        except EngineUnavailableError:
+            raise
+        except Exception as error:
+            raise EngineUnavailableError("the engine does not answer") from error
+    return None
 
 
 def _which(task: SignedTask) -> tuple[int, str]:

@@ -6,6 +6,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from accounting.ledger.budgets import LedgerError, SignedPlan, address
 from accounting.ledger.charges import Release
+from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.pipeline.making import NotMadeError, check_readable, make
@@ -116,6 +117,8 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     """
     problems = []
     for name, task in plan.tasks.items():
+        if isinstance(task.mechanism, RehearsalMechanism):
+            problems.append(f"tasks.{name}.mechanism: `dpicl plan rehearse` writes and signs rehearsals")
         if missing := [field for field in task.exemplar_fields if field not in knowledge_base.fields]:
             problems.append(
                 f"tasks.{name}.prompt.exemplar: the knowledge base has no field {', '.join(missing)}; "

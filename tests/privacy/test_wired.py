@@ -460,8 +460,8 @@ BUGS = {
         "read before the charge",
         (
             "service.pipeline.making:make",
-            "    try:\n        charge = ",
-            "    units = list(store.every_unit(signed.knowledge_base))\n    try:\n        charge = ",
+            "    charge = charge_once(",
+            "    units = list(store.every_unit(signed.knowledge_base))\n    charge = charge_once(",
         ),
     ),
     "a release is made again after a crash": bug(
@@ -469,10 +469,11 @@ BUGS = {
         "noise drawn 2 times for one charge",
         (
             "service.pipeline.making:make",
-            "    except AnswersExhaustedError:\n        raise NotMadeError(",
-            "    except AnswersExhaustedError:\n"
-            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), dimension), 0)\n"
-            "        raise NotMadeError(",
+            "    charge = charge_once(ledger, signed)\n",
+            "    try:\n"
+            "        charge = charge_once(ledger, signed)\n"
+            "    except NotMadeError:\n"
+            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), dimension), 0)\n",
         ),
     ),
     "a dead maker's charge is given back": bug(

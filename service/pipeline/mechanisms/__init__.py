@@ -11,10 +11,12 @@ from service.pipeline.mechanisms.embedding_mean import EmbeddingMeanAdapter
 from service.pipeline.mechanisms.keyword_joint_em import KeywordJointEmAdapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
+from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 
 register(RnmGaussianAdapter)
 register(PrototypesAdapter)
+register(RehearsalAdapter)
 register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)
 register(KeywordPtrAdapter)

@@ -1,0 +1,139 @@
+"""A rehearsal: held-out units ask, the others answer, and only noisy counts leave (:mod:`aggregation.rehearsal`).
+
+Everything between the units and the counts is private: the questions too, and so what the engine says without
+exemplars. A question that cannot be answered counts nothing. How many questions are asked, how many answerers take part
+and how long each question takes tell of the units, so the whole run ends after a whole number of grains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.plan import TaskNoise
+from accounting.tasks import ClassifyTask
+from aggregation.rehearsal import REPEATS, Rehearsal
+from exemplar_store import Exemplar, Slot, sampling
+from service.engines.protocol import TaskSpec
+from service.pipeline.queries import check_query
+from service.pipeline.stages import Stages
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who asks, and who takes part in which answer.
+
+    Attributes:
+        questioners: of each question its unit, int (questions asked,).
+        units: of each part its unit, int (parts,); ordered by question.
+        slots: of each part its slot, int (parts,).
+        bounds: where each question's parts begin and end, int (questions + 1,).
+    """
+
+    questioners: np.ndarray
+    units: np.ndarray
+    slots: np.ndarray
+    bounds: np.ndarray
+
+    def parts(self, question: int) -> slice:
+        """Those of a question."""
+        return slice(int(self.bounds[question]), int(self.bounds[question + 1]))
+
+
+def cast(units: int, asking: float, ensemble: int, rehearsal: Rehearsal) -> Cast:
+    """Draw it, with the coins of the operating system.
+
+    Args:
+        units: how many there are.
+        asking: chance of a unit to be a questioner.
+        ensemble: slots of a question.
+        rehearsal: how many questions, and how many an answerer takes part in.
+    """
+    asks = np.zeros(units, bool)
+    asks[sampling.poisson_sample(units, asking)] = True
+    questioners, answerers = np.flatnonzero(asks), np.flatnonzero(~asks)
+    chosen = questioners[np.argsort(sampling.words(questioners.size), kind="stable")][: rehearsal.questions]
+    # A part is an answerer and a question's number. All numbers have parts, whether anybody asks under them or not:
+    # else a further questioner would change which parts of other questions an answerer keeps.
+    parts = sampling.poisson_sample(answerers.size * rehearsal.questions, rehearsal.probability)
+    parts = _at_most(parts, rehearsal.questions, rehearsal.most)
+    number = parts % rehearsal.questions
+    order = np.argsort(number, kind="stable")
+    return Cast(
+        chosen,
+        answerers[parts // rehearsal.questions][order],
+        sampling.below(ensemble, parts.size),
+        np.searchsorted(number[order], np.arange(rehearsal.questions + 1)),
+    )
+
+
+def _at_most(parts: np.ndarray, questions: int, most: int) -> np.ndarray:
+    """Of each answerer's parts so many at most, chosen at random."""
+    answerer = parts // questions
+    order = np.lexsort((sampling.words(parts.size), answerer))
+    first = np.searchsorted(answerer[order], answerer[order])
+    return np.sort(parts[order[np.arange(parts.size) - first < most]])
+
+
+async def count(
+    units: Sequence[Slot],
+    asking: float,
+    task: ClassifyTask,
+    noise: TaskNoise,
+    spec: TaskSpec,
+    stages: Stages,
+    rehearsal: Rehearsal,
+) -> np.ndarray:
+    """Rehearse, without noise on the counts.
+
+    Args:
+        units: the exemplars of each.
+        asking: chance of a unit to be a questioner.
+        task: that is rehearsed.
+        noise: its plan's.
+        spec: the task as the engine sees it, under a name that no query's prompts share a cache with.
+        stages: those that answer.
+        rehearsal: the mechanism.
+
+    Returns:
+        int64 (3,), see :meth:`aggregation.rehearsal.Rehearsal.release`.
+    """
+    drawn = cast(len(units), asking, task.ensemble, rehearsal)
+    counts = np.zeros(3, np.int64)
+    for question, unit in enumerate(drawn.questioners):
+        parts = drawn.parts(question)
+        slots = _slots([units[part] for part in drawn.units[parts]], drawn.slots[parts], task)
+        counts += await _asked(units[unit], slots, task, noise, spec, stages)
+    return counts
+
+
+def _slots(parts: Sequence[Slot], slots: np.ndarray, task: ClassifyTask) -> list[Slot]:
+    """As a query's are dealt: each unit's exemplars in one slot, which keeps so many at most."""
+    exemplars = [exemplar for part in parts for exemplar in part]
+    holder = np.repeat(slots, [len(part) for part in parts])
+    kept = sampling.deal(holder, sampling.words(holder.size), task.ensemble, task.slot_cap)
+    return [tuple(exemplars[i] for i in one) for one in kept]
+
+
+async def _asked(
+    questioner: Slot, slots: Sequence[Slot], task: ClassifyTask, noise: TaskNoise, spec: TaskSpec, stages: Stages
+) -> np.ndarray:
+    """The counts of one question; none if it cannot be asked or answered."""
+    nothing = np.zeros(3, np.int64)
+    if not questioner:
+        return nothing
+    exemplar: Exemplar = questioner[int(sampling.below(len(questioner), 1)[0])]
+    truth = exemplar.fields[task.label_field]
+    try:
+        query = check_query(task, {name: exemplar.fields[name] for name in task.query_fields})
+        zero_shot, aggregator = await stages.probe(task, noise, spec, query)
+        probabilities = zero_shot.probabilities
+        assert probabilities is not None  # noqa: S101  (labels were asked for)  # nosec B101
+    except Exception:  # it may depend on the question, and nobody may be told
+        return nothing
+    outputs = await stages.ask(spec, query, slots, zero_shot)
+    right = sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])
+    told = task.labels[int(np.argmax(probabilities))] == truth
+    return np.array([right, 1, told], np.int64)

@@ -1,0 +1,201 @@
+"""Rehearsals from the plan to the interval, with a real ledger and store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.ledger.budgets import BudgetExceededError
+from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
+from exemplar_store import Layout, read_json_lines
+from service.pipeline.making import ONE_RELEASE, NotMadeError, charge_once
+from service.pipeline.queries import InvalidQueryError
+from service.pipeline.stages import Stages
+from service.plans import rehearsing
+from service.plans.preview import preview
+from service.plans.rehearsing import Rehearsed, rehearse, written
+from service.plans.signing import check_fits
+from service.records.records import Records
+from service.records.replaying import replay
+from service.services import open_services
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows
+
+LARGE = PLAN.replace("epsilon: 4", "epsilon: 20")
+EPSILON = 12.0
+PUBLIC = 600
+
+
+@pytest.fixture(scope="module")
+def rehearsal() -> CalibratedPlan:
+    """Of a plan with little noise, at a price that leaves little noise on the counts."""
+    return calibrate_plan(written(nearly_noiseless_plan(), "colour", EPSILON, 1e-5, 100), PUBLIC)
+
+
+def nearly_noiseless_plan() -> CalibratedPlan:
+    return calibrate_plan(load_plan(LARGE), PUBLIC)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    """600 toys, three of four of them red."""
+    records = make_records(tmp_path, epsilon=50)
+    exemplars = [
+        {"unit_id": f"v{i}", "text": f"toy {i}", "label": "red" if i % 4 else "blue"} for i in range(60, PUBLIC)
+    ]
+    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
+    return records
+
+
+def run(records: Records, calibrated: CalibratedPlan, engine: MajorityEngine | None = None, **options) -> Rehearsed:
+    stages = Stages(engine or MajorityEngine(), EMBEDDER, 60.0)
+    return asyncio.run(rehearse(records, calibrated, "ana", stages, **({"padded": False} | options)))
+
+
+def states(records: Records) -> dict[str, int]:
+    (budget,) = records.ledger.budgets.statuses()
+    return {state: count for task in budget.tasks for state, count in task.states.items() if count}
+
+
+def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(records, rehearsal) -> None:
+    """The majority is red, so three of four questions are answered rightly; zero-shot says red always, too."""
+    found = run(records, rehearsal)
+    assert found.task == "toys.colour-rehearsal@1"
+    low, high = found.counts.accuracy
+    assert low < 0.75 < high
+    assert high - low < 0.5
+    below, above = found.counts.zero_shot_accuracy
+    assert below < 0.75 < above
+    assert states(records) == {"released": 1}
+    (status,) = records.ledger.budgets.statuses()
+    assert float(status.promised_epsilon) == EPSILON
+    report = replay(records, recompute=True)
+    assert report.problems == []
+    assert report.plans["toys@1"]["pld"].upper == pytest.approx(EPSILON, rel=0.003)
+
+
+def test_what_is_stored_says_the_same_again(records, rehearsal) -> None:
+    found = run(records, rehearsal)
+    signed = records.ledger.budgets.task(found.task)
+    stored = records.ledger.stored_release(signed, ONE_RELEASE)
+    assert stored.answer["right"] == found.counts.right
+    assert set(stored.answer) == {"made_once", "right", "answered", "zero_shot"}
+    services = open_services(records, MajorityEngine(), EMBEDDER)
+    with pytest.raises(InvalidQueryError, match="gives none"):
+        asyncio.run(services.answering.answer("toys.colour-rehearsal", "a toy", key_id="k"))
+    assert states(records) == {"released": 1}
+
+
+def test_one_that_dies_is_spent_and_never_run_again(records, rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def die(*_args) -> None:
+        assert states(records) == {"charged": 1}  # durable before anything is counted
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsing, "count", die)
+    with pytest.raises(KeyboardInterrupt):
+        run(records, rehearsal)
+    (status,) = records.ledger.budgets.statuses()
+    assert float(status.promised_epsilon) == EPSILON
+    with pytest.raises(NotMadeError):
+        charge_once(records.ledger, records.ledger.budgets.task("toys.colour-rehearsal@1"))
+
+
+def test_nothing_is_signed_where_it_cannot_be_run(records, rehearsal) -> None:
+    class Remote(MajorityEngine):
+        async def describe(self):
+            return replace(await super().describe(), remote=True)
+
+    down = MajorityEngine()
+    down.down = True
+    for engine, says in ((Remote(), "does not allow"), (down, "down|does not answer")):
+        with pytest.raises(RuntimeError, match=says):
+            run(records, rehearsal, engine)
+    dear = rehearsal.model_copy(
+        update={
+            "plan": rehearsal.plan.model_copy(
+                update={"budget": rehearsal.plan.budget.model_copy(update={"epsilon": 60.0})}
+            )
+        }
+    )
+    with pytest.raises(BudgetExceededError):
+        run(records, dear)
+    assert states(records) == {}
+    assert records.ledger.budgets.plans("toys") == []
+
+
+def test_it_ends_after_a_whole_number_of_grains(records, rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def work(*_args) -> float:
+        return 0.5
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(rehearsing, "largest_work_s", work)
+    monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
+    run(records, rehearsal, padded=True)
+    assert slept[-1] == pytest.approx(51, abs=15)  # 100 questions of half a second, and a second to read
+
+
+def test_what_is_expected_is_said_before(rehearsal) -> None:
+    (task,) = preview(rehearsal).tasks.values()
+    assert "If 80 % are right, it will say: between" in task.summary
+    assert task.answers is None
+    assert task.warning is None
+    cheap = calibrate_plan(written(nearly_noiseless_plan(), "colour", 0.1, 1e-5, 100), PUBLIC)
+    (task,) = preview(cheap).tasks.values()
+    assert task.warning == "The rehearsal is expected to say hardly anything."
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        (LARGE, "shape", "there is no 'shape'; there is colour"),
+        (LARGE.replace("shots: 2", "shots: 2\n    sampling: blocks"), "colour", "rehearse it with `sampling: units`"),
+        (LARGE.replace("shots: 2", "shots: 59"), "colour", "leave too few exemplars for those who ask"),
+    ],
+)
+def test_what_cannot_be_rehearsed_says_why(text: str, name: str, says: str) -> None:
+    calibrated = nearly_noiseless(load_plan(text.replace("ensemble: 10", "ensemble: 1")))
+    if "59" in text:
+        calibrated = calibrated.model_copy(update={"public_size": 60})
+    with pytest.raises(PlanError, match=says):
+        written(calibrated, name, 1.0, None, 100)
+
+
+def test_nobody_writes_one_by_hand(records, rehearsal) -> None:
+    plan = parse_plan(json.loads(rehearsal.plan.model_dump_json()))
+    with pytest.raises(PlanError, match="writes and signs rehearsals"):
+        check_fits(plan, records.store.get("toys"))
+
+
+def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    plan, toys = tmp_path / "plan.yaml", tmp_path / "toys.jsonl"
+    plan.write_text(LARGE.replace("ensemble: 10", "ensemble: 5"))
+    colours = {"red": "a red fire engine", "blue": "the blue sea"}
+    labels = ["red", "blue"] * 100
+    toys.write_text(
+        "".join(
+            json.dumps({"unit_id": f"u{i}", "text": f"{colours[one]} {i}", "label": one}) + "\n"
+            for i, one in enumerate(labels)
+        )
+    )
+    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
+    dpicl.ok("kb", "create", "toys", "--epsilon", "40", "--delta", "2e-4", "--public-size", 200)
+    dpicl.ok("kb", "ingest", "toys", toys)
+    common = ["plan", "rehearse", plan, "--epsilon", 15, "--questions", 25]
+    monkeypatch.setattr("typer.confirm", lambda _question: False)
+    assert dpicl(*common)[0] == 1
+    assert json.loads(dpicl.ok("budget", "--json"))[0]["promised"]["epsilon"] == 0
+    said = dpicl.ok(*common, "--yes")
+    assert "With the plan: between" in said
+    assert "Zero-shot, free: between" in said
+    assert json.loads(dpicl.ok("budget", "--json"))[0]["promised"]["epsilon"] == 15
+    found = json.loads(dpicl.ok(*common, "--yes", "--json"))
+    assert found["task"] == "toys.colour-rehearsal@2"
+    assert 0 <= found["accuracy"][0] <= found["accuracy"][1] <= 1
