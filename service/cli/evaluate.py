@@ -17,9 +17,9 @@ from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
-from service.evaluation.labels import LabelEvaluator
+from service.evaluation.labels import LabelEvaluator, LabelScores
 from service.evaluation.prototypes import PrototypesEvaluator
-from service.evaluation.tables import Grid, write_csv
+from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 
 EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
@@ -68,6 +68,10 @@ def evaluate(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it here.")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
@@ -87,6 +91,7 @@ def evaluate(
         raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
     if fit and not isinstance(plan.tasks[name].mechanism, LabelMechanism):
         raise ValueError(f"--fit: {name} releases no label, so it has no calibration")
+    drawn_beside = [row for file in beside or () for row in read_csv(file, LabelScores)]
     field = data.embedded_field(plan, name, embedded_field)
     evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
     evaluator.check(dataset, queries)
@@ -104,7 +109,7 @@ def evaluate(
     if csv:
         write_csv(rows, csv)
     if png:
-        evaluator.plot(rows, title).savefig(png, dpi=150)
+        evaluator.plot([*rows, *drawn_beside], title).savefig(png, dpi=150)
     if json:
         found = [asdict(row) for row in rows]
         fitted = evaluator.calibration

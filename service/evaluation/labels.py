@@ -93,12 +93,13 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     from matplotlib.figure import Figure
 
     private = [result for result in results if result.epsilon is not None]
+    flat = {(result.method, result.vote): result for result in results if result.epsilon is None}
     panels = list(dict.fromkeys(result.answers for result in private))
     figure = Figure(figsize=(2.2 + 2.9 * len(panels), 4.4), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, answers in zip(every, panels, strict=True):
-        for result in results:
-            if result.epsilon is None and not result.method.startswith("one slot"):
+        for result in flat.values():
+            if not result.method.startswith("one slot"):
                 style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}.get(result.vote, ":")
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
@@ -121,14 +122,13 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
             )
         axes.set(xscale="log", xlabel="ε of the whole plan")
         axes.set_title("any number of answers" if answers is None else f"{answers:,} answers", fontsize="medium")
-        ticks = sorted({result.epsilon for result in private if result.epsilon is not None})
+        ticks = sorted({result.epsilon for line in lines.values() for result in line if result.epsilon is not None})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
         axes.minorticks_off()
     every[0].set_ylabel("accuracy, %")
     figure.suptitle(title)
-    figure.legend(
-        *every[-1].get_legend_handles_labels(), loc="outside right center", fontsize="x-small", handlelength=4
-    )
+    known = {label: line for axes in every for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(known.values(), known, loc="outside right center", fontsize="x-small", handlelength=4)
     return figure
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_type_hints
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,29 @@ def write_csv(results: Sequence[Any], file: Path) -> None:
         for result in results:
             row = asdict(result)
             writer.writerow({name: round(v, 2) if isinstance(v, float) else v for name, v in row.items()})
+
+
+def read_csv(file: Path, row: type[Row]) -> list[Row]:
+    """Read what :func:`write_csv` wrote.
+
+    Args:
+        file: the table.
+        row: the results' class, whose fields are texts and numbers.
+
+    Raises:
+        ValueError: it has other columns.
+    """
+    readers = {name: _reader(kind) for name, kind in get_type_hints(row).items()}
+    with file.open(newline="") as stream:
+        table = csv.DictReader(stream)
+        if table.fieldnames != list(readers):
+            raise ValueError(f"{file}: its columns must be {', '.join(readers)}")
+        return [row(**{name: read(written[name]) for name, read in readers.items()}) for written in table]
+
+
+def _reader(kind: Any) -> Callable[[str], Any]:
+    """Reads a field: an empty one is None where there may be none."""
+    number = next((one for one in (float, int) if one in (kind, *get_args(kind))), None)
+    if number is None:
+        return str
+    return lambda text: number(text) if text else None

@@ -7,6 +7,7 @@ import csv
 import itertools
 import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from scipy import stats
 
 from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import ask
-from service.evaluation.labels import Votes, evaluate, sureness
-from service.evaluation.tables import Grid
+from service.evaluation.labels import LabelScores, Votes, evaluate, plot, sureness
+from service.evaluation.tables import Grid, read_csv
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import PLAN, embed
 
@@ -70,6 +71,12 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
             pytest.approx(r["accuracy"], abs=0.01) for r in results
         ]
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [asdict(row) for row in read_csv(table, LabelScores)] == [
+        {name: round(value, 2) if isinstance(value, float) else value for name, value in row.items()} for row in results
+    ]
+    once = replace(read_csv(table, LabelScores)[0], method="prototypes", epsilon=0.5)
+    drawn = plot([*read_csv(table, LabelScores), once], "both")
+    assert [axes.get_title() for axes in drawn.axes] == ["5 answers", "any number of answers"]
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
 
 
