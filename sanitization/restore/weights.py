@@ -56,4 +56,5 @@ def _minilm() -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     folder = get_model_path()
-    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, attn_implementation="eager")
+    # A local folder.
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, attn_implementation="eager")  # nosec B615

@@ -33,7 +33,7 @@ from service.settings import Settings
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, make_records, nearly_noiseless
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
-SECRET = "zebrafish quagga okapi"
+SECRET = "zebrafish quagga okapi"  # pragma: allowlist secret
 """Words that no sanitiser knows, and so can put into no text."""
 QUESTION = f"Is the {SECRET} red?"
 
