@@ -8,7 +8,7 @@ import typer
 
 from service.cli.ask import connect
 from service.cli.output import Json, print_engine, print_json, print_table, records
-from service.plans.budget_report import KnowledgeBaseBudget, budget_report
+from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.records.engine_record import EngineView, last_engine
 
 
@@ -43,9 +43,9 @@ def budget(
         rows = [
             (
                 task.task,
-                "any number" if task.answers is None else task.answers,
+                "none" if task.rehearsal else "any number" if task.answers is None else task.answers,
                 task.spent,
-                f"release {task.one_release}" if task.left is None else task.left,
+                _left(task),
                 task.lost,
                 f"{plan.epsilon_spent:.3g}/{plan.promised.epsilon:g}",
             )
@@ -54,3 +54,10 @@ def budget(
         ]
         print_table(title, ["task", "answers", "spent", "left", "lost", "plan's ε so far"], rows)
     print_engine(engine)
+
+
+def _left(task: TaskBudget) -> object:
+    if task.rehearsal is None or task.rehearsal.accuracy is None:
+        return f"release {task.one_release}" if task.left is None else task.left
+    low, high = task.rehearsal.accuracy
+    return f"{100 * low:.0f} to {100 * high:.0f} % right"

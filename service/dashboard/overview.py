@@ -49,7 +49,8 @@ class Summary:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans; for information.
         forecasts: of each task whose answers are counted, the newest plan's first.
-        once: the tasks whose release is made once.
+        once: the tasks that answer from a release that is made once.
+        rehearsals: which answer nothing.
         chart: burn-down; None while no plan is signed.
     """
 
@@ -57,6 +58,7 @@ class Summary:
     used_epsilon: float
     forecasts: list[Forecast]
     once: list[TaskBudget]
+    rehearsals: list[TaskBudget]
     chart: Chart | None
 
     @property
@@ -93,7 +95,8 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         budget,
         sum(plan.epsilon_spent for plan in budget.plans),
         [one for one, _ in forecasts],
-        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release],
+        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release and not task.rehearsal],
+        [task for plan in reversed(budget.plans) for task in plan.tasks if task.rehearsal],
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 

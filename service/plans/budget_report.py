@@ -8,6 +8,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
+from service.pipeline.making import ONE_RELEASE
+from service.pipeline.mechanisms.adapter import adapter_of
+from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.plans.preview import epsilon_spent
 from service.records.records import Records
 from service.records.signed import read_signed
@@ -20,6 +23,13 @@ class Pair(BaseModel):
 
     epsilon: float
     delta: float
+
+
+class RehearsalReport(BaseModel):
+    """What a rehearsal found: between which shares answers are right, 95 % sure. Null while there is nothing."""
+
+    accuracy: tuple[float, float] | None = None
+    zero_shot_accuracy: tuple[float, float] | None = None
 
 
 class TaskBudget(BaseModel):
@@ -37,6 +47,9 @@ class TaskBudget(BaseModel):
         default=None,
         exclude_if=lambda state: state is None,
         description="Of a release that is made once: whether it is there. A lost one stays lost, and charged.",
+    )
+    rehearsal: RehearsalReport | None = Field(
+        default=None, exclude_if=lambda report: report is None, description="Of a rehearsal, which answers nothing."
     )
 
 
@@ -64,22 +77,22 @@ def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
     """Every knowledge base's budget, by name."""
     records.ledger.expire_leases()  # so that charges whose holder died show as lost
     return [
-        _knowledge_base(status, records.ledger.budgets.plans(status.knowledge_base))
+        _knowledge_base(records, status, records.ledger.budgets.plans(status.knowledge_base))
         for status in records.ledger.budgets.statuses()
     ]
 
 
-def _knowledge_base(status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
+def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,
         lifetime=_pair(status.epsilon, status.delta),
         promised=_pair(status.promised_epsilon, status.promised_delta),
         free=_pair(status.free_epsilon, status.free_delta),
-        plans=[_plan(status, plan) for plan in plans],
+        plans=[_plan(records, status, plan) for plan in plans],
     )
 
 
-def _plan(status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
+def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
     tasks = [task for task in status.tasks if task.version == plan.version]
     written = read_signed(plan.document).plan.tasks
     return PlanBudget(
@@ -87,7 +100,10 @@ def _plan(status: BudgetStatus, plan: SignedPlan) -> PlanBudget:
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
         epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),
-        tasks=[_task(task, written[task.name].once) for task in tasks],
+        tasks=[
+            _task(task, written[task.name].once).model_copy(update={"rehearsal": _rehearsal(records, plan, task)})
+            for task in tasks
+        ],
     )
 
 
@@ -100,6 +116,18 @@ def _task(task: TaskStatus, once: bool) -> TaskBudget:
         lost=task.states["lost"],
         one_release=_one_release(task) if once else None,
     )
+
+
+def _rehearsal(records: Records, plan: SignedPlan, task: TaskStatus) -> RehearsalReport | None:
+    calibrated = read_signed(plan.document)
+    adapter = adapter_of(calibrated.plan.tasks[task.name], calibrated.noise[task.name])
+    if not isinstance(adapter, RehearsalAdapter):
+        return None
+    stored = records.ledger.stored_release(records.ledger.budgets.task(task.address), ONE_RELEASE)
+    if stored is None:
+        return RehearsalReport()
+    counts = adapter.counts(stored.answer)
+    return RehearsalReport(accuracy=counts.accuracy, zero_shot_accuracy=counts.zero_shot_accuracy)
 
 
 def _one_release(task: TaskStatus) -> OneRelease:

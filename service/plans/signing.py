@@ -104,8 +104,11 @@ def release(records: Records, task: str) -> Release:
         ValueError: the task's answers are released each by itself.
     """
     signed = records.ledger.budgets.task(task)
-    if not read_signed(signed.document).plan.tasks[signed.name].once:
+    written = read_signed(signed.document).plan.tasks[signed.name]
+    if not written.once:
         raise ValueError(f"{task} releases each answer by itself: ask it")
+    if isinstance(written.mechanism, RehearsalMechanism):
+        raise ValueError(f"{task} is a rehearsal, which is never run again: `dpicl plan rehearse` runs another")
     return make(records.ledger, records.store, signed, padded=not records.settings.latency_unpadded)
 
 

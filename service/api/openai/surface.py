@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
+from accounting.mechanisms import RehearsalMechanism
 from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in
@@ -173,12 +174,18 @@ def _models(records: Records) -> list[Model]:
         left = {task.address: task.left for task in budget.tasks}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
-            for name, _ in plan.tasks:
+            for name in _answering(plan):
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"
                 found.append(_model(address if name in named else short, plan, name, left[address]))
-            named.update(name for name, _ in plan.tasks)
+            named.update(_answering(plan))
     return found
+
+
+def _answering(plan: SignedPlan) -> list[str]:
+    """The tasks that can be asked; rehearsals cannot."""
+    written = read_signed(plan.document).plan.tasks
+    return [name for name, task in written.items() if not isinstance(task.mechanism, RehearsalMechanism)]
 
 
 def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:

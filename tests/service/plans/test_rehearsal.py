@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +13,21 @@ import pytest
 from accounting.ledger.budgets import BudgetExceededError
 from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
 from exemplar_store import Layout, read_json_lines
+from service.api.openai.surface import _models
 from service.pipeline.making import ONE_RELEASE, NotMadeError, charge_once
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
 from service.plans import rehearsing
+from service.plans.budget_report import budget_report
 from service.plans.preview import preview
 from service.plans.rehearsing import Rehearsed, rehearse, written
-from service.plans.signing import check_fits
+from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows
+from tests.service.dashboard.dashboard_browser import Browser
 
 LARGE = PLAN.replace("epsilon: 4", "epsilon: 20")
 EPSILON = 12.0
@@ -88,6 +92,23 @@ def test_what_is_stored_says_the_same_again(records, rehearsal) -> None:
     with pytest.raises(InvalidQueryError, match="gives none"):
         asyncio.run(services.answering.answer("toys.colour-rehearsal", "a toy", key_id="k"))
     assert states(records) == {"released": 1}
+
+
+def test_what_it_found_is_shown_wherever_budgets_are(records, rehearsal) -> None:
+    found = run(records, rehearsal).counts
+    (budget,) = budget_report(records)
+    (task,) = budget.plans[0].tasks
+    assert (task.answers, task.one_release) == (None, "made")
+    assert task.rehearsal.accuracy == found.accuracy
+    assert task.rehearsal.zero_shot_accuracy == found.zero_shot_accuracy
+    with pytest.raises(ValueError, match="is never run again"):
+        release(records, task.task)
+    assert _models(records) == []
+    browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
+    assert browser.sign_in().status_code == 303
+    said = " ".join(re.sub("<[^>]*>", " ", browser.get("/knowledge-bases/toys").text).split())
+    assert "A rehearsal: between" in said
+    assert "answers for ever" not in said + browser.get("/").text
 
 
 def test_one_that_dies_is_spent_and_never_run_again(records, rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
