@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger, Release
@@ -15,6 +15,15 @@ from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
 from service.pipeline.queries import task_spec
 from service.records.signed import read_signed
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A release, what answers from it, and the field of a question that it compares."""
+
+    release: Release
+    reader: Reader
+    field: str
 
 
 class MadeOnce:
@@ -30,7 +39,7 @@ class MadeOnce:
         self._ledger = ledger
         self._store = store
         self._embedder = embedder
-        self._read: dict[str, tuple[Release, Reader]] = {}  # by the release's id
+        self._read: dict[tuple[int, str], _Read] = {}
 
     async def answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
         """Answer a question from a task's one release.
@@ -52,6 +61,14 @@ class MadeOnce:
             raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
 
     def _answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
+        which = signed.id, signed.plan.digest  # a restore may give a task's number to another plan's
+        if which not in self._read:
+            self._read[which] = self._open(signed)
+        read = self._read[which]
+        embedding = self._embedder.embed([query[read.field]])[0]
+        return replace(read.release, answer=read.reader.answer(embedding))
+
+    def _open(self, signed: SignedTask) -> _Read:
         stored = self._ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
@@ -59,13 +76,8 @@ class MadeOnce:
                 f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
             )
         field = self._store.get(signed.knowledge_base).embedded_field
-        if stored.id not in self._read:
-            self._read[stored.id] = stored, self._open(signed, stored, field)
-        embedding = self._embedder.embed([query[field]])[0]
-        return replace(stored, answer=self._read[stored.id][1].answer(embedding))
-
-    def _open(self, signed: SignedTask, stored: Release, field: str) -> Reader:
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
         spec = task_spec(signed.address, task, signed.knowledge_base, field, response_field=None)
-        return once_adapter_of(task, plan.noise[signed.name]).open(stored.answer, spec, self._embedder)
+        reader = once_adapter_of(task, plan.noise[signed.name]).open(stored.answer, spec, self._embedder)
+        return _Read(stored, reader, field)

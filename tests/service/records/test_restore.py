@@ -17,9 +17,10 @@ from fastapi.testclient import TestClient
 
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.api.app import create_app
-from service.plans.signing import sign
+from service.pipeline.making import NotMadeError
+from service.plans.signing import release, sign
 from service.records.database import open_database
 from service.records.records import Records, open_records
 from service.records.replaying import replay
@@ -27,7 +28,7 @@ from service.records.witness import bring_back, witness_url
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.service.cli.test_cli import Shell, dpicl
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records
 from tests.service.dashboard.dashboard_browser import Browser
 
 __all__ = ["dpicl"]
@@ -169,6 +170,45 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     with pytest.raises(AnswersExhaustedError):
         ask(again, "one too many")
     close(records)
+
+
+@pytest.mark.parametrize("signed", ["before", "after"])
+def test_a_release_that_was_made_once_is_not_made_again(
+    opened: Services, database: Database, dpicl: Shell, signed: str
+) -> None:
+    """Whether the backup knows its plan or not: the restored ledger has its charge, and no release."""
+    once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
+    calibrated = calibrate_plan(load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "9.0e-5")), 60)
+    if signed == "before":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(opened.records.ledger, "charge", _not_now)
+            with pytest.raises(NotMadeError, match="is signed"):
+                sign(opened.records, calibrated, "test")
+    assert opened.records.witness is not None
+    opened.records.witness.catch_up()
+    database.save(dpicl)
+    if signed == "after":
+        sign(opened.records, calibrated, "test")
+    made = release(opened.records, "toys.for-ever")
+    assert made.answer["made_once"] == "prototypes"
+    opened.records.witness.catch_up()
+    close(opened.records)
+    database.restore()
+
+    dpicl.ok("ledger", "acknowledge", "--yes")
+    records = open_records(database.settings())
+    with pytest.raises(NotMadeError, match="charged and lost"):
+        release(records, "toys.for-ever")
+    with pytest.raises(NotMadeError, match="dpicl plan release"):
+        asyncio.run(
+            open_services(records, MajorityEngine(), EMBEDDER).answering.answer("toys.for-ever", "q", key_id="k")
+        )
+    assert replay(records, recompute=False).problems == []
+    close(records)
+
+
+def _not_now(*_args: object, **_options: object) -> None:
+    raise WitnessUnavailableError("not now")
 
 
 def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, database: Database, dpicl: Shell) -> None:
