@@ -99,7 +99,6 @@ class Scrape(Collector):
         yield from _budgets(budgets)
         plans = [plan for budget in budgets for plan in records.ledger.budgets.plans(budget.knowledge_base)]
         yield _spent(plans, budgets)
-        # A release that is made once is spent from the beginning, and never runs out.
         once = {
             address(plan.knowledge_base, name, plan.version)
             for plan in plans
@@ -107,7 +106,7 @@ class Scrape(Collector):
             if task.once
         }
         tasks = [(budget.knowledge_base, task) for budget in budgets for task in budget.tasks]
-        yield from _tasks([(knowledge_base, task) for knowledge_base, task in tasks if task.address not in once])
+        yield from _tasks(tasks, once)
         yield _overdue(records)
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())
@@ -160,7 +159,8 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
     return family
 
 
-def _tasks(tasks: list[tuple[str, TaskStatus]]) -> Iterator[Metric]:
+def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metric]:
+    """Of every task; those whose release is made once, by address, are spent from the beginning and never run out."""
     labels = ("knowledge_base", "task")
     planned = GaugeMetricFamily("dpicl_task_answers", "Answers a task may give in all.", labels=labels)
     left = GaugeMetricFamily("dpicl_task_answers_left", "Answers a task may still give.", labels=labels)
@@ -182,8 +182,9 @@ def _tasks(tasks: list[tuple[str, TaskStatus]]) -> Iterator[Metric]:
     )
     for knowledge_base, task in tasks:
         where = (knowledge_base, task.address)
-        planned.add_metric(where, task.answers)
-        left.add_metric(where, task.left)
+        if task.address not in once:
+            planned.add_metric(where, task.answers)
+            left.add_metric(where, task.left)
         current.add_metric(where, int(task.version == newest[knowledge_base, task.name]))
         made.add_metric(where, sum(task.states.values()))
         released.add_metric(where, task.states["released"])

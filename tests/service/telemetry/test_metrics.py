@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from accounting.ledger.tables import audit_events, charges
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from service.api.app import create_app
 from service.engines.protocol import EngineInfo
 from service.plans.signing import sign
@@ -27,7 +27,7 @@ from service.records.engine_record import note_engine
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.deploy import promql
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records
 
 DOCS = Path(__file__).parents[3] / "docs"
 COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
@@ -94,6 +94,17 @@ def test_answers_repeats_voids_and_refusals_are_counted(scraper: Scraper, toy_en
     trail = scraper.services.records.audit.head()
     assert trail is not None
     assert scraper.value("dpicl_audit_events_total") == trail.sequence
+
+
+def test_a_release_that_is_made_once_never_runs_out(scraper: Scraper) -> None:
+    once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
+    plan = load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "5.0e-5"))
+    sign(scraper.services.records, calibrate_plan(plan, 60), "test")
+    told = {name for name, labels in scraper.samples() if ("task", "toys.for-ever@2") in labels}
+    assert {name for name in told if "answers" in name} == set()
+    where = {"knowledge_base": "toys", "task": "toys.for-ever@2"}
+    assert scraper.value("dpicl_charges_released_total", **where) == 1
+    assert scraper.value("dpicl_charges_lost", **where) == 0
 
 
 def test_budgets_and_what_was_spent(scraper: Scraper) -> None:
