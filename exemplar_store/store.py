@@ -27,7 +27,7 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 Slots = list[Slot]
 """One query's slots."""
 
-_UNITS_AT_ONCE = 500  # read; a unit has at most a quarter of a mebibyte
+_UNITS_AT_ONCE = 100  # read; each has at most a quarter of a mebibyte
 
 
 class ExemplarStore:

@@ -89,8 +89,8 @@ def evaluate(
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
-    if fit and not isinstance(plan.tasks[name].mechanism, LabelMechanism):
-        raise ValueError(f"--fit: {name} releases no label, so it has no calibration")
+    if fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
+        raise ValueError(f"--fit: {name} releases no votes, so it has no calibration")
     drawn_beside = [row for file in beside or () for row in read_csv(file, LabelScores)]
     field = data.embedded_field(plan, name, embedded_field)
     evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())

@@ -41,7 +41,6 @@ from aggregation.keyword_ptr import KeywordPtr
 from aggregation.keywords import keywords
 from aggregation.noise import ONE
 from aggregation.posterior import Calibration, LabelPosterior
-from aggregation.prototypes import PrototypeSums
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
@@ -420,24 +419,24 @@ def one_release_for_one_charge() -> None:
     attack = Attack("units", task, ["red"] * 5, "blue", {}, once=True, exemplars=1)
     records = neighbours(attack)[1]
     read: list[list[str]] = []
-    drawn: list[object] = []
-    every_unit, noisy = records.store.every_unit, PrototypeSums.release
+    drawn: list[float] = []
+    every_unit, measurement = records.store.every_unit, aggregation.noise._measurement
 
     def reading(name: str) -> Any:
         with records.database.connect() as connection:
             read.append(list(connection.execute(sa.select(charges.c.state)).scalars()))
         return every_unit(name)
 
-    def draw(sums: PrototypeSums, units: Any) -> Any:
-        drawn.append(units)
-        return noisy(sums, units)
+    def measure(lattice_sigma: float) -> Any:
+        drawn.append(lattice_sigma / ONE)
+        return measurement(lattice_sigma)
 
     def die(*_args: object) -> NoReturn:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records.store, "every_unit", reading)
-        patch.setattr(PrototypeSums, "release", draw)
+        patch.setattr(aggregation.noise, "_measurement", measure)
         with pytest.MonkeyPatch.context() as dying:
             dying.setattr(records.ledger, "release", die)
             with suppress(KeyboardInterrupt):
@@ -447,6 +446,8 @@ def one_release_for_one_charge() -> None:
         with suppress(NotMadeError):
             make(dead, records.store, records.ledger.budgets.task("wired.task"), padded=False)
     require(len(drawn) == 1, f"noise drawn {len(drawn)} times for one charge")
+    signed = attack.plan().noise["task"].mechanism
+    require_equal(drawn, [signed.noise_multiplier * 1.0], "noise of a sensitivity of 1")
 
 
 # --- The noise. -------------------------------------------------------------------------------------------------------

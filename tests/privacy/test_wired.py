@@ -455,6 +455,15 @@ BUGS = {
             "self.labelled([one]) for unit in units for one in unit",
         ),
     ),
+    "prototypes with half the noise": bug(
+        "one release",
+        "noise of a sensitivity of 1",
+        (
+            "service.pipeline.mechanisms.prototypes:PrototypesAdapter.sums",
+            "PrototypeSums(self.noise.noise_multiplier,",
+            "PrototypeSums(self.noise.noise_multiplier / 2,",
+        ),
+    ),
     "prototypes are made before they are charged": bug(
         "one release",
         "read before the charge",

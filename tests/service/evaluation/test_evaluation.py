@@ -80,6 +80,27 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
 
 
+def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+    plan = plan_file.read_text()
+    plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}")
+    picture = dataset / "picture.png"
+    options = ["--epsilon", 0.01, "--epsilon", 20, "--draws", 10, "--png", picture]
+    results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
+    assert [(r["method"], r["epsilon"], r["answers"]) for r in results] == [
+        ("zero-shot", None, None),
+        ("prototypes, no noise", None, None),
+        ("prototypes", 0.01, None),
+        ("prototypes", 20, None),
+    ]
+    assert results[1]["accuracy"] == 100  # the same words, for another use
+    assert results[3]["accuracy"] > 70
+    assert results[2]["sigma"] > 100 * results[3]["sigma"]
+    assert all(0 <= r["calibration_error"] <= 100 for r in results[1:])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "any number" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--draws", 2)
+    assert "has no calibration" in dpicl.fails("eval", dataset, "--plan", plan_file, "--fit")
+
+
 def test_a_missing_plotting_library_is_explained(
     dpicl: Shell,  # noqa: F811
     dataset: Path,
