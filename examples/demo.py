@@ -118,7 +118,7 @@ def use_up(client: httpx.Client) -> None:
     say("A small task is used up, and goes on answering from a release that its plan made once, at no further cost")
     task = client.get("/v1/tasks/support.triage").raise_for_status().json()
     for number in range(task["answers"] + 3):
-        response = post(client, "support.triage", f"The export has been failing since this morning, attempt {number}.")
+        response = post(client, "support.triage", f"I was charged twice for subscription {number}.")
         answer = response.raise_for_status().json()
         print(f"  → {said(answer)}  {cost(answer)}")
     if answer["cost"] != {"charged": 0, "answers_left": 0, "source": "prototypes"}:

@@ -127,10 +127,10 @@ BUGS = {
         "some answer is undecided",
         (
             "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
-            "return self.believed(",
+            "return believed(",
             "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
             "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
-            "    return self.believed(",
+            "    return believed(",
         ),
     ),
     "probabilities of the votes without noise": bug(
