@@ -17,7 +17,7 @@ import numpy as np
 
 from sanitization.vocabulary import FloatArray
 
-_RESTARTS = 5
+_RESTARTS = 20
 _STEPS = 50
 
 

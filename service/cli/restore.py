@@ -94,6 +94,7 @@ def preview(
 def train(
     config: Annotated[Path, typer.Argument(help="What to train, a YAML file.", exists=True, dir_okay=False)],
     job: Annotated[Path, typer.Option(help="Its folder. Run the command again to continue.", file_okay=False)],
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG.", dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
     """Train a bundle: probes, heads, restoration vectors, books of profiles, and a report with controls.
@@ -104,6 +105,10 @@ def train(
     from sanitization.restore.training.job import Job
 
     report = Job(job, TrainConfig.read(config)).run(_progress())
+    if plot_file is not None:
+        from sanitization.restore.training.plot import plot
+
+        plot(report).savefig(plot_file, dpi=120)
     if json:
         print_json(report)
         return

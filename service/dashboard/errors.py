@@ -14,6 +14,7 @@ from accounting.ledger.charges import UnknownReleaseError
 from accounting.ledger.history import UnknownCursorError
 from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
+from service.pipeline.restoring import UnknownBundleError
 from service.records.api_keys import UnknownKeyError
 
 _GONE = (
@@ -23,6 +24,7 @@ _GONE = (
     UnknownTaskError,
     UnknownReleaseError,
     UnknownKeyError,
+    UnknownBundleError,
 )
 
 

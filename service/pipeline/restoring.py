@@ -75,6 +75,11 @@ class Restoring:
         self._known: dict[str, Bundle] = {}
         self._in_flight = 0
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the settings name a folder of bundles."""
+        return self._root is not None
+
     def addresses(self) -> list[str]:
         """All bundles, by name and version."""
         return bundles.addresses(self._root) if self._root is not None else []

@@ -127,6 +127,8 @@ SESSION = [
     Entry("POST", "/admin/audit/verify", 200),
     Entry("GET", "/admin/sanitising", 200),
     Entry("POST", "/admin/sanitising", 200),
+    Entry("GET", "/admin/bundles", 200),
+    Entry("GET", "/admin/bundles/{bundle}", 404, "/admin/bundles/none@1"),
     Entry("GET", "/admin/plans", 200),
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),

@@ -1,0 +1,80 @@
+"""Bundles that are served: what their publisher measured, what is restored and what is told, at equal true ε."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+from starlette.responses import Response
+
+from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
+from service.dashboard.pages import Pages, Visit
+from service.dashboard.wording import figure, percent
+
+pages = Pages()
+
+CONTROLS = {
+    "full": "The whole text",
+    "restored": "Redacted; its own vector, no noise",
+    "own_profile": "Redacted; its own profile, no noise",
+    "own_profile_as_text": "Redacted; its own profile's spans as text, no noise",
+    "redacted": "Redacted",
+    "constant": "Redacted; one vector tuned for everybody",
+    "another": "Redacted; another person's vector",
+    "redacted_attacker": "An attacker who sees redacted texts only",
+    "option_prior": "The commonest answer, always",
+}
+"""What is measured beside mechanisms, in words."""
+
+
+@pages.get("/bundles")
+async def bundles(visit: Visit) -> Response:
+    """All of them."""
+    restoring = visit.services.restoring
+    return visit.page("bundles.html", here="bundles", addresses=await asyncio.to_thread(restoring.addresses))
+
+
+@pages.get("/bundles/{bundle}")
+async def bundle(visit: Visit) -> Response:
+    """One, with its report."""
+    found = await asyncio.to_thread(visit.services.restoring.bundle, visit.request.path_params["bundle"])
+    report = found.manifest.report
+    return visit.page(
+        "bundle.html",
+        here="bundles",
+        bundle=found,
+        controls=[(said, report["controls"][name]) for name, said in CONTROLS.items()] if report else [],
+        charts=charts(report) if report else [],
+        rows=report.get("rows", {}),
+    )
+
+
+def charts(report: dict[str, Any]) -> list[Chart]:
+    """Answers right, and answers that an attacker learns, against true ε, beside what needs no release at all."""
+    controls = report["controls"]
+    restored = [Mark("the whole text", y=controls["full"]), Mark("the redacted text", y=controls["redacted"])]
+    told = [Mark("the redacted text alone", y=controls["redacted_attacker"])]
+    return [
+        _against_epsilon("Answers right", "Share of answers that are right.", report["table"], "steered", restored),
+        _against_epsilon(
+            "Answers that an attacker learns", "Share of answers guessed right.", report["table"], "attacker", told
+        ),
+    ]
+
+
+def _against_epsilon(title: str, summary: str, cells: list[dict[str, Any]], quantity: str, marks: list[Mark]) -> Chart:
+    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for cell in cells:
+        curves[cell["mechanism"]].append((cell["epsilon"], cell[quantity]))
+    lines = [Line(name, points, 1 + at % STYLES, at >= STYLES) for at, (name, points) in enumerate(curves.items())]
+    epsilons = [cell["epsilon"] for cell in cells]
+    low, high = min(epsilons), max(max(epsilons), 1.01 * min(epsilons))
+    return line_chart(
+        title,
+        summary,
+        lines,
+        Axis("true ε of a question", low, high, log=True, words=figure),
+        Axis("share", 0, 1, words=percent),
+        marks,
+    )
