@@ -99,7 +99,7 @@ class RehearsalAdapter(OnceAdapter[RehearsalMechanism, Gaussian]):
             head=f"Gaussian noise of {sigma:.0f} questions on the number of right answers",
             needed=float(special.ndtri(RELIABLE)) * sigma,
             slots_mean="questions answered rightly",
-            outcome="it shows that there are any",
+            outcome="noise does not hide them",
             chance=lambda right: float(special.ndtr(right / sigma)),
             remedies="more ε, more questions, a larger knowledge base",
             notes=f" If {100 * _TYPICAL:.0f} % are right, it will say: between {100 * low:.0f} and {100 * high:.0f} %, "

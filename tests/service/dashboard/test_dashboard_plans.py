@@ -155,6 +155,7 @@ def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browse
         assert accountant.upper() in said
         assert f'title="{upper!r}"' in page.text
     assert "Free afterwards ε 2" in said
+    assert "how often labels would be right: dpicl plan rehearse" in said
     assert "Earlier plans ε 4" in said
     assert 'role="img"' in page.text
     assert "<style" not in page.text
