@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from accounting.plan import calibrate_plan, load_plan
+from sanitization.restore.training.data import TrainConfig
 from service.serve_config import load_serve_config
 from tests.documented import DOCS, blocks, run
 
@@ -56,10 +57,12 @@ def test_plans_shown_can_be_signed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configs_shown_can_be_served(page: Path, tmp_path: Path) -> None:
-    """A YAML block is a plan, another program's, or `args` or deployments of the config that comes with the service."""
+    """A YAML block is a plan, a bundle to train, another program's, or a part of the config that comes with the service."""
     for block in blocks(page, "yaml"):
         shown = yaml.safe_load(block)
-        if "knowledge_base" not in shown and not shown.keys() & ELSEWHERE:
+        if "declared" in shown:
+            TrainConfig.model_validate(shown)
+        elif "knowledge_base" not in shown and not shown.keys() & ELSEWHERE:
             config = yaml.safe_load((ROOT / "service" / "serve.yaml").read_text())
             assert shown.keys() <= config["applications"][0].keys()
             config["applications"][0].update(shown)
