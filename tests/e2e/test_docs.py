@@ -57,7 +57,7 @@ def test_plans_shown_can_be_signed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configs_shown_can_be_served(page: Path, tmp_path: Path) -> None:
-    """A YAML block is a plan, a bundle to train, another program's, or part of the config that comes with the service."""
+    """A YAML block is a plan, a bundle to train, another program's, or part of the config that comes along."""
     for block in blocks(page, "yaml"):
         shown = yaml.safe_load(block)
         if "declared" in shown:
