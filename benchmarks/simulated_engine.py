@@ -18,6 +18,7 @@ from ray.serve import Application
 
 from exemplar_store import Slot
 from service.application import EmbedderDeployment, EngineDeployment, Ingress, deployment
+from service.engines.configs import NearestExemplarConfig
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
 from service.telemetry.logs import configure_logs
 
@@ -111,4 +112,4 @@ def application(
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     embeds = EmbedderDeployment.options(**embedder, logging_config=quiet).bind(1)
     answers = SimulatedEngineDeployment.options(**engine, logging_config=quiet).bind(simulation)
-    return Ingress.options(**ingress, logging_config=quiet).bind(answers, embeds, False)
+    return Ingress.options(**ingress, logging_config=quiet).bind(answers, embeds, NearestExemplarConfig())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import UnknownTaskError
+from accounting.ledger.budgets import UnknownBudgetError, UnknownTaskError
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges, tasks
@@ -534,7 +534,7 @@ def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Serv
 
 @pytest.mark.parametrize("address", ["toys.size", "nowhere.colour", "toys.colour@7", "colour", ""])
 def test_unknown_tasks_are_refused(services: Services, address: str) -> None:
-    with pytest.raises(UnknownTaskError):
+    with pytest.raises((UnknownTaskError, UnknownBudgetError)):
         run(services.answering.answer(address, "q", key_id="k"))
     assert states(services) == {}
 
