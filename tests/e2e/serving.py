@@ -64,7 +64,7 @@ class Running:
 
     def ask(self, query: str, task: str = "support.queue") -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=60)
+        return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=150)
 
 
 def dpicl(environment: dict[str, str], *args: str) -> str:

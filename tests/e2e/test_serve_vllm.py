@@ -23,7 +23,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("serve")
     model = make_tiny_model(folder / "model", chat=True)
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("DPICL_LATENCY_GRAIN_MS", "5000")
+        environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # its work is as slow as the machine is busy
         with serving(folder, "--model", str(model)) as running:
             yield running
 

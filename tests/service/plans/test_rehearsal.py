@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -69,11 +70,14 @@ def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(rec
     """The majority is red, so three of four questions are answered rightly; zero-shot says red always, too."""
     found = run(records, rehearsal)
     assert found.task == "toys.colour-rehearsal@1"
-    low, high = found.counts.accuracy
-    assert low < 0.75 < high
+    counts = found.counts
+    choice = counts.questions * 0.75 * 0.25
+    for right, sigma in ((counts.right, counts.sigma), (counts.zero_shot, counts.sigma_others)):
+        error = 6.2 * math.sqrt(sigma**2 + (0.75 * counts.sigma_others) ** 2 + choice)  # exceeded once in 1e9
+        assert error < 0.5 * counts.questions  # answers of the minority's label would be found
+        assert abs(right - 0.75 * counts.answered) < error
+    low, high = counts.accuracy
     assert high - low < 0.5
-    below, above = found.counts.zero_shot_accuracy
-    assert below < 0.75 < above
     assert states(records) == {"released": 1}
     (status,) = records.ledger.budgets.statuses()
     assert float(status.promised_epsilon) == EPSILON
