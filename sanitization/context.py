@@ -20,9 +20,10 @@ _PRIOR = 100.0
 
 
 class Bigrams:
-    """Which words follow which: P(b|a) = (c(ab) + t(a)·share(b)) / (c(a) + t(a)), the rule of Witten and Bell (1991).
+    """Which words follow which: P(b|a) = ½·(c(ab) + t(a)·share(b)) / (c(a) + t(a)) + ½·share(b).
 
-    c counts words and pairs, t(a) the different words seen after a. A word after which none was seen tells nothing.
+    c counts words and pairs, t(a) the different words seen after a: the rule of Witten and Bell (1991), and half of it
+    only, since the attacker's texts are few: pairs never seen must not outweigh outputs.
 
     Args:
         texts: public ones, as places of words.
@@ -42,8 +43,8 @@ class Bigrams:
         counted.sum_duplicates()
         different = np.diff(counted.indptr)
         whole = np.asarray(counted.sum(axis=1)).ravel() + different
-        self._counted = sparse.csr_array(sparse.diags_array(1 / np.maximum(whole, 1)) @ counted)
-        self._rest: FloatArray = np.where(whole > 0, different / np.maximum(whole, 1), 1.0)
+        self._counted = sparse.csr_array(sparse.diags_array(0.5 / np.maximum(whole, 1)) @ counted)
+        self._rest: FloatArray = np.where(whole > 0, 0.5 + 0.5 * different / np.maximum(whole, 1), 1.0)
 
     def forward(self, now: FloatArray) -> FloatArray:
         """Σ_a now(a)·P(b|a), (n,)."""

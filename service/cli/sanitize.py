@@ -19,6 +19,7 @@ from service.cli.output import Json, print_json, print_table, state_folder
 
 if TYPE_CHECKING:
     from sanitization.text import TextSanitizer
+    from sanitization.tokens import Partition
     from sanitization.vocabulary import Vocabulary
 
 
@@ -163,6 +164,7 @@ def attack(
             exists=True,
         ),
     ] = None,
+    keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = "stopwords,punctuation",
     most_texts: Annotated[int, typer.Option(min=4, help="Only the first texts.")] = 1000,
     words: Words = 3000,
     vectors: Vectors = None,
@@ -181,10 +183,13 @@ def attack(
 
     vocabulary, folder = _open(words, vectors, word_list, cache)
     if texts is not None:
+        from sanitization.tokens import Partition
         from service.evaluation.sanitised_texts import read_rows
 
+        partition = Partition(_kept(keep))
+        words_replaced = partition.replaceable(vocabulary)
         names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts, most_texts)
-        _attack_texts(epsilon, names, vocabulary, folder, read, json=json, unknown=vectors is None)
+        _attack_texts(epsilon, names, words_replaced, folder, read, partition, json=json, unknown=vectors is None)
         return
     rows: list[dict[str, Any]] = []
     for one in epsilon:
@@ -218,6 +223,7 @@ def _attack_texts(
     vocabulary: Vocabulary,
     folder: Path,
     rows: list[dict[str, object]],
+    partition: Partition,
     *,
     json: bool,
     unknown: bool,
@@ -228,7 +234,7 @@ def _attack_texts(
     from service.evaluation.sanitised_texts import Share, Texts
 
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
-    texts = Texts(rows, vocabulary, embed, embed if unknown else None)
+    texts = Texts(rows, vocabulary, partition, embed, embed if unknown else None)
     found = [
         (one, name, texts.measure(name, serve(name, vocabulary, one, folder))) for one in epsilon for name in names
     ]
@@ -264,9 +270,12 @@ def _sanitizer(
     from service.embedding.words import EmbeddedOnDemand
 
     vocabulary, folder = _open(words, vectors, word_list, cache)
-    kept = [name.strip() for name in keep.split(",") if name.strip()]
     embed = EmbeddedOnDemand() if vectors is None else None
-    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=kept, embed=embed)
+    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=_kept(keep), embed=embed)
+
+
+def _kept(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _lines(file: Path) -> Iterator[str]:

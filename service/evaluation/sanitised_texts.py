@@ -1,7 +1,7 @@
 """What sanitising leaves of real texts, and what an attacker with context learns, each with its standard error.
 
 Half of a file's texts is public knowledge: words that follow each other, and a classifier of labels, both learnt from
-clean texts. The other half is sanitised. Everything but punctuation is replaced.
+clean texts. The other half is sanitised.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Texts:
 
     Args:
         rows: each with ``text``, and all or none with ``label``.
-        vocabulary: whose words the attacker looks for.
+        vocabulary: whose words the attacker looks for: those that are replaced.
+        partition: what is kept.
         embed: of texts.
         embed_words: like the vocabulary's, of unknown words; without it, one is as good as any.
 
@@ -103,6 +104,7 @@ class Texts:
         self,
         rows: Sequence[dict[str, object]],
         vocabulary: Vocabulary,
+        partition: Partition,
         embed: Embed,
         embed_words: Embed | None = None,
     ) -> None:
@@ -113,7 +115,7 @@ class Texts:
             if not isinstance(row.get("text"), str) or (labelled and not isinstance(row.get("label"), str)):
                 raise ValueError(f"row {number}: a text{' and a label' if labelled else ''} expected")
         self._vocabulary, self._embed, self._embed_words = vocabulary, embed, embed_words
-        self._partition = Partition(["punctuation"])
+        self._partition = partition
         texts = [str(row["text"]) for row in rows]
         half = len(texts) // 2
         self.texts = texts[half:]

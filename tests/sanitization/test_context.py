@@ -30,8 +30,8 @@ def test_bigrams_are_probabilities_and_favour_what_was_seen() -> None:
     np.testing.assert_allclose(law[4], bigrams.shares, err_msg="nothing was seen after it")
     counts = 100 * SHARES + np.bincount([word for text in TEXTS for word in text], minlength=N)
     np.testing.assert_allclose(bigrams.shares, counts / counts.sum())
-    np.testing.assert_allclose(law[0], (3 * np.eye(N)[1] + bigrams.shares) / 4, err_msg="three times 1, nothing else")
-    np.testing.assert_allclose(law[1], (np.eye(N)[[1, 2, 3]].sum(axis=0) + 3 * bigrams.shares) / 6)
+    seen = (3 * np.eye(N)[1] + bigrams.shares) / 4, (np.eye(N)[[1, 2, 3]].sum(axis=0) + 3 * bigrams.shares) / 6
+    np.testing.assert_allclose(law[:2], (np.array(seen) + bigrams.shares) / 2, err_msg="0: three times 1, nothing else")
 
 
 @pytest.mark.parametrize("outputs", [[0], [1, 3], [2, 0, 0, 1]])
@@ -65,4 +65,4 @@ def test_long_texts_do_not_underflow_and_context_helps() -> None:
     outputs = np.array([rng.choice(len(law[0]), p=law[x]) for x in circle[0]])
     found = guesses(law, outputs, bigrams)
     right = float((found == np.array(circle[0])).mean())
-    assert right > 0.9 > attack(channel, words).bayes
+    assert right > 0.6 > 2 * attack(channel, words).bayes
