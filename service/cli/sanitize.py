@@ -160,12 +160,12 @@ def attack(
     texts: Annotated[
         Path | None,
         typer.Option(
-            help="JSON Lines with `text`, perhaps `label`: half of it the attacker knows, the other half is sanitised.",
+            help="JSON Lines with `text`, perhaps `label`. The last are sanitised; the attacker knows the others.",
             exists=True,
         ),
     ] = None,
     keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = "stopwords,punctuation",
-    most_texts: Annotated[int, typer.Option(min=4, help="Only the first texts.")] = 1000,
+    most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500,
     words: Words = 3000,
     vectors: Vectors = None,
     word_list: WordList = None,
@@ -188,8 +188,10 @@ def attack(
 
         partition = Partition(_kept(keep))
         words_replaced = partition.replaceable(vocabulary)
-        names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts, most_texts)
-        _attack_texts(epsilon, names, words_replaced, folder, read, partition, json=json, unknown=vectors is None)
+        names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts)
+        _attack_texts(
+            epsilon, names, words_replaced, folder, read, partition, most_texts, json=json, unknown=vectors is None
+        )
         return
     rows: list[dict[str, Any]] = []
     for one in epsilon:
@@ -224,6 +226,7 @@ def _attack_texts(
     folder: Path,
     rows: list[dict[str, object]],
     partition: Partition,
+    most: int,
     *,
     json: bool,
     unknown: bool,
@@ -234,7 +237,7 @@ def _attack_texts(
     from service.evaluation.sanitised_texts import Share, Texts
 
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
-    texts = Texts(rows, vocabulary, partition, embed, embed if unknown else None)
+    texts = Texts(rows, vocabulary, partition, most, embed, embed if unknown else None)
     found = [
         (one, name, texts.measure(name, serve(name, vocabulary, one, folder))) for one in epsilon for name in names
     ]

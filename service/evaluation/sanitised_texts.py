@@ -1,7 +1,7 @@
 """What sanitising leaves of real texts, and what an attacker with context learns, each with its standard error.
 
-Half of a file's texts is public knowledge: words that follow each other, and a classifier of labels, both learnt from
-clean texts. The other half is sanitised.
+A file's last texts are sanitised. The others are public knowledge: words that follow each other, and a classifier of
+labels, are learnt from them as they are.
 """
 
 from __future__ import annotations
@@ -87,12 +87,13 @@ class Classifier:
 
 
 class Texts:
-    """A file's texts, the first half learnt from.
+    """A file's texts, the last of them to be sanitised.
 
     Args:
         rows: each with ``text``, and all or none with ``label``.
         vocabulary: whose words the attacker looks for: those that are replaced.
         partition: what is kept.
+        most: texts to sanitise, at most half of all; a classifier learns from as many.
         embed: of texts.
         embed_words: like the vocabulary's, of unknown words; without it, one is as good as any.
 
@@ -105,6 +106,7 @@ class Texts:
         rows: Sequence[dict[str, object]],
         vocabulary: Vocabulary,
         partition: Partition,
+        most: int,
         embed: Embed,
         embed_words: Embed | None = None,
     ) -> None:
@@ -117,21 +119,22 @@ class Texts:
         self._vocabulary, self._embed, self._embed_words = vocabulary, embed, embed_words
         self._partition = partition
         texts = [str(row["text"]) for row in rows]
-        half = len(texts) // 2
-        self.texts = texts[half:]
+        known = len(texts) - min(most, len(texts) // 2)
+        self.texts = texts[known:]
         self._clean = embed(self.texts).astype(np.float64)
         self._words = [self._places(text) for text in self.texts]
-        self._bigrams = Bigrams([self._places(text).tolist() for text in texts[:half]], vocabulary.shares)
+        self._bigrams = Bigrams([self._places(text).tolist() for text in texts[:known]], vocabulary.shares)
         labels = [str(row["label"]) for row in rows] if labelled else []
-        self._labels = labels[half:]
-        self._classifier = Classifier(embed(texts[:half]).astype(np.float64), labels[:half]) if labelled else None
+        self._labels = labels[known:]
+        learnt = min(most, known)
+        self._classifier = Classifier(embed(texts[:learnt]).astype(np.float64), labels[:learnt]) if labelled else None
 
     def clean(self) -> Share | None:
         """Accuracy on clean texts, which no sanitised ones reach."""
         return self._accuracy(self._clean)
 
     def measure(self, name: str, served: Served) -> OnTexts:
-        """Sanitise the second half, once; attack it."""
+        """Sanitise the last texts, once; attack them."""
         sanitizer = TextSanitizer(name, served, self._partition, self._embed_words)
         vectors = self._embed([one.text for one in sanitizer.sanitize_all(self.texts)]).astype(np.float64)
         cosines = (self._clean * vectors).sum(axis=1)
@@ -163,10 +166,10 @@ class Texts:
         return np.array([place for place in places if place is not None], dtype=np.int64)
 
 
-def read_rows(file: Path, most: int) -> list[dict[str, object]]:
-    """The first rows of a file of JSON Lines."""
+def read_rows(file: Path) -> list[dict[str, object]]:
+    """The rows of a file of JSON Lines."""
     with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line, _ in zip(lines, range(most), strict=False)]
+        return [json.loads(line) for line in lines]
 
 
 def _with_one(vectors: FloatArray) -> FloatArray:
