@@ -150,7 +150,7 @@ def fill(folder: Path, number: int) -> str:
         "".join(json.dumps({**json.loads(row), "unit_id": f"u{i}"}) + "\n" for i, row in enumerate(rows))
     )
     fields = [option for name in ("text", "queue") for option in ("--field", name)]
-    dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(number), *fields)
+    dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(number), "--yes", *fields)
     dpicl("kb", "ingest", "bench", str(exemplars))
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan(number)))
     dpicl("plan", "sign", str(folder / "plan.yaml"), "--yes", "--json")

@@ -43,7 +43,7 @@ def main() -> None:
         say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
         fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]
         fields += ["--response-field", "reply"]
-        dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", *fields)
+        dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
         for name, what in (("plan.yaml", "sort tickets"), ("replies.yaml", "answer them in words")):

@@ -129,6 +129,11 @@ class ProblemKind(Enum):
     )
 
     # Knowledge bases
+    WEAK_PROMISE = (
+        422,
+        "The lifetime budget protects hardly anyone, or hides the answers of so few exemplars. Nothing was created. "
+        "Change the numbers, or create it all the same with `?accept_weak_promise=true`.",
+    )
     UNKNOWN_KNOWLEDGE_BASE = 404, "This knowledge base does not exist. Nothing was changed."
     KNOWLEDGE_BASE_EXISTS = (
         409,

@@ -270,9 +270,7 @@ class Budgets:
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
-            promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
-            if asked[0] > free[0] or asked[1] > free[1]:
-                raise BudgetExceededError(knowledge_base, asked, promised, free)
+            _check_free(lifetime, signed, asked)
             now = self._clock()
             values = {
                 "knowledge_base": knowledge_base,
@@ -344,6 +342,19 @@ class Budgets:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
             return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
 
+    def check_free(self, knowledge_base: str, *, epsilon: float, delta: float) -> None:
+        """Whether a plan with this budget could be signed now.
+
+        Raises:
+            BudgetExceededError: the sum over all signed plans would leave the lifetime budget.
+            UnknownBudgetError: no such knowledge base.
+        """
+        with reading(self._database) as connection:
+            lifetime = connection.execute(_budget(knowledge_base)).first()
+            if lifetime is None:
+                raise UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
+            _check_free(lifetime, connection.execute(_plans_of(knowledge_base)).all(), _checked(epsilon, delta))
+
     def statuses(self) -> list[BudgetStatus]:
         """Every knowledge base's budget with its tasks, by name and version."""
         with reading(self._database) as connection:
@@ -393,6 +404,14 @@ def _status(
         for task in connection.execute(ordered)
     )
     return BudgetStatus(row.knowledge_base, *lifetime, *promised, *free, statuses)
+
+
+def _check_free(
+    lifetime: sa.Row[tuple[object, ...]], signed: Iterable[sa.Row[tuple[object, ...]]], asked: Pair
+) -> None:
+    promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
+    if asked[0] > free[0] or asked[1] > free[1]:
+        raise BudgetExceededError(lifetime.knowledge_base, asked, promised, free)
 
 
 def _budget(knowledge_base: str) -> sa.Select[tuple[object, ...]]:

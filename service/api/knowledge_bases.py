@@ -16,7 +16,7 @@ from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.bodies import streams_body
 from service.problem_kinds import ProblemKind
-from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase
+from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase, check_promise
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
@@ -78,12 +78,23 @@ class Forgotten(BaseModel):
     exemplars: int
 
 
-_TAKEN: dict[int | str, dict[str, Any]] = {409: {"description": "There is one of this name."}}
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    409: {"description": "There is one of this name."},
+    422: {"description": "It cannot be created as described, or its budget protects hardly anyone."},
+}
 
 
-@router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_TAKEN)
-async def create(body: NewKnowledgeBase, services: TheServices, admin: AdminKey) -> KnowledgeBaseView:
+@router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_REFUSED)
+async def create(
+    body: NewKnowledgeBase,
+    services: TheServices,
+    admin: AdminKey,
+    accept_weak_promise: Annotated[
+        bool, Query(description="Create it although its ε or δ is large, or its public size small.")
+    ] = False,
+) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
+    check_promise(body.epsilon, body.delta, body.public_size, accepted=accept_weak_promise)
     await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump(), by=admin.id)
     return view(await asyncio.to_thread(services.records.store.get, body.name))
 

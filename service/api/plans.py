@@ -21,7 +21,7 @@ from service.bodies import streams_body
 from service.pipeline.private_threads import privately
 from service.plans.alternatives import alternatives
 from service.plans.preview import PlanPreview, TaskPreview, preview
-from service.plans.signing import check_worth, prepare, sign
+from service.plans.signing import check_worth, not_free, prepare, sign
 from service.records.engine_record import EngineView, last_engine
 from service.records.signed import read_signed
 
@@ -89,11 +89,13 @@ class PlanResult(BaseModel):
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
     """
 
     engine: EngineView | None
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(default=None, exclude_if=lambda value: value is None)
+    exceeds: str | None = Field(default=None, exclude_if=lambda value: value is None)
     signed: SignedPlanView | None
 
 
@@ -133,7 +135,8 @@ async def post_plan(
     if dry_run:
         response.status_code = 200
         otherwise = await asyncio.to_thread(alternatives, plan, calibrated.public_size)
-        return PlanResult(engine=engine, preview=described, alternatives=otherwise, signed=None)
+        exceeds = await asyncio.to_thread(not_free, services.records, plan)
+        return PlanResult(engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
     signed = await privately(partial(sign, services.records, calibrated, admin.name))
     return PlanResult(engine=engine, preview=described, signed=view(signed))

@@ -49,6 +49,7 @@ from service.pipeline.restoring import BundleDiffersError, SteeringNotServedErro
 from service.plans.signing import WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import UnknownKeyError
+from service.records.new_knowledge_base import WeakPromiseError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.telemetry.routes import route_pattern
@@ -167,6 +168,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     PlanError: ProblemKind.INVALID_PLAN,
     WorseThanFreeError: ProblemKind.WORSE_THAN_FREE,
+    WeakPromiseError: ProblemKind.WEAK_PROMISE,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     SchemaError: ProblemKind.SCHEMA_TOO_NEW,

@@ -21,6 +21,7 @@ from rich.text import Text
 from exemplar_store import IngestReport, Layout, default_response_field
 from exemplar_store.rows import READERS
 from service.cli.output import Json, print_json, print_table, records
+from service.records.new_knowledge_base import weaknesses
 
 app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
 
@@ -60,8 +61,12 @@ def create(
             help="Allow a language model outside the deployment to see exemplars in clear text.",
         ),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however weak the budget is.")] = False,
 ) -> None:
     """Create a knowledge base with its lifetime budget, which cannot be changed later."""
+    for weakness in weaknesses(epsilon, delta, public_size):
+        if not yes and not typer.confirm(f"{weakness} Create it all the same?"):
+            raise typer.Exit(1)
     fields = field or ["text", "label"]
     embedded = embedded_field or fields[0]
     response = default_response_field(fields, embedded) if response_field is None else response_field or None

@@ -15,7 +15,7 @@ from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
 from service.plans.alternatives import alternatives as spent_otherwise
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
-from service.plans.signing import prepare
+from service.plans.signing import check_free, not_free, prepare
 from service.plans.signing import release as make_release
 from service.plans.signing import sign as sign_plan
 from service.records.engine_record import last_engine
@@ -60,8 +60,9 @@ def sign(
     json: Json = False,
 ) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
-    opened = records()
-    calibrated = prepare(opened, load_plan(file.read_text()))
+    opened, plan = records(), load_plan(file.read_text())
+    check_free(opened, plan)
+    calibrated = prepare(opened, plan)
     if not json:
         _show(calibrated, opened)
     for warning in preview(calibrated).warnings:
@@ -100,14 +101,17 @@ def _show(
     described = preview(calibrated)
     otherwise = spent_otherwise(calibrated.plan, calibrated.public_size) if alternatives else {}
     engine = last_engine(opened.database) if opened else None
+    exceeds = not_free(opened, calibrated.plan) if opened else None
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
         listed = {name: [one.model_dump() for one in seen] for name, seen in otherwise.items()}
         shown = {**described.model_dump(), "alternatives": listed, "engine": engine.model_dump() if engine else None}
-        print_json(shown)
+        print_json({**shown, "exceeds": exceeds})
         return
     _print(described)
+    if exceeds:
+        console().print(f"It cannot be signed: {exceeds}.", style="bold red", markup=False, highlight=False)
     for name, seen in otherwise.items():
         title = f"{name}: its share of the budget spent otherwise"
         rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]

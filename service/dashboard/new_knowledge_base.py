@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -25,7 +26,7 @@ from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.knowledge_base import show
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import figure
-from service.records.new_knowledge_base import NewKnowledgeBase
+from service.records.new_knowledge_base import NewKnowledgeBase, weaknesses
 
 pages = Pages()
 
@@ -57,6 +58,9 @@ async def create(visit: Visit) -> Response:
     if not problems:
         try:
             wanted = NewKnowledgeBase(**values)
+            weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
+            if weak and visit.field("accept_weak_promise") != "yes":
+                return _form(visit, given, {}, 422, weak)
             create = visit.services.records.create_knowledge_base
             await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.key_id)
         except ValidationError as error:
@@ -142,5 +146,9 @@ def _at_fault(message: str) -> str:
     return first if first in _BLANK else "fields"
 
 
-def _form(visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200) -> Response:
-    return visit.page("new_knowledge_base.html", status, here="overview", given=given, problems=problems)
+def _form(
+    visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200, weaknesses: Sequence[str] = ()
+) -> Response:
+    return visit.page(
+        "new_knowledge_base.html", status, here="overview", given=given, problems=problems, weaknesses=weaknesses
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from accounting.ledger.budgets import LedgerError, SignedPlan, address
+from accounting.ledger.budgets import BudgetExceededError, LedgerError, SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
@@ -31,6 +31,25 @@ def check_worth(described: PlanPreview, *, accepted: bool) -> None:
     """
     if described.warnings and not accepted:
         raise WorseThanFreeError(" ".join(described.warnings))
+
+
+def check_free(records: Records, plan: Plan) -> None:
+    """Whether the lifetime budget has enough left for a plan, before seconds go into calibrating it.
+
+    Raises:
+        accounting.ledger.budgets.BudgetExceededError: it has not.
+        accounting.ledger.budgets.UnknownBudgetError: no such knowledge base.
+    """
+    records.ledger.budgets.check_free(plan.knowledge_base, epsilon=plan.budget.epsilon, delta=plan.budget.delta)
+
+
+def not_free(records: Records, plan: Plan) -> str | None:
+    """What :func:`check_free` says against a plan, None if nothing."""
+    try:
+        check_free(records, plan)
+    except BudgetExceededError as error:
+        return str(error)
+    return None
 
 
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:

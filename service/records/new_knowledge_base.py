@@ -15,6 +15,50 @@ REMOTE_ENGINE = (
 )
 
 
+LARGEST_EPSILON = 10.0
+SMALLEST_SIZE = 100
+
+
+class WeakPromiseError(ValueError):
+    """The lifetime budget protects hardly anyone, and nobody said that this is meant."""
+
+
+def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
+    """What is weak about a lifetime budget that can never be changed, a sentence each."""
+    found = []
+    if epsilon > LARGEST_EPSILON:
+        found.append(
+            f"ε = {epsilon:g} is weak: one person's data may change the odds of anything visible by a factor of "
+            f"e^{epsilon:g}. 1 is strong, 8 is common."
+        )
+    if delta * public_size > 1:
+        found.append(
+            f"δ = {delta:g} is weak: publishing a random person's data outright would keep it. Choose far less than "
+            f"1/{public_size}."
+        )
+    if public_size < SMALLEST_SIZE:
+        found.append(
+            f"A public size of {public_size} is small: noise that hides one of so few exemplars hides the answers, too."
+        )
+    return found
+
+
+def check_promise(epsilon: float, delta: float, public_size: int, *, accepted: bool) -> None:
+    """Whether a knowledge base may be created without another question.
+
+    Args:
+        epsilon: of the lifetime budget.
+        delta: of the lifetime budget.
+        public_size: see :class:`NewKnowledgeBase`.
+        accepted: whether whoever creates it knows its weaknesses.
+
+    Raises:
+        WeakPromiseError: names them.
+    """
+    if (found := weaknesses(epsilon, delta, public_size)) and not accepted:
+        raise WeakPromiseError(" ".join(found))
+
+
 class NewKnowledgeBase(BaseModel):
     """A knowledge base to create."""
 

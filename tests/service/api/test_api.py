@@ -195,7 +195,7 @@ def test_lists_come_in_pages(api: Api) -> None:
     """The same three members and two parameters, whatever is listed."""
     for i in range(4):
         api("admin", "POST", "/v1/keys", json={"name": f"key {i}", "role": "analyst"})
-        kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 9}
+        kb = {"name": f"kb{i}", "epsilon": 1, "delta": 1e-5, "public_size": 900}
         api("admin", "POST", "/v1/knowledge-bases", json=kb)
         api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": f"toy {i}"})
     for path, name in [("/v1/keys", "id"), ("/v1/knowledge-bases", "name"), ("/v1/releases?task=toys.colour", "id")]:
@@ -255,7 +255,7 @@ def test_a_revoked_key_is_refused(api: Api) -> None:
 
 
 def test_a_knowledge_base_may_have_a_response_field(api: Api) -> None:
-    body = {"epsilon": 2, "delta": 1e-4, "public_size": 20, "fields": ["text", "reply", "response"]}
+    body = {"epsilon": 2, "delta": 1e-4, "public_size": 200, "fields": ["text", "reply", "response"]}
 
     def create(name: str, **more: object):
         return api("admin", "POST", "/v1/knowledge-bases", json={**body, "name": name, **more})
@@ -273,8 +273,12 @@ def test_a_knowledge_base_may_have_a_response_field(api: Api) -> None:
 
 def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     body = {"name": "animals", "epsilon": 2, "delta": 1e-4, "public_size": 20}
-    assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
-    problem(api("admin", "POST", "/v1/knowledge-bases", json=body), 409, "knowledge-base-exists")
+    refused = problem(api("admin", "POST", "/v1/knowledge-bases", json=body), 422, "weak-promise")
+    assert "A public size of 20 is small" in refused["detail"]
+    assert api("admin", "GET", "/v1/knowledge-bases/animals").status_code == 404
+    small = "/v1/knowledge-bases?accept_weak_promise=true"
+    assert api("admin", "POST", small, json=body).status_code == 201
+    problem(api("admin", "POST", small, json=body), 409, "knowledge-base-exists")
     lines = "".join(json.dumps({"unit_id": i, "text": f"t{i}", "label": "red", "id": i}) + "\n" for i in range(20))
     path = "/v1/knowledge-bases/animals/exemplars"
     headers = {"Content-Type": "application/x-ndjson"}
@@ -308,6 +312,9 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert api("analyst", "GET", plans).json()["data"][0]["digest"] == signed.json()["signed"]["digest"]
     document = problem(api("admin", "POST", plans, content=plan), 402, "budget-exceeded")
     assert "0.5" in document["detail"]
+    assert "exceeds" not in preview.json()
+    again = api("admin", "POST", plans + "&dry_run=true", content=plan).json()
+    assert again["exceeds"] == document["detail"].rstrip(".")
 
     answer = api("analyst", "POST", "/v1/tasks/animals.colour/answers", json={"query": "fox"})
     assert answer.status_code == 200
@@ -361,7 +368,7 @@ def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Ap
     problem(
         api("admin", "PATCH", "/v1/knowledge-bases/no", json={"remote_engine": True}), 404, "unknown-knowledge-base"
     )
-    body = {"name": "open", "epsilon": 1, "delta": 1e-5, "public_size": 9, "remote_engine": True}
+    body = {"name": "open", "epsilon": 1, "delta": 1e-5, "public_size": 900, "remote_engine": True}
     assert api("admin", "POST", "/v1/knowledge-bases", json=body).json()["remote_engine"] is True
 
 
@@ -613,7 +620,7 @@ def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
     assert api("admin", "PATCH", "/v1/knowledge-bases/toys", json={"remote_engine": True}).status_code == 200
     done = api("admin", "GET", "/v1/audit?knowledge_base=toys&limit=200")
     (me,) = [key.id for key in api.services.records.keys.list() if key.role == "admin"]
-    body = {"name": "more", "epsilon": 1, "delta": 1e-6, "public_size": 9, "remote_engine": True}
+    body = {"name": "more", "epsilon": 1, "delta": 1e-6, "public_size": 900, "remote_engine": True}
     assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
     made = api("admin", "GET", "/v1/audit?knowledge_base=more").json()["data"]
     assert [(event["kind"], event["body"]["by"]) for event in made] == [

@@ -78,7 +78,7 @@ ANALYST = [
     Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
     Entry("POST", "/v1/restore/answers", 422, options={"json": _REDACTED}),
 ]
-_NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 9}
+_NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 900}
 _ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 ADMIN = [

@@ -66,7 +66,18 @@ def plan_file(tmp_path: Path) -> Path:
 
 
 def create(dpicl: Shell) -> None:
-    dpicl.ok("kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", 60)
+    dpicl.ok("kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", 60, "--yes")
+
+
+def test_a_weak_promise_is_asked_about(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question: asked.append(question) or len(asked) < 3)
+    assert dpicl("kb", "create", "weak", "--epsilon", 1000, "--delta", 0.5, "--public-size", 3)[0] == 1
+    assert [question.partition(" is ")[0] for question in asked] == ["ε = 1000", "δ = 0.5", "A public size of 3"]
+    assert json.loads(dpicl.ok("kb", "list", "--json")) == []
+    dpicl.ok("kb", "create", "strong", "--epsilon", 10, "--delta", 1e-2, "--public-size", 100)
+    dpicl.ok("kb", "create", "weak", "--epsilon", 1000, "--delta", 0.5, "--public-size", 3, "--yes")
+    assert len(asked) == 3
 
 
 def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
@@ -102,7 +113,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
 def test_a_response_field(dpicl: Shell) -> None:
     def create(name: str, *options: str) -> None:
-        budget = ("--epsilon", "8", "--delta", "2e-4", "--public-size", "60")
+        budget = ("--epsilon", "8", "--delta", "2e-4", "--public-size", "600")
         dpicl.ok("kb", "create", name, *budget, *options)
 
     fields = ("--field", "text", "--field", "reply", "--field", "response")
@@ -113,7 +124,7 @@ def test_a_response_field(dpicl: Shell) -> None:
     create("other", *fields, "--embedded-field", "response")
     listed = {one["name"]: one["response_field"] for one in json.loads(dpicl.ok("kb", "list", "--json"))}
     assert listed == {"default": "response", "labels": None, "named": "reply", "none": None, "other": None}
-    budget = ("--epsilon", "1", "--delta", "1e-5", "--public-size", "60")
+    budget = ("--epsilon", "1", "--delta", "1e-5", "--public-size", "600")
     said = dpicl.fails("kb", "create", "wrong", *budget, *fields, "--response-field", "text")
     assert "response_field 'text': must be one of reply, response, or none" in said
 
@@ -135,7 +146,7 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pyt
         return {one["name"]: one["remote_engine"] for one in json.loads(dpicl.ok("kb", "list", "--json"))}
 
     create(dpicl)
-    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 60, "--remote-engine")
+    dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine")
     assert allowed() == {"toys": False, "open": True}
     assert "may be shown" in dpicl.ok("kb", "remote-engine", "toys", "--allow", "--yes")
     assert "may not" in dpicl.ok("kb", "remote-engine", "open", "--forbid")
@@ -200,8 +211,8 @@ def test_bad_rows_are_named_and_nothing_is_stored(dpicl: Shell, tmp_path: Path) 
     [
         (["ask", "toys.colour", "x"], "an API key is needed"),
         (["ask", "toys.colour", "x", "--key", "k", "--url", "http://127.0.0.1:9"], "the service does not answer"),
-        (["kb", "create", "Toys!", "--epsilon", "1", "--delta", "1e-5", "--public-size", "5"], "use 1 to 64 small"),
-        (["kb", "create", "toys", "--epsilon", "0", "--delta", "1e-5", "--public-size", "5"], "epsilon"),
+        (["kb", "create", "Toys!", "--epsilon", "1", "--delta", "1e-5", "--public-size", "500"], "use 1 to 64 small"),
+        (["kb", "create", "toys", "--epsilon", "0", "--delta", "1e-5", "--public-size", "500"], "epsilon"),
         (["kb", "remote-engine", "nowhere", "--allow"], "no knowledge base named 'nowhere'"),
         (["kb", "forget", "nowhere", "u", "--yes"], "no knowledge base named 'nowhere'"),
         (["plan", "preview", "missing.yaml"], "missing.yaml"),

@@ -133,6 +133,16 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
 
 
+def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
+    weak = {**NEW, "epsilon": "1000", "public_size": "3"}
+    asked = browser.post("/new-knowledge-base", weak)
+    assert asked.status_code == 422
+    assert "ε = 1000 is weak" in asked.text
+    assert "A public size of 3 is small" in asked.text
+    assert [known.name for known in browser.services.records.store.list()] == ["toys"]
+    assert browser.post("/new-knowledge-base", {**weak, "accept_weak_promise": "yes"}).status_code == 303
+
+
 @pytest.mark.parametrize(
     ("fields", "given", "expected"),
     [

@@ -211,7 +211,7 @@ def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.Monk
         )
     )
     monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
-    dpicl.ok("kb", "create", "toys", "--epsilon", "40", "--delta", "2e-4", "--public-size", 200)
+    dpicl.ok("kb", "create", "toys", "--epsilon", "40", "--delta", "2e-4", "--public-size", 200, "--yes")
     dpicl.ok("kb", "ingest", "toys", toys)
     common = ["plan", "rehearse", plan, "--epsilon", 15, "--questions", 25]
     monkeypatch.setattr("typer.confirm", lambda _question: False)
