@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+_CHECKPOINT_WAIT_MS = 2000
+"""Far longer than a sample takes to read."""
+
 
 def reading(database: sa.Engine) -> sa.Connection:
     """A connection that only reads; on SQLite it waits for no writer (``service.records.database``). Close it."""
@@ -75,11 +78,22 @@ def overwrite_deleted(connection: sa.Connection) -> None:
 
 
 def empty_write_ahead_log(database: sa.Engine) -> None:
-    """On SQLite, leave nothing deleted in the log. With a reader in the way, that waits for the next checkpoint."""
+    """On SQLite, leave nothing deleted in the log. A reader that stays long leaves that to the next checkpoint.
+
+    While a checkpoint waits for readers, nobody can write: a release made of the whole knowledge base would otherwise
+    hold up charges for as long as it reads.
+    """
     if database.dialect.name != "sqlite":
         return
     connection = database.raw_connection()  # a checkpoint cannot run inside a transaction
     try:
-        connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+        cursor = connection.cursor()
+        (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+        cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+        try:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout={patience}")
+            cursor.close()
     finally:
         connection.close()
