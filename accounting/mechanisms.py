@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
 from pydantic_core import CoreSchema
 
 from accounting.privacy.calibration import BoundedRangeFamily, Family, GaussianFamily, ProposeTestReleaseFamily
@@ -55,6 +57,18 @@ class LabelMechanism(Mechanism):
     def gives_probability(self) -> bool:
         """Whether the label leaves with its probability of being right."""
         return False
+
+    def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
+        """Whether it fits a task.
+
+        Args:
+            labels: the task's.
+            label_field: the exemplars' field that holds the label.
+            fields: all that the prompt shows of an exemplar.
+
+        Raises:
+            ValueError: it does not; the message begins with the mechanism's key.
+        """
 
 
 class TextMechanism(Mechanism):
@@ -173,6 +187,47 @@ class PrototypesMechanism(LabelMechanism):
         return f"prototypes, temperature {self.temperature:g}"
 
 
+class SyntheticExemplarsMechanism(LabelMechanism):
+    """Public candidates that private units vote for, once: the engine is shown the chosen ones with every question."""
+
+    once = True
+    type: Literal["synthetic_exemplars"]
+    candidates: tuple[dict[str, Annotated[str, StringConstraints(min_length=1, max_length=5000)]], ...] = Field(
+        max_length=1000, strict=False
+    )
+    """Exemplars that are public, by the fields that the prompt shows. Never write them from private texts."""
+    per_label: int = Field(default=2, ge=1, le=100)
+    """How many are chosen of each label's."""
+
+    @property
+    def gives_probability(self) -> bool:
+        """See :class:`LabelMechanism`."""
+        return True
+
+    def family(self, delta: float, draws: float) -> GaussianFamily:
+        """See :class:`Mechanism`."""
+        return GaussianFamily()
+
+    def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
+        """See :class:`LabelMechanism`."""
+        for number, candidate in enumerate(self.candidates):
+            where = f"mechanism.candidates.{number}"
+            if set(candidate) != set(fields):
+                raise ValueError(f"{where}: must have the fields {', '.join(fields)}, and no others")
+            if candidate[label_field] not in labels:
+                raise ValueError(f"{where}: {candidate[label_field]!r} is not among the labels")
+            if any(not text.strip() for text in candidate.values()):
+                raise ValueError(f"{where}: a field is empty")
+            if candidate in self.candidates[:number]:
+                raise ValueError(f"{where}: each candidate may appear once")
+        found = Counter(candidate[label_field] for candidate in self.candidates)
+        if few := [label for label in labels if found[label] < self.per_label]:
+            raise ValueError(f"mechanism.candidates: {', '.join(few)}: fewer than per_label = {self.per_label}")
+
+    def __str__(self) -> str:
+        return f"synthetic_exemplars, {self.per_label} of each label"
+
+
 class RehearsalMechanism(LabelMechanism):
     """How often a task's answers would be right: noisy counts leave, once (``aggregation/rehearsal.py``).
 
@@ -285,6 +340,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     for known in (
         RnmGaussianMechanism,
         PrototypesMechanism,
+        SyntheticExemplarsMechanism,
         RehearsalMechanism,
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,

@@ -134,7 +134,7 @@ class _Task(Strict):
         if not self.once:
             return
         if not mechanism.once:
-            raise ValueError(f"release: {mechanism.type} is released for each answer; prototypes are made once")
+            raise ValueError(f"release: {mechanism.type} is released for each answer, not once")
         for name, value in _DRAWS_NOTHING.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name}: a release that is made once draws no slots; leave it out")
@@ -191,6 +191,7 @@ class ClassifyTask(_Task):
         if self.abstain_below is not None and not self.mechanism.gives_probability:
             raise ValueError(f"abstain_below: {self.mechanism} gives no probability")
         self._check_release(self.mechanism)
+        self.mechanism.check(self.labels, self.label_field, self.exemplar_fields)
         if self.prior_from is not None and (self.once or not self.mechanism.gives_probability):
             raise ValueError(f"prior_from: {self.mechanism} weighs no prior")
         if self.once and self.when_spent != REFUSE:

@@ -24,22 +24,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from aggregation.embeddings import Unit, Vector, is_embedding
 from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
-
-Vector = npt.NDArray[np.floating[Any]]
-Unit = Iterable[tuple[int, Vector]]
-"""A unit's texts: of each its label's index and its embedding."""
 
 SENSITIVITY = 1.0
 """Largest L2 change of the sum when one unit is added or removed."""
 
-_NORM_TOLERANCE = 0.01  # what differs more from norm 1 is no embedding
 _ROUNDING = 2.0**-48  # more than the norm and the scaling of a matrix can err by, relatively
 _LARGEST = 2**62  # of a coordinate: there is room for noise above
 
@@ -95,16 +90,11 @@ class PrototypeSums:
         """The rows of a unit's matrix that are not 0, by label: of norm 1 together at most."""
         rows: dict[int, npt.NDArray[np.float64]] = {}
         for label, vector in unit:
-            if 0 <= label < self.labels and self._is_embedding(vector):
+            if 0 <= label < self.labels and is_embedding(vector, self.dimension):
                 rows[label] = rows.get(label, 0.0) + vector.astype(np.float64)
         limit = SENSITIVITY * (1 - _ROUNDING)
         norm = math.hypot(*(coordinate for row in rows.values() for coordinate in row.tolist()))
         return {label: to_fixed_point(row * (limit / max(norm, limit))) for label, row in rows.items()}
-
-    def _is_embedding(self, vector: object) -> bool:
-        if not (isinstance(vector, np.ndarray) and vector.dtype.kind == "f" and vector.shape == (self.dimension,)):
-            return False
-        return abs(math.hypot(*vector.tolist()) - 1) <= _NORM_TOLERANCE
 
 
 @dataclass(frozen=True)

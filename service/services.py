@@ -98,18 +98,19 @@ def open_services(
         grains = MeasuredGrains(
             stages, records.store, records.ledger, grain_s=grain_s, longest_s=settings.longest_grain_s
         )
+    public_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     answering = Answering(
         records.ledger,
         records.store,
         stages,
         digest_key=records.digest_key,
         grains=grains,
+        public_grain_s=public_grain_s,
         max_in_flight=settings.max_queries_in_flight,
         on_charge=alerts.charged,
         realign=Realigner(realign) if realign else None,
     )
-    trial_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
-    trials = Trials(stages, latency_grain_s=trial_grain_s)
+    trials = Trials(stages, latency_grain_s=public_grain_s)
     heartbeat = Heartbeat(records.database, engine)
     restoring = Restoring(
         settings.restore_bundles,

@@ -138,7 +138,7 @@ async def post_plan(
         exceeds = await asyncio.to_thread(not_free, services.records, plan)
         return PlanResult(engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
-    signed = await privately(partial(sign, services.records, calibrated, admin.name))
+    signed = await privately(partial(sign, services.records, calibrated, admin.name, embed=services.embedder.embed))
     return PlanResult(engine=engine, preview=described, signed=view(signed))
 
 

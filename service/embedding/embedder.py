@@ -124,6 +124,11 @@ class Embedder:
         return _as_pieces(encoding.ids, sum(encoding.attention_mask))
 
 
+def embed_here(texts: Sequence[str]) -> np.ndarray:
+    """Embeddings as of :meth:`Embedder.embed`, by a model that is loaded for these texts, which takes seconds."""
+    return Embedder(threads=cores()).embed(texts)
+
+
 def cores() -> int:
     """How many processor cores this process may use: the threads to embed many texts with when nobody else waits."""
     return len(os.sched_getaffinity(0))

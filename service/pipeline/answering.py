@@ -140,6 +140,7 @@ class Answering:
         stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
         grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.pipeline.latency`).
+        public_grain_s: what an engine says to public exemplars leaves after a whole number of these.
         max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
             leaves, even if nobody waits for it any more.
         on_charge: is told the task of each charge and how many answers that left.
@@ -154,6 +155,7 @@ class Answering:
         *,
         digest_key: bytes,
         grains: Grains,
+        public_grain_s: float = 0.0,
         max_in_flight: int = 32,
         on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
         realign: Realign | None = None,
@@ -161,7 +163,7 @@ class Answering:
         self.ledger = ledger
         self.store = store
         self.stages = stages
-        self._made = MadeOnce(ledger, store, stages.embedder)
+        self._made = MadeOnce(ledger, store, stages, public_grain_s)
         self._digest_key = digest_key
         self._grains = grains
         self._max_in_flight = max_in_flight
@@ -210,7 +212,7 @@ class Answering:
             fields = check_query(task, query)
             abstain_below = check_threshold(task, abstain_below)
             if task.once:
-                return (await self._from_one_release(signed, fields)).shown(abstain_below)
+                return (await self._from_one_release(signed, fields, key_id)).shown(abstain_below)
             question = await self._checked(signed, fields, key_id)
             answer = (await self._answer(question, key_id, idempotency_key)).shown(abstain_below)
             return await self._realigned(question, answer)
@@ -247,34 +249,37 @@ class Answering:
                 raise StillAnsweringError("the same query is still being answered; ask again in a moment")
             await asyncio.sleep(_POLL_S)
 
-    async def _from_one_release(self, signed: SignedTask, fields: Mapping[str, str]) -> Answer:
+    async def _from_one_release(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> Answer:
         """An answer of a task whose release is made once: nothing private is read, and nothing charged."""
-        release = await self._made.answer(signed, fields)
+        try:
+            release = await self._made.answer(signed, fields, key_id)
+        except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
+            raise _void(error)[1] from error
         source = read_signed(signed.document).plan.tasks[signed.name].mechanism.type
         return Answer(release, signed.address, charged=False, answers_left=None, source=source)
 
-    async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str]) -> Answer | None:
+    async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
         """An answer of another task of the same plan, whose release is made once; None if it is not there."""
         other = await asyncio.to_thread(self.ledger.budgets.task, address(signed.knowledge_base, name, signed.version))
         try:
-            return await self._from_one_release(other, fields)
+            return await self._from_one_release(other, fields, key_id)
         except NotMadeError:  # which is public
             return None
 
-    async def _instead(self, question: _Question) -> Answer | None:
+    async def _instead(self, question: _Question, key_id: str) -> Answer | None:
         """What a task answers that has no answers left; None if it refuses."""
         signed, task = question.signed, question.task
         if not isinstance(task, ClassifyTask) or task.when_spent == REFUSE:
             return None
-        answer = await self._beside(signed, task.when_spent, question.fields)
+        answer = await self._beside(signed, task.when_spent, question.fields, key_id)
         return answer and replace(answer, task=signed.address, answers_left=0)
 
-    async def _prior(self, signed: SignedTask, fields: Mapping[str, str]) -> np.ndarray | None:
+    async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
         """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
         task = read_signed(signed.document).plan.tasks[signed.name]
         if not isinstance(task, ClassifyTask) or task.prior_from is None:
             return None
-        answer = await self._beside(signed, task.prior_from, fields)
+        answer = await self._beside(signed, task.prior_from, fields, key_id)
         if answer is None:
             return None
         return np.array([answer.release.answer["probabilities"][label] for label in task.labels])
@@ -301,7 +306,7 @@ class Answering:
             response_field=knowledge_base.response_field,
             asker=key_id,
         )
-        prior = await self._prior(signed, fields)
+        prior = await self._prior(signed, fields, key_id)
         return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, prior)
 
     async def _charge_and_answer(
@@ -313,7 +318,7 @@ class Answering:
                 self.ledger.charge, signed, question.digest, key_id=key_id, idempotency_key=idempotency_key
             )
         except AnswersExhaustedError:
-            if (answer := await self._instead(question)) is not None:
+            if (answer := await self._instead(question, key_id)) is not None:
                 return answer
             await self._refused(signed, key_id, ProblemKind.ANSWERS_EXHAUSTED)
             raise

@@ -1,4 +1,8 @@
-"""Answers from a release that was made once: they read nothing private and cost nothing, however many they are."""
+"""Answers from a release that was made once: they read nothing private and cost nothing, however many they are.
+
+Where the engine is asked, it may be busy with the private samples of other questions, and the answer waits for them. So
+it leaves after a whole number of grains.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,27 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger, Release
-from exemplar_store import ExemplarStore
-from service.embedding.embedder import TextEmbedder
-from service.engines.protocol import EngineUnavailableError
+from exemplar_store import ExemplarStore, Slot
+from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.pipeline.latency import Departure
 from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
 from service.pipeline.queries import task_spec
+from service.pipeline.stages import Stages
 from service.records.signed import read_signed
+from service.records.text_ledger import TextBudgetExhaustedError
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A release, what answers from it, and the field of a question that it compares."""
+    """A release, and what answers from it."""
 
     release: Release
     reader: Reader
-    field: str
 
 
 class MadeOnce:
@@ -32,41 +39,47 @@ class MadeOnce:
     Args:
         ledger: where they are stored.
         store: knows by which field questions are compared.
-        embedder: of questions and of public sentences.
+        stages: those that answer private queries, too.
+        grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
     """
 
-    def __init__(self, ledger: Ledger, store: ExemplarStore, embedder: TextEmbedder) -> None:
+    def __init__(self, ledger: Ledger, store: ExemplarStore, stages: Stages, grain_s: float) -> None:
         self._ledger = ledger
         self._store = store
-        self._embedder = embedder
+        self._stages = stages
+        self._grain_s = grain_s
         self._read: dict[tuple[int, str], _Read] = {}
 
-    async def answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
+    async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
         """Answer a question from a task's one release.
 
         Args:
             signed: a task with ``release: once``.
             query: its fields, checked.
+            asker: the id of the key that asks.
 
         Returns:
             The release, with the answer to the question in place of its own.
 
         Raises:
             NotMadeError: it was not made, or lost.
-            service.engines.protocol.EngineUnavailableError: the embedder does not answer.
+            service.engines.protocol.EngineUnavailableError: the embedder or the engine does not answer.
+            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            TimeoutError: the engine took too long.
         """
         try:
-            return await asyncio.to_thread(self._answer, signed, query)
+            read = await asyncio.to_thread(self._opened, signed)
+            return replace(read.release, answer=await read.reader.answer(query, asker))
+        except (EngineUnavailableError, TextBudgetExhaustedError):
+            raise
         except RuntimeError as error:
             raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
 
-    def _answer(self, signed: SignedTask, query: Mapping[str, str]) -> Release:
+    def _opened(self, signed: SignedTask) -> _Read:
         which = signed.id, signed.plan.digest  # a restore may give a task's number to another plan's
         if which not in self._read:
             self._read[which] = self._open(signed)
-        read = self._read[which]
-        embedding = self._embedder.embed([query[read.field]])[0]
-        return replace(read.release, answer=read.reader.answer(embedding))
+        return self._read[which]
 
     def _open(self, signed: SignedTask) -> _Read:
         stored = self._ledger.stored_release(signed, ONE_RELEASE)
@@ -78,6 +91,14 @@ class MadeOnce:
         field = self._store.get(signed.knowledge_base).embedded_field
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
-        spec = task_spec(signed.address, task, signed.knowledge_base, field, response_field=None)
-        reader = once_adapter_of(task, plan.noise[signed.name]).open(stored.answer, spec, self._embedder)
-        return _Read(stored, reader, field)
+        spec = task_spec(signed.address, task, signed.knowledge_base, field, self._grain_s, response_field=None)
+        adapter = once_adapter_of(task, plan.noise[signed.name])
+        return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
+
+    async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
+        departure = Departure(self._grain_s)
+        try:
+            return await self._stages.show(spec, query, exemplars)
+        finally:
+            departure.fix()
+            await departure.wait()

@@ -1,6 +1,7 @@
 """A release that is made once: charged, made of the whole knowledge base, stored, and never made again.
 
-    charge, durable and witnessed → read every unit → add noise → wait → settle and store, in one transaction
+    embed public texts → charge, durable and witnessed → read every unit → add noise → wait
+    → settle and store, in one transaction
 
 The charge is the only one that the task's plan allows. So whatever happens after it, no second release is made: if the
 process dies before it has stored the release, the charge is spent and the release lost, and another takes another plan.
@@ -15,13 +16,16 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Sequence
 
+import numpy as np
 import sqlalchemy as sa
 
 from accounting.ledger.budgets import LedgerError, SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.quotas import NO_KEY
 from exemplar_store import ExemplarStore
+from service.embedding.embedder import Embed
 from service.pipeline.mechanisms.adapter import Answer, once_adapter_of
 from service.records.signed import read_signed
 
@@ -46,17 +50,19 @@ def grain_s(public_size: int) -> float:
     return max(_SHORTEST_GRAIN_S, _GRAIN_S_PER_EXEMPLAR * public_size)
 
 
-def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, *, padded: bool = True) -> Release:
+def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed, *, padded: bool = True) -> Release:
     """Make a signed task's one release, or return the one that is stored. Blocks for seconds.
 
     Args:
         ledger: where it is charged and stored.
         store: holds the exemplars.
         signed: a task with ``release: once``.
+        embed: embeds its public texts as the exemplars were.
         padded: whether it ends after a whole number of grains.
 
     Raises:
-        NotMadeError: it is being made elsewhere, or it was charged and lost; or there is nothing to make it of yet.
+        NotMadeError: it is being made elsewhere, or it was charged and lost; or there is nothing to make it of yet, or
+            its public texts cannot be embedded, and nothing is charged.
         accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
         exemplar_store.ExemplarStoreError: the knowledge base cannot be opened; nothing is charged.
@@ -64,11 +70,12 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, *, padded: bo
     plan = read_signed(signed.document)
     dimension = check_readable(store, signed.knowledge_base)
     adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    public = _embedded(adapter.public_texts(store.get(signed.knowledge_base).embedded_field), dimension, embed)
     charge = charge_once(ledger, signed)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
-    answer = adapter.make(store.every_unit(signed.knowledge_base), dimension)
+    answer = adapter.make(store.every_unit(signed.knowledge_base), public)
     if padded:
         grain = grain_s(plan.public_size)
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
@@ -108,6 +115,18 @@ def check_readable(store: ExemplarStore, knowledge_base: str) -> int:
             "and it has none with embeddings yet: upload them first"
         )
     return dimension
+
+
+def _embedded(texts: Sequence[str], dimension: int, embed: Embed) -> np.ndarray:
+    if not texts:
+        return np.empty((0, dimension), np.float32)
+    try:
+        vectors = embed(texts)
+    except Exception as error:
+        raise NotMadeError(f"the plan's texts cannot be embedded, and nothing was charged: {error}") from error
+    if vectors.shape != (len(texts), dimension):
+        raise NotMadeError("the exemplars were embedded by another model: upload them again")
+    return vectors
 
 
 def store_once(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answer) -> Release:

@@ -16,7 +16,7 @@ from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
-from service.engines.protocol import Engine, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
 from service.pipeline.mechanisms.adapter import Aggregator, Outputs, Public, answer_adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
@@ -81,6 +81,21 @@ class Stages:
             return outputs
         alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
         return [one[0] if one is not None else None for one in alone]
+
+    async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
+        """The engine's label probabilities (labels,) with public exemplars in the prompt. What fails may be told.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: the engine is down, or busy, or does not say.
+            service.engines.protocol.UnanswerableQueryError: the engine can never answer this query.
+            TimeoutError: it took too long.
+        """
+        async with asyncio.timeout(self.timeout_s):
+            zero_shot = await self.engine.zero_shot(spec, query)
+            (output,) = await self.engine.contributions(spec, query, [exemplars], zero_shot)
+        if not isinstance(output, np.ndarray):
+            raise EngineUnavailableError("the engine gives no answer with the chosen exemplars in its prompt")
+        return output
 
     async def _ask_engine(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot

@@ -9,6 +9,7 @@ from accounting.ledger.charges import Release
 from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import ExemplarStoreError, KnowledgeBase
+from service.embedding.embedder import Embed, embed_here
 from service.pipeline.making import NotMadeError, check_readable, make
 from service.plans.preview import PlanPreview
 from service.records.records import Records
@@ -65,7 +66,12 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
 
 
 def sign(
-    records: Records, calibrated: CalibratedPlan, signed_by: str, *, after_version: int | None = None
+    records: Records,
+    calibrated: CalibratedPlan,
+    signed_by: str,
+    *,
+    after_version: int | None = None,
+    embed: Embed = embed_here,
 ) -> SignedPlan:
     """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
 
@@ -76,6 +82,7 @@ def sign(
         calibrated: from :func:`prepare`.
         signed_by: name of whoever signs.
         after_version: as of :meth:`accounting.ledger.charges.Ledger.sign`.
+        embed: embeds the plan's public texts, if a release is made with some.
 
     Raises:
         accounting.ledger.budgets.PlansChangedError: it is not.
@@ -101,7 +108,7 @@ def sign(
     )
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:
-            release(records, task)
+            release(records, task, embed)
         except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
             raise NotMadeError(
                 f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
@@ -110,12 +117,13 @@ def sign(
     return signed
 
 
-def release(records: Records, task: str) -> Release:
+def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
     """Make a signed task's one release, if signing could not; where it is made already, it is not made again.
 
     Args:
         records: where it is charged and stored.
         task: its address.
+        embed: as of :func:`sign`.
 
     Raises:
         accounting.ledger.budgets.UnknownTaskError: there is none.
@@ -128,7 +136,7 @@ def release(records: Records, task: str) -> Release:
         raise ValueError(f"{task} releases each answer by itself: ask it")
     if isinstance(written.mechanism, RehearsalMechanism):
         raise ValueError(f"{task} is a rehearsal, which is never run again: `dpicl plan rehearse` runs another")
-    return make(records.ledger, records.store, signed, padded=not records.settings.latency_unpadded)
+    return make(records.ledger, records.store, signed, embed, padded=not records.settings.latency_unpadded)
 
 
 def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:

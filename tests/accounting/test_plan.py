@@ -1,5 +1,6 @@
 import copy
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -406,6 +407,50 @@ def test_choice_share_moves_the_cost_from_the_test_to_the_choice() -> None:
     careful = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise["tested"].mechanism
     assert eager.epsilon > careful.epsilon
     assert eager.noise_multiplier > careful.noise_multiplier
+
+
+VOTED = {
+    "type": "synthetic_exemplars",
+    "per_label": 1,
+    "candidates": [{"text": f"Of {label}", "label": label} for label in ("World", "Sports")],
+}
+
+
+def voted(**changes: object) -> str:
+    document = yaml.safe_load(PLAN)
+    task = {
+        key: value for key, value in document["tasks"]["topic"].items() if key not in ("shots", "ensemble", "answers")
+    }
+    document["tasks"] = {
+        "topic": {**task, "labels": ["World", "Sports"], "release": "once", "mechanism": {**VOTED, **changes}}
+    }
+    return yaml.safe_dump(document)
+
+
+def test_candidates_are_signed_with_the_plan() -> None:
+    plan = load_plan(voted())
+    signed = calibrate_plan(plan, 8000)
+    assert CalibratedPlan.model_validate_json(signed.model_dump_json()) == signed
+    other = [*VOTED["candidates"], {"text": "Of the world", "label": "World"}]
+    assert calibrate_plan(load_plan(voted(candidates=other)), 8000).digest != signed.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"candidates": VOTED["candidates"][:1]}, "mechanism.candidates: Sports: fewer than per_label = 1"),
+        ({"per_label": 2}, "mechanism.candidates: World, Sports: fewer than per_label = 2"),
+        ({"candidates": [{"text": "a"}]}, "mechanism.candidates.0: must have the fields text, label, and no others"),
+        ({"candidates": [{"text": "a", "label": "Opera"}]}, "mechanism.candidates.0: 'Opera' is not among the labels"),
+        ({"candidates": [{"text": " ", "label": "World"}]}, "mechanism.candidates.0: a field is empty"),
+        ({"candidates": VOTED["candidates"] * 2}, "mechanism.candidates.2: each candidate may appear once"),
+        ({"candidates": [{"text": 1, "label": "World"}]}, "tasks.topic.mechanism.candidates.0.text: "),
+        ({"per_label": 0}, "tasks.topic.mechanism.per_label: "),
+    ],
+)
+def test_candidates_must_fit_the_task(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(problem)):
+        load_plan(voted(**changes))
 
 
 def test_placeholders_are_listed_once_in_order() -> None:

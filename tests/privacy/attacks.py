@@ -59,6 +59,11 @@ def points_to_the_canary(answers: Sequence[Answer]) -> bool:
     return bool(-sums[:, 0].sum() / math.sqrt(MANY_LABELS) > 7)
 
 
+def votes_of_the_canary(answers: Sequence[Answer]) -> bool:
+    """Whether the candidates have more votes together than the other units and a canary's one, by seven deviations."""
+    return bool((sum(answers[0]["votes"].values()) - 20) / math.sqrt(MANY_LABELS) > 7)
+
+
 ALL_OR_SOME_BLUE = {"every label is blue": every(is_blue), "some label is blue": some(is_blue)}
 
 ATTACKS = {
@@ -113,6 +118,24 @@ ATTACKS = {
         usual=["label0"] * 20,
         canary="label{number}",
         events={"the sums point to the canary": points_to_the_canary},
+        exemplars=MANY_LABELS,
+        once=True,
+    ),
+    "synthetic exemplars, an exemplar of each label": Attack(
+        "units",
+        [
+            "kind: classify",
+            "label_field: says",
+            f"labels: [{', '.join(f'label{number}' for number in range(MANY_LABELS))}]",
+            "mechanism:",
+            "  type: synthetic_exemplars",
+            "  per_label: 1",
+            "  candidates:",
+            *(f"  - {{text: candidate, says: label{number}}}" for number in range(MANY_LABELS)),
+        ],
+        usual=["label0"] * 20,
+        canary="label{number}",
+        events={"the candidates have the canary's votes": votes_of_the_canary},
         exemplars=MANY_LABELS,
         once=True,
     ),

@@ -413,9 +413,14 @@ def one_answer_for_one_query() -> None:
         require_equal(violations(connection), [], "what is wrong with the ledger")
 
 
-def one_release_for_one_charge() -> None:
+VOTED = "{type: synthetic_exemplars, per_label: 1, candidates: [{text: a, says: red}, {text: a, says: blue}]}"
+ONCE = {"prototypes": "{type: prototypes}", "synthetic exemplars": VOTED}
+"""Mechanisms of two labels whose release is made once."""
+
+
+def one_release_for_one_charge(mechanism: str) -> None:
     """A release that is made once is charged before anything is read; whoever dies with it takes it along."""
-    task = ["kind: classify", "label_field: says", "labels: [red, blue]", "mechanism: {type: prototypes}"]
+    task = ["kind: classify", "label_field: says", "labels: [red, blue]", f"mechanism: {ONCE[mechanism]}"]
     attack = Attack("units", task, ["red"] * 5, "blue", {}, once=True, exemplars=1)
     records = neighbours(attack)[1]
     read: list[list[str]] = []
@@ -440,11 +445,11 @@ def one_release_for_one_charge() -> None:
         with pytest.MonkeyPatch.context() as dying:
             dying.setattr(records.ledger, "release", die)
             with suppress(KeyboardInterrupt):
-                sign(records, attack.plan(), "attacker")
+                sign(records, attack.plan(), "attacker", embed=Compass().embed)
         require(all(read), "the exemplars were read before the charge")
         dead = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
         with suppress(NotMadeError):
-            make(dead, records.store, records.ledger.budgets.task("wired.task"), padded=False)
+            make(dead, records.store, records.ledger.budgets.task("wired.task"), Compass().embed, padded=False)
     require(len(drawn) == 1, f"noise drawn {len(drawn)} times for one charge")
     signed = attack.plan().noise["task"].mechanism
     require_equal(drawn, [signed.noise_multiplier * 1.0], "noise of a sensitivity of 1")

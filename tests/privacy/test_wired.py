@@ -31,7 +31,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "no way back": checks.nothing_is_given_back_after_the_sample,
     "silence": checks.nobody_is_told_of_a_slot,
     "one answer": checks.one_answer_for_one_query,
-    "one release": checks.one_release_for_one_charge,
+    **{f"one release, {mechanism}": partial(checks.one_release_for_one_charge, mechanism) for mechanism in checks.ONCE},
     "noise": checks.nothing_passes_by_the_noise,
     "same work": checks.the_same_is_embedded_whatever_is_said,
     "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
@@ -456,7 +456,7 @@ BUGS = {
         ),
     ),
     "prototypes with half the noise": bug(
-        "one release",
+        "one release, prototypes",
         "noise of a sensitivity of 1",
         (
             "service.pipeline.mechanisms.prototypes:PrototypesAdapter.sums",
@@ -464,8 +464,44 @@ BUGS = {
             "PrototypeSums(self.noise.noise_multiplier / 2,",
         ),
     ),
+    "each exemplar votes for a candidate": bug(
+        "synthetic exemplars, an exemplar of each label",
+        "ε is at least",
+        (
+            "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.make",
+            "self.labelled(unit) for unit in units",
+            "self.labelled([one]) for unit in units for one in unit",
+        ),
+    ),
+    "a unit votes again with each text": bug(
+        "synthetic exemplars, an exemplar of each label",
+        "ε is at least",
+        (
+            "aggregation.exemplar_votes:ExemplarVotes.votes",
+            "        vote = self._vote(unit)\n        if vote is not None:\n",
+            "        for vote in [self._vote([text]) for text in unit]:\n",
+        ),
+    ),
+    "votes with half the noise": bug(
+        "one release, synthetic exemplars",
+        "noise of a sensitivity of 1",
+        (
+            "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.votes",
+            "ExemplarVotes(self.noise.noise_multiplier,",
+            "ExemplarVotes(self.noise.noise_multiplier / 2,",
+        ),
+    ),
+    "candidates are written from private texts": bug(
+        "one release, synthetic exemplars",
+        "read before the charge",
+        (
+            "service.pipeline.making:make",
+            "_embedded(adapter.public_texts(store.get(signed.knowledge_base).embedded_field), dimension, embed)",
+            "_embedded([unit[0].fields['text'] for unit in store.every_unit('wired')][:2], dimension, embed)",
+        ),
+    ),
     "prototypes are made before they are charged": bug(
-        "one release",
+        "one release, prototypes",
         "read before the charge",
         (
             "service.pipeline.making:make",
@@ -474,7 +510,7 @@ BUGS = {
         ),
     ),
     "a release is made again after a crash": bug(
-        "one release",
+        "one release, prototypes",
         "noise drawn 2 times for one charge",
         (
             "service.pipeline.making:make",
@@ -482,11 +518,11 @@ BUGS = {
             "    try:\n"
             "        charge = charge_once(ledger, signed)\n"
             "    except NotMadeError:\n"
-            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), dimension), 0)\n",
+            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), public), 0)\n",
         ),
     ),
     "a dead maker's charge is given back": bug(
-        "one release",
+        "one release, prototypes",
         "noise drawn 2 times for one charge",
         (
             "accounting.ledger.charges:Ledger._charge",

@@ -238,7 +238,7 @@ async def ask(services: Services, calibrated: CalibratedPlan, first: int, last: 
     """All answers of one plan for each trial."""
     trials = []
     for trial in range(first, last):
-        version = sign(services.records, calibrated, "attacker").version
+        version = sign(services.records, calibrated, "attacker", embed=Compass().embed).version
         if calibrated.plan.tasks["task"].once:  # all that is ever known of the exemplars
             signed = services.records.ledger.budgets.task(f"wired.task@{version}")
             trials.append([services.records.ledger.stored_release(signed, ONE_RELEASE).answer])

@@ -22,7 +22,7 @@ from service.dashboard.plan_studio.desk import (
 from service.pipeline.making import NotMadeError
 from service.pipeline.private_threads import privately
 from service.plans.signing import WorseThanFreeError, check_worth, sign
-from service.records.records import Records
+from service.services import Services
 
 pages = Pages()
 
@@ -58,9 +58,7 @@ async def sign_(visit: Visit) -> Response:
         problem = "Nothing was signed. To sign a plan that is hardly worth its price, tick that you do so all the same."
         return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
     try:
-        version = await privately(
-            partial(_sign_once, visit.services.records, calibrated, visit.session.key_name, int(after))
-        )
+        version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.key_name, int(after)))
     except NotMadeError as error:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
     except (PlansChangedError, BudgetExceededError) as error:
@@ -72,13 +70,14 @@ async def sign_(visit: Visit) -> Response:
     )
 
 
-def _sign_once(records: Records, calibrated: CalibratedPlan, signed_by: str, after: int) -> int:
+def _sign_once(services: Services, calibrated: CalibratedPlan, signed_by: str, after: int) -> int:
     """The version under which the plan is signed, by this form or by the same one sent before."""
     try:
-        return sign(records, calibrated, signed_by, after_version=after).version
+        embed = services.embedder.embed
+        return sign(services.records, calibrated, signed_by, after_version=after, embed=embed).version
     except PlansChangedError:
         name = calibrated.plan.knowledge_base
-        plans = {plan.version: plan for plan in records.ledger.budgets.plans(name)}
+        plans = {plan.version: plan for plan in services.records.ledger.budgets.plans(name)}
         if (twin := plans.get(after + 1)) is not None and twin.digest == calibrated.digest:
             return twin.version
         raise

@@ -13,9 +13,11 @@ from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 
 register(RnmGaussianAdapter)
 register(PrototypesAdapter)
+register(SyntheticExemplarsAdapter)
 register(RehearsalAdapter)
 register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar
+from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Embedded, Output, Sentence, TaskSpec, ZeroShot
 from service.pipeline.mechanisms.outlook import Outlook
@@ -151,36 +152,82 @@ class AnswerAdapter(Adapter[M, P]):
 class Reader(Protocol):
     """A release that was made once, ready to answer."""
 
-    def answer(self, question: np.ndarray) -> Answer:
-        """The answer to a question, from its embedding (d,) of norm 1; post-processing of the release."""
+    async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
+        """The answer to a question; post-processing of the release.
+
+        Args:
+            query: its fields.
+            asker: the id of the key that asks.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: the engine is asked, and does not answer.
+            service.engines.protocol.UnanswerableQueryError: it can never answer this question.
+        """
+
+
+Show = Callable[[TaskSpec, Mapping[str, str], Slot], Awaitable[np.ndarray]]
+"""Asks the engine a question and shows it public exemplars: the probability of each label, shape (labels,). Raises as
+:meth:`Reader.answer`."""
 
 
 class OnceAdapter(Adapter[M, P]):
     """Of a mechanism whose one release is made of the whole knowledge base."""
 
+    def public_texts(self, field: str) -> Sequence[str]:
+        """Public texts whose embeddings the release is made with.
+
+        Args:
+            field: the knowledge base's embedded one.
+        """
+        return ()
+
     @abstractmethod
-    def make(self, units: Iterable[Sequence[Exemplar]], dimension: int) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> Answer:
         """The release, with noise, as JSON. It counts no unit for more than the noise allows for.
 
         Args:
             units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
-            dimension: of the embeddings.
+            public: embeddings of :meth:`public_texts`, shape (texts, d), with d that of the exemplars'.
         """
 
     @abstractmethod
-    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder) -> Reader:
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> Reader:
         """A reader of a release.
 
         Args:
             made: from :meth:`make`, as it was stored.
             spec: the task.
-            embedder: for its public sentences.
+            embedder: for public sentences and questions.
+            show: asks the engine.
         """
 
     @property
     def calls(self) -> int:
         """See :class:`Adapter`: none, questions are embedded and compared."""
         return 0
+
+
+class OnceLabelAdapter(OnceAdapter[M, P]):
+    """Of one that releases something about labels."""
+
+    task: ClassifyTask
+
+    def labelled(self, unit: Sequence[Exemplar]) -> list[tuple[int, np.ndarray]]:
+        """A unit's exemplars, each as its label's index and its embedding; one of no such label is left out."""
+        index, field = self._index, self.task.label_field
+        return [
+            (index[label], exemplar.embedding)
+            for exemplar in unit
+            if (label := exemplar.fields.get(field, "")) in index and exemplar.embedding is not None
+        ]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.task.labels)}
+
+    def voices(self, public_size: int) -> int:
+        """See :class:`Adapter`: the units of a label, if there are as many as exemplars, evenly spread."""
+        return max(1, public_size // len(self.task.labels))
 
 
 class LabelAdapter(AnswerAdapter[M, P]):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from accounting.mechanisms import PrototypesMechanism
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import ClassifyTask
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
 from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceAdapter
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show
 from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
@@ -36,28 +35,31 @@ class NearestPrototype:
 
     prototypes: Prototypes
     labels: Sequence[str]
+    embedder: TextEmbedder
+    field: str
 
-    def answer(self, question: np.ndarray) -> Answer:
+    async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """See :class:`.adapter.Reader`."""
+        question = (await asyncio.to_thread(self.embedder.embed, [query[self.field]]))[0]
         return believed(self.labels, self.prototypes.probabilities(question))
 
 
-class PrototypesAdapter(OnceAdapter[PrototypesMechanism, Gaussian]):
+class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     """See :class:`.adapter.Adapter`."""
 
     schema = PrototypesMechanism
     profile = Gaussian
     example = PrototypesMechanism(type="prototypes")
     about = "A prototype of each label, made once: it answers any number of questions."
-    task: ClassifyTask
 
-    def make(self, units: Iterable[Sequence[Exemplar]], dimension: int) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> Answer:
         """See :class:`.adapter.OnceAdapter`."""
+        dimension = public.shape[1]
         sums = self.sums(dimension).release(self.labelled(unit) for unit in units)
         written = base64.b64encode(sums.astype("<f8").tobytes()).decode()
         return {"made_once": self.written.type, "dimension": dimension, "sums": written}
 
-    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder) -> NearestPrototype:
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> NearestPrototype:
         """See :class:`.adapter.OnceAdapter`."""
         sums = np.frombuffer(base64.b64decode(made["sums"]), "<f8").reshape(len(self.task.labels), made["dimension"])
         return self.reader(sums, self.sums(made["dimension"]).sigma, spec, embedder)
@@ -66,27 +68,12 @@ class PrototypesAdapter(OnceAdapter[PrototypesMechanism, Gaussian]):
         """The signed mechanism for embeddings of such a dimension."""
         return PrototypeSums(self.noise.noise_multiplier, len(self.task.labels), dimension)
 
-    def labelled(self, unit: Sequence[Exemplar]) -> list[tuple[int, np.ndarray]]:
-        """A unit's exemplars as the mechanism takes them; one of no such label is left out."""
-        index, field = self._index, self.task.label_field
-        return [
-            (index[label], exemplar.embedding)
-            for exemplar in unit
-            if (label := exemplar.fields.get(field, "")) in index and exemplar.embedding is not None
-        ]
-
     def reader(self, sums: np.ndarray, sigma: float, spec: TaskSpec, embedder: TextEmbedder) -> NearestPrototype:
         """What answers from sums with noise of that deviation."""
         directions = shrunk(sums, label_directions(spec, embedder.embed), sigma)
-        return NearestPrototype(Prototypes(directions, self.written.temperature), self.task.labels)
-
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.task.labels)}
-
-    def voices(self, public_size: int) -> int:
-        """See :class:`.adapter.Adapter`: the units of a label, if there are as many as exemplars, evenly spread."""
-        return max(1, public_size // len(self.task.labels))
+        return NearestPrototype(
+            Prototypes(directions, self.written.temperature), self.task.labels, embedder, spec.input_field
+        )
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`: with n units a label the noise moves a similarity by σ/n."""

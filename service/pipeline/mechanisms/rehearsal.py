@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 from scipy import special
 
 from accounting.mechanisms import RehearsalMechanism, RnmGaussianMechanism
@@ -15,7 +16,7 @@ from aggregation.rehearsal import Counts, Rehearsal
 from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceAdapter
+from service.pipeline.mechanisms.adapter import Answer, OnceAdapter, Show
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.queries import InvalidQueryError
 
@@ -77,11 +78,11 @@ class RehearsalAdapter(OnceAdapter[RehearsalMechanism, Gaussian]):
         """The inverse of :meth:`released`."""
         return self.mechanism.seen([made["right"], made["answered"], made["zero_shot"]])
 
-    def make(self, units: Iterable[Sequence[Exemplar]], dimension: int) -> NoReturn:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> NoReturn:
         """Not without an engine."""
         raise TypeError("a rehearsal asks an engine: dpicl plan rehearse")
 
-    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder) -> NoReturn:
+    def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> NoReturn:
         """Nothing can be asked of it."""
         raise InvalidQueryError("a rehearsal has counted answers and gives none; ask the task that was rehearsed")
 

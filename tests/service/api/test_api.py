@@ -296,7 +296,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     assert preview.json()["signed"] is None
     planned, *others = preview.json()["alternatives"]["colour"]
     assert planned == preview.json()["preview"]["tasks"]["colour"]
-    assert [one["answers"] for one in others] == [2, 200, None]
+    assert [one["answers"] for one in others] == [2, 200, None, None]
     described = preview.json()["preview"]
     assert described["tasks"]["colour"]["llm_calls"] == 11
     assert described["epsilon_by_accountant"]["pld"][1] <= 1.5

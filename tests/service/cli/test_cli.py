@@ -98,7 +98,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "colour: its share of the budget spent otherwise" in shown
     assert "too noisy" in shown
     described = json.loads(dpicl.ok("plan", "preview", plan_file, "--json"))
-    assert [one["answers"] for one in described["alternatives"]["colour"]] == [20, 2, 200, None]
+    assert [one["answers"] for one in described["alternatives"]["colour"]] == [20, 2, 200, None, None]
     assert described["tasks"]["colour"]["sampling_probability"] == pytest.approx(1 / 3)
     signed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json"))
     assert signed["tasks"] == ["toys.colour@1"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +24,11 @@ from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout, read_json_lines
 from exemplar_store.tables import exemplars as exemplars_table
 from exemplar_store.tables import units as units_table
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.pipeline import making
-from service.pipeline.answering import Answer
+from service.pipeline.answering import Answer, BusyError
+from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError, make
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import release, sign
@@ -45,22 +50,74 @@ tasks:
     shots: 2
     ensemble: 10
     answers: 2
-    when_spent: prototypes
+    when_spent: for-ever
     mechanism: {type: rnm_gaussian, vote: hard}
-  prototypes:
+  for-ever:
     kind: classify
     release: once
     labels: [red, blue]
     prompt: {exemplar: "{text}: {label}", query: "{text}:"}
     mechanism: {type: prototypes}
 """
-ALONE = PLAN.replace(PLAN[PLAN.index("  colour:") : PLAN.index("  prototypes:")], "")
+VOTED = PLAN.replace(
+    "{type: prototypes}",
+    """
+      type: synthetic_exemplars
+      per_label: 1
+      candidates:
+      - {text: a ball, label: red}
+      - {text: a red brick, label: red}
+      - {text: a cube, label: blue}
+      - {text: a blue brick, label: blue}""",
+)
+BOTH = pytest.mark.parametrize("plan", [PLAN, VOTED], ids=["prototypes", "synthetic_exemplars"])
 
 
 def embed(texts) -> np.ndarray:
     """Red things lie to the east, blue ones to the north; what is neither, between them."""
     found = [[("blue" not in text) + 0.0, ("red" not in text) + 0.0] for text in texts]
     return (np.array(found) / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Reader(MajorityEngine):
+    """Says the label of the exemplar that has the most words in common with the question.
+
+    Attributes:
+        shown: the exemplars of every prompt that had one slot, and the knowledge base that it was said to be of.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[tuple[str, list[str]]] = []
+
+    async def contributions(self, task, query, slots, zero_shot):
+        if len(slots) == 1:
+            self.shown.append((task.knowledge_base, [exemplar.fields["text"] for exemplar in slots[0]]))
+        return [self._nearest(task, set(query["text"].split()), slot) for slot in slots]
+
+    def _nearest(self, task, words, slot):
+        alike = [len(words & set(exemplar.fields["text"].split())) for exemplar in slot]
+        if not slot or max(alike) == 0:
+            return None
+        return np.eye(len(task.labels))[task.labels.index(slot[int(np.argmax(alike))].fields["label"])]
+
+
+class HalfHalf(Reader):
+    """Private slots vote for either label; only what is public is read."""
+
+    async def contributions(self, task, query, slots, zero_shot):
+        if len(slots) == 1:
+            return await super().contributions(task, query, slots, zero_shot)
+        return list(np.eye(2)[np.arange(len(slots)) % 2])
+
+
+def alone(plan: str) -> str:
+    """With the release alone."""
+    return plan.replace(plan[plan.index("  colour:") : plan.index("  for-ever:")], "")
+
+
+def type_of(plan: str) -> str:
+    return "synthetic_exemplars" if plan == VOTED else "prototypes"
 
 
 def noisy(plan: str) -> CalibratedPlan:
@@ -87,32 +144,38 @@ def records(tmp_path: Path) -> Records:
     return opened(tmp_path)
 
 
+def signed(records: Records, plan: str) -> Services:
+    sign(records, noisy(plan), "test", embed=embed)
+    return open_services(records, Reader(), Embedding(embed))
+
+
 @pytest.fixture
 def services(records: Records) -> Services:
-    sign(records, noisy(PLAN), "test")
-    return open_services(records, MajorityEngine(), Embedding(embed))
+    return signed(records, PLAN)
 
 
 def ask(services: Services, query: str, task: str = "toys.colour", **options) -> Answer:
     return asyncio.run(services.answering.answer(task, query, key_id="k", **options))
 
 
-def task_of(records: Records, name: str = "prototypes") -> SignedTask:
+def task_of(records: Records, name: str = "for-ever") -> SignedTask:
     return records.ledger.budgets.task(f"toys.{name}")
 
 
-def states(records: Records, name: str = "prototypes") -> dict[str, int]:
+def states(records: Records, name: str = "for-ever") -> dict[str, int]:
     (budget,) = records.ledger.budgets.statuses()
     (status,) = (task for task in budget.tasks if task.name == name)
     return {state: count for state, count in status.states.items() if count}
 
 
-def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(services: Services) -> None:
+@BOTH
+def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(plan: str, records: Records) -> None:
+    services = signed(records, plan)
     asked = [f"a {label} thing {i}" for label in ("red", "blue") for i in range(20)]
-    answers = [ask(services, query, "toys.prototypes") for query in asked]
+    answers = [ask(services, query, "toys.for-ever") for query in asked]
     assert [answer.release.answer["label"] for answer in answers] == ["red"] * 20 + ["blue"] * 20
     assert all(0.5 < answer.release.answer["probability"] <= 1 for answer in answers)
-    assert {(answer.charged, answer.answers_left, answer.source) for answer in answers} == {(False, None, "prototypes")}
+    assert {(one.charged, one.answers_left, one.source) for one in answers} == {(False, None, type_of(plan))}
     assert len({answer.release.id for answer in answers}) == 1
     assert states(services.records) == {"released": 1}
     assert replay(services.records, recompute=False).problems == []
@@ -125,17 +188,19 @@ def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services
     for name in ("every_unit", "sample_slots", "sample_blocks"):
         monkeypatch.setattr(services.records.store, name, refuse)
     monkeypatch.setattr(services.engine, "zero_shot", refuse)
-    assert ask(services, "a red thing", "toys.prototypes").release.answer["label"] == "red"
+    assert ask(services, "a red thing", "toys.for-ever").release.answer["label"] == "red"
 
 
-def test_a_task_that_is_used_up_goes_on_answering(services: Services) -> None:
+@BOTH
+def test_a_task_that_is_used_up_goes_on_answering(plan: str, records: Records) -> None:
+    services = signed(records, plan)
     paid = [ask(services, query) for query in ("a red one", "a red two")]
     assert [(answer.charged, answer.answers_left, answer.source) for answer in paid] == [
         (True, 1, None),
         (True, 0, None),
     ]
     free = ask(services, "a blue one")
-    assert (free.charged, free.answers_left, free.source) == (False, 0, "prototypes")
+    assert (free.charged, free.answers_left, free.source) == (False, 0, type_of(plan))
     assert (free.task, free.release.answer["label"]) == ("toys.colour@1", "blue")
     again = ask(services, "a red one")  # what was paid for stays what it was
     assert (again.release, again.charged, again.source) == (paid[0].release, False, None)
@@ -150,22 +215,24 @@ def test_without_the_release_a_task_that_is_used_up_refuses(services: Services, 
     with pytest.raises(AnswersExhaustedError):
         ask(services, "three")
     with pytest.raises(NotMadeError, match="`dpicl plan release toys"):
-        ask(services, "three", "toys.prototypes")
+        ask(services, "three", "toys.for-ever")
 
 
 def test_a_question_must_fit_and_may_be_abstained_from(services: Services) -> None:
     with pytest.raises(InvalidQueryError, match="lacks text"):
-        ask(services, {}, "toys.prototypes")
-    sure = ask(services, "a red thing", "toys.prototypes", abstain_below=0.5)
-    unsure = ask(services, "a thing", "toys.prototypes", abstain_below=0.999)
+        ask(services, {}, "toys.for-ever")
+    sure = ask(services, "a red thing", "toys.for-ever", abstain_below=0.5)
+    unsure = ask(services, "a thing", "toys.for-ever", abstain_below=0.999)
     assert (sure.abstained, unsure.abstained) == (False, True)
 
 
-def test_paid_answers_may_take_their_prior_from_it(records: Records) -> None:
+@BOTH
+def test_paid_answers_may_take_their_prior_from_it(plan: str, records: Records) -> None:
     """Zero-shot is even here, and half of the votes are for either label whatever is asked: the prior decides."""
-    plan = PLAN.replace("when_spent: prototypes", "prior_from: prototypes").replace("answers: 2", "answers: 20")
-    sign(records, noisy(plan), "test")
-    services = open_services(records, MajorityEngine(), Embedding(embed))
+    plan = plan.replace("when_spent: for-ever", "prior_from: for-ever").replace("answers: 2", "answers: 20")
+    sign(records, noisy(plan), "test", embed=embed)
+    engine = HalfHalf() if "synthetic" in plan else MajorityEngine()
+    services = open_services(records, engine, Embedding(embed))
     for label in ("red", "blue"):
         for number in range(10):
             answer = ask(services, f"a {label} thing {number}")
@@ -174,12 +241,12 @@ def test_paid_answers_may_take_their_prior_from_it(records: Records) -> None:
 
 
 def test_uploads_and_deletions_after_it_change_nothing(services: Services) -> None:
-    before = ask(services, "a red thing", "toys.prototypes")
+    before = ask(services, "a red thing", "toys.for-ever")
     services.records.forget("toys", "u0", by="root")
     more = [{"unit_id": "new", "text": "a red thing", "label": "blue"}]
     services.records.store.ingest("toys", read_json_lines(rows(more), Layout(("text", "label"))), embed)
-    assert release(services.records, "toys.prototypes").answer["sums"] == before_sums(services)
-    assert ask(services, "a red thing", "toys.prototypes") == before
+    assert release(services.records, "toys.for-ever").answer["sums"] == before_sums(services)
+    assert ask(services, "a red thing", "toys.for-ever") == before
 
 
 def before_sums(services: Services) -> str:
@@ -188,7 +255,7 @@ def before_sums(services: Services) -> str:
 
 
 def test_making_it_again_returns_the_one_there_is(services: Services) -> None:
-    first, second = (release(services.records, "toys.prototypes") for _ in range(2))
+    first, second = (release(services.records, "toys.for-ever") for _ in range(2))
     assert first == second
     assert states(services.records) == {"released": 1}
     with pytest.raises(ValueError, match="ask it"):
@@ -202,7 +269,7 @@ def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
         "toys", epsilon=100, delta=0.1, public_size=60, fields=["text", "label"], embedded_field="text"
     )
     with pytest.raises(NotMadeError, match="upload them first"):
-        sign(records, noisy(ALONE), "test")
+        sign(records, noisy(alone(PLAN)), "test")
     assert records.ledger.budgets.plans("toys") == []
 
 
@@ -214,29 +281,31 @@ def crash(*_args, **_options):
     raise Crash
 
 
+@BOTH
 @pytest.mark.parametrize("where", ["every_unit", "release"])
 def test_what_was_charged_and_not_stored_is_lost_for_ever(
-    where: str, database_url: str, tmp_path: Path, monkeypatch
+    plan: str, where: str, database_url: str, tmp_path: Path, monkeypatch
 ) -> None:
+    calibrated = noisy(alone(plan))
     records = opened(tmp_path, database_url)
     with monkeypatch.context() as patch:
         patch.setattr(records.store if where == "every_unit" else records.ledger, where, crash)
         with pytest.raises(Crash):
-            sign(records, noisy(ALONE), "test")
+            sign(records, calibrated, "test", embed=embed)
     assert states(records) == {"charged": 1}
     with pytest.raises(NotMadeError, match="being made"):
-        release(records, "toys.prototypes")
+        release(records, "toys.for-ever", embed)
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
     with pytest.raises(NotMadeError, match="charged and lost"):
-        make(later, records.store, task_of(records), padded=False)
+        make(later, records.store, task_of(records), embed, padded=False)
     later.expire_leases()
     assert states(records) == {"lost": 1}
     with pytest.raises(NotMadeError, match="charged and lost"):
-        release(records, "toys.prototypes")
+        release(records, "toys.for-ever", embed)
     assert replay(records, recompute=False).problems == []
-    assert sign(records, noisy(ALONE), "test").version == 2  # another plan, with its own budget
-    services = open_services(records, MajorityEngine(), Embedding(embed))
-    assert ask(services, "a red thing", "toys.prototypes").release.answer["label"] == "red"
+    assert sign(records, calibrated, "test", embed=embed).version == 2  # another plan, with its own budget
+    services = open_services(records, Reader(), Embedding(embed))
+    assert ask(services, "a red thing", "toys.for-ever").release.answer["label"] == "red"
     records.database.dispose()
 
 
@@ -250,7 +319,7 @@ def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -
         return every_unit(name)
 
     monkeypatch.setattr(records.store, "every_unit", slow)
-    sign(records, noisy(ALONE), "test")
+    sign(records, noisy(alone(PLAN)), "test")
     assert states(records) == {"released": 1}
     assert replay(records, recompute=False).problems == []
 
@@ -268,9 +337,9 @@ def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, 
         patch.setattr(records.witness, "catch_up", catch_up)
         patch.setattr(records.store, "every_unit", crash)
         with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
-            sign(records, noisy(ALONE), "test")
+            sign(records, noisy(alone(PLAN)), "test")
     assert states(records) == {"voided": 1}
-    release(records, "toys.prototypes")
+    release(records, "toys.for-ever")
     assert states(records) == {"released": 1, "voided": 1}
     assert replay(records, recompute=False).problems == []
 
@@ -280,14 +349,14 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
     with monkeypatch.context() as patch:
         patch.setattr(records.ledger, "charge", crash)
         with pytest.raises(Crash):
-            sign(records, noisy(ALONE), "test")
+            sign(records, noisy(alone(PLAN)), "test")
     told: list[object] = []
     begin = threading.Barrier(6)
 
     def maker() -> None:
         begin.wait()
         try:
-            told.append(make(records.ledger, records.store, task_of(records), padded=False).id)
+            told.append(make(records.ledger, records.store, task_of(records), embed, padded=False).id)
         except NotMadeError as error:
             told.append(str(error))
 
@@ -297,7 +366,7 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
     for one in makers:
         one.join()
     made = {one for one in told if "being made" not in str(one)}
-    assert made == {release(records, "toys.prototypes").id}
+    assert made == {release(records, "toys.for-ever").id}
     assert states(records) == {"released": 1}
     records.database.dispose()
 
@@ -309,7 +378,7 @@ def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> Non
     monkeypatch.setattr(making.time, "monotonic", lambda: next(now))
     monkeypatch.setattr(making.time, "sleep", slept.append)
     padded = replace(records, settings=records.settings.model_copy(update={"latency_unpadded": False}))
-    sign(padded, noisy(ALONE), "test")
+    sign(padded, noisy(alone(PLAN)), "test")
     assert slept == [pytest.approx(0.7)]
     assert making.grain_s(60) == 1
     assert making.grain_s(100_000) == 50
@@ -339,25 +408,102 @@ def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(owner, method, killed)
-    sign(records, plan, "test")
+    sign(records, plan, "test", embed=embed)
 
 
+@BOTH
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at(step: str, database_url: str, tmp_path: Path) -> None:
+def test_killed_at(plan: str, step: str, database_url: str, tmp_path: Path) -> None:
     records = opened(tmp_path, database_url)
-    process = FRESH.Process(target=sign_and_die, args=(database_url, noisy(ALONE), step))
+    process = FRESH.Process(target=sign_and_die, args=(database_url, noisy(alone(plan)), step))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     assert states(records) == STEPS[step]
     if step in ("before charge", "after release"):
-        release(records, "toys.prototypes")
+        release(records, "toys.for-ever", embed)
         assert states(records) == {"released": 1}
     else:
         with pytest.raises(NotMadeError):
-            release(records, "toys.prototypes")
+            release(records, "toys.for-ever", embed)
     assert replay(records, recompute=False).problems == []
     with records.database.connect() as connection:
         assert len(connection.execute(sa.select(charges.c.id)).all()) == 1
     records.database.dispose()
+
+
+def test_only_the_chosen_exemplars_are_shown(records: Records) -> None:
+    """The thirty units of each colour vote for its brick; no prompt shows any of theirs, or shares their cache."""
+    sign(records, noisy(alone(VOTED)), "test", embed=embed)
+    votes = records.ledger.stored_release(task_of(records), making.ONE_RELEASE).answer["votes"]
+    assert [votes[str(number)] for number in range(4)] == pytest.approx([0, 30, 0, 30], abs=10)
+    engine = Reader()
+    ask(open_services(records, engine, Embedding(embed)), "a red thing", "toys.for-ever")
+    assert engine.shown == [("public exemplars of toys", ["a red brick", "a blue brick"])]
+
+
+def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
+    sign(records, noisy(alone(VOTED)), "test", embed=embed)
+    services = open_services(records, NearestExemplarEngine(Embedding(embed)), Embedding(embed))
+    for label in ("red", "blue"):
+        answer = ask(services, f"a {label} thing", "toys.for-ever")
+        assert answer.release.answer["label"] == label
+        assert answer.release.answer["probability"] > 0.99
+
+
+class Away(Reader):
+    """Fails in a way."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self.error = error
+
+    async def zero_shot(self, task, query):
+        if self.error is not None:
+            raise self.error
+        return await super().zero_shot(task, query)
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        (Away(EngineUnavailableError("down")), EngineUnavailableError),
+        (Away(EngineBusyError("busy")), BusyError),
+        (Away(UnanswerableQueryError("too long")), InvalidQueryError),
+        (Away(TimeoutError()), EngineUnavailableError),
+        (Away(None), EngineUnavailableError),  # it has nothing to say of such a question
+    ],
+)
+def test_an_engine_that_does_not_answer_costs_nothing(engine: Away, told: type[Exception], records: Records) -> None:
+    plan = VOTED.replace("when_spent: for-ever", "prior_from: for-ever")
+    sign(records, noisy(plan), "test", embed=embed)
+    services = open_services(records, engine, Embedding(embed))
+    for task in ("toys.for-ever", "toys.colour"):
+        with pytest.raises(told):
+            ask(services, "green", task)
+    assert states(records, "colour") == {}
+
+
+def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
+    """It may have waited for what other questions' samples keep busy."""
+    services = signed(records, alone(VOTED))
+    for engine in (services.engine, Away(EngineUnavailableError("down"))):
+        made = MadeOnce(records.ledger, records.store, replace(services.answering.stages, engine=engine), grain_s=0.2)
+        begun = time.monotonic()
+        with contextlib.suppress(EngineUnavailableError):
+            asyncio.run(made.answer(task_of(records), {"text": "a red thing"}, "k"))
+        assert time.monotonic() - begun >= 0.2
+
+
+def crash_of_an_embedder(_texts):
+    raise RuntimeError("no memory")
+
+
+@pytest.mark.parametrize("embedder", [crash_of_an_embedder, lambda texts: np.eye(3)[: len(texts)]])
+def test_nothing_is_charged_where_candidates_cannot_be_embedded(embedder, records: Records) -> None:
+    with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
+        sign(records, noisy(alone(VOTED)), "test", embed=embedder)
+    assert states(records) == {}
+    release(records, "toys.for-ever", embed)
+    assert states(records) == {"released": 1}

@@ -1,0 +1,23 @@
+"""A unit's texts as embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.floating[Any]]
+Unit = Iterable[tuple[int, Vector]]
+"""A unit's texts: of each its label's index and its embedding."""
+
+_NORM_TOLERANCE = 0.01  # what differs more from norm 1 is no embedding
+
+
+def is_embedding(vector: object, dimension: int) -> bool:
+    """Whether this is one: finite, of such a dimension and of norm 1."""
+    if not (isinstance(vector, np.ndarray) and vector.dtype.kind == "f" and vector.shape == (dimension,)):
+        return False
+    return abs(math.hypot(*vector.tolist()) - 1) <= _NORM_TOLERANCE

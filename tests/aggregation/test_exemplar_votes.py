@@ -1,0 +1,84 @@
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from aggregation.exemplar_votes import ExemplarVotes, chosen
+from aggregation.noise import ONE, from_fixed_point
+from tests.aggregation.test_prototypes import AROUND, EAST, NORTH, UNUSABLE
+from tests.laws import ALPHA
+
+LABELS = [0, 0, 1]
+"""Two candidates of the first label, to the east and to the north; one of the second, to the west."""
+VOTES = ExemplarVotes(1.0, np.array([EAST, NORTH, -EAST]), LABELS)
+
+texts = st.tuples(st.integers(-1, 2), st.sampled_from(AROUND) | st.sampled_from([*UNUSABLE.values()]))
+units = st.lists(texts, max_size=8)
+
+
+def ballots(before: list, after: list) -> Counter[int]:
+    """By how much the votes of so many candidates moved, in votes; those that did not are left out."""
+    moved = VOTES.votes(after) - VOTES.votes(before)
+    assert (moved % ONE == 0).all()
+    return Counter(int(abs(one)) // ONE for one in moved if one)
+
+
+def test_every_small_unit_has_one_vote_beside_every_small_other() -> None:
+    """All units of up to three texts, beside all units of one: exactly one candidate moves, by exactly one vote."""
+    kinds = [*itertools.product(range(2), AROUND)]
+    every = [unit for size in range(1, 4) for unit in itertools.combinations_with_replacement(kinds, size)]
+    for other, unit in itertools.product([(), *([kind] for kind in kinds)], every):
+        assert ballots([other], [other, unit]) == {1: 1}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(units, max_size=4), units, st.integers(0, 4))
+def test_no_unit_has_more_than_one_vote(others: list, unit: list, place: int) -> None:
+    assert ballots(others, [*others[:place], unit, *others[place:]]) in ({}, {1: 1})
+
+
+@pytest.mark.parametrize(
+    ("unit", "vote"),
+    [
+        ([(0, EAST)], 0),
+        ([(0, np.array([0.6, 0.8]))], 1),
+        ([(1, EAST)], 2),  # the only one of its label, however far
+        ([(0, np.array([0.8, 0.6])), (1, -EAST)], 2),  # the nearest of all its texts
+        ([(1, -EAST), (0, np.array([0.8, 0.6]))], 2),
+        ([(0, EAST)] * 1000, 0),
+        ([(2, EAST), (-1, EAST)], None),
+        ([], None),
+    ],
+)
+def test_a_unit_votes_for_the_nearest_candidate_of_its_label(unit: list, vote: int | None) -> None:
+    assert from_fixed_point(VOTES.votes([unit])).tolist() == [float(number == vote) for number in range(3)]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_is_no_embedding_does_not_vote(name: str) -> None:
+    assert not VOTES.votes([[(0, UNUSABLE[name])]]).any()
+    assert (VOTES.votes([[(0, UNUSABLE[name]), (1, EAST)]]) == VOTES.votes([[(1, EAST)]])).all()
+
+
+def test_the_noise_is_gaussian_on_every_candidate() -> None:
+    mechanism = ExemplarVotes(3.0, np.tile(EAST, (1000, 1)), [0] * 1000)
+    noise = mechanism.release([[(0, EAST)]]) - np.eye(1000)[0]
+    assert stats.kstest(noise / 3.0, "norm").pvalue > ALPHA
+
+
+@pytest.mark.parametrize("z", [0.0, 0.001, math.inf, math.nan])
+def test_noise_that_is_none_is_refused(z: float) -> None:
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        ExemplarVotes(z, np.array([EAST]), [0])
+
+
+def test_the_most_voted_of_each_label_are_chosen() -> None:
+    labels = [0, 1, 0, 1, 0]
+    assert chosen(np.array([1.0, -5.0, 3.0, -4.0, 2.0]), labels, 1) == [2, 3]
+    assert chosen(np.array([1.0, -5.0, 3.0, -4.0, 2.0]), labels, 2) == [2, 3, 4, 1]
+    assert chosen(np.zeros(5), labels, 2) == [0, 1, 2, 3]
