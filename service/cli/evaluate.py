@@ -19,6 +19,7 @@ from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
 from service.evaluation.prototypes import PrototypesEvaluator
+from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 
@@ -28,10 +29,16 @@ EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
 }
 """By the task's kind."""
 
+LABEL_EVALUATORS: dict[str, Callable[[Plan, str], Evaluator]] = {
+    "prototypes": PrototypesEvaluator,
+    "synthetic_exemplars": SyntheticExemplarsEvaluator,
+}
+"""By the mechanism, of releases that are made once."""
+
 
 def label_evaluator(plan: Plan, task_name: str) -> Evaluator:
     """That of votes, or of a release that is made once."""
-    return (PrototypesEvaluator if plan.tasks[task_name].once else LabelEvaluator)(plan, task_name)
+    return LABEL_EVALUATORS.get(plan.tasks[task_name].mechanism.type, LabelEvaluator)(plan, task_name)
 
 
 def evaluate(

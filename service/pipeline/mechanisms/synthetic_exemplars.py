@@ -71,11 +71,15 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         numbers = chosen(noisy_votes, self._labels, self.written.per_label)
         return [self.written.candidates[number] for number in numbers]
 
-    def reader(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
-        """What answers with what such votes choose."""
+    def exemplars(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
+        """The same as the engine is shown them."""
         fields = self.chosen(noisy_votes)
         embeddings = embedder.embed([one[spec.input_field] for one in fields])
-        slot = tuple(Exemplar(one, embedding) for one, embedding in zip(fields, embeddings, strict=True))
+        return tuple(Exemplar(one, embedding) for one, embedding in zip(fields, embeddings, strict=True))
+
+    def reader(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
+        """What answers with them."""
+        slot = self.exemplars(noisy_votes, spec, embedder)
         # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
         shown = replace(
             spec,

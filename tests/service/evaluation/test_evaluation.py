@@ -101,6 +101,26 @@ def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan
     assert "has no calibration" in dpicl.fails("eval", dataset, "--plan", plan_file, "--fit")
 
 
+def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+    """One candidate of each label is nearer to the units than the other."""
+    plan = plan_file.read_text()
+    candidates = [("noodles", "kitchen"), ("a cloud", "kitchen"), ("a saw", "workshop"), ("a poem", "workshop")]
+    listed = "".join(f"\n      - {{text: I bought {what}., label: {label}}}" for what, label in candidates)
+    once = f"type: synthetic_exemplars\n      per_label: 1\n      candidates:{listed}"
+    plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism:\n      {once}\n")
+    options = ["--epsilon", 0.01, "--epsilon", 20, "--draws", 5, "--json"]
+    results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options))
+    assert [(r["method"], r["epsilon"]) for r in results] == [
+        ("zero-shot", None),
+        ("synthetic_exemplars, no noise", None),
+        ("synthetic_exemplars", 0.01),
+        ("synthetic_exemplars", 20),
+    ]
+    assert results[1]["accuracy"] != results[0]["accuracy"]  # exemplars were shown
+    assert results[3]["accuracy"] == results[1]["accuracy"]  # the votes are clear
+    assert results[2]["sigma"] > 100 * results[3]["sigma"]
+
+
 def test_a_missing_plotting_library_is_explained(
     dpicl: Shell,  # noqa: F811
     dataset: Path,

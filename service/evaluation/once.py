@@ -1,0 +1,105 @@
+"""Releases that are made once: the share of right answers, before noise and after."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from accounting.mechanisms import Calibration
+from accounting.plan import Plan
+from accounting.tasks import ClassifyTask
+from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point
+from service.evaluation.evaluator import Pass, noise_of
+from service.evaluation.labels import LabelScores, check_labels, plot, score, sureness, table
+from service.evaluation.tables import Grid, Table
+from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
+
+A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
+
+
+class OnceEvaluator(ABC, Generic[A]):
+    """Of tasks whose release is made once; see :class:`service.evaluation.evaluator.Evaluator`.
+
+    Args:
+        plan: its δ and accountant are used.
+        task_name: such a task.
+    """
+
+    answers: Sequence[int] = (1,)
+    calibration: Calibration | None = None
+    plot = staticmethod(plot)
+
+    def __init__(self, plan: Plan, task_name: str):
+        task = plan.tasks[task_name]
+        assert isinstance(task, ClassifyTask)  # noqa: S101  (of labels)  # nosec B101
+        self._plan, self._name, self._task = plan, task_name, task
+
+    @abstractmethod
+    def exact(self, adapter: A, given: Pass) -> FixedPoint:
+        """What is released, without noise, which has a sensitivity of 1. Any shape."""
+
+    @abstractmethod
+    def probabilities(self, adapter: A, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """What a release says of all questions, shape (questions, labels).
+
+        Args:
+            adapter: the mechanism's.
+            released: with noise; shape as of :meth:`exact`.
+            sigma: of the noise.
+            given: the questions.
+        """
+
+    def check(self, dataset: Path, limit: int | None) -> None:
+        """See :class:`.evaluator.Evaluator`."""
+        check_labels(self._task, dataset, limit)
+
+    def rows(self, grid: Grid) -> int:
+        """See :class:`.evaluator.Evaluator`."""
+        return 2 + len(grid.epsilons)
+
+    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
+        """See :class:`.evaluator.Evaluator`. As many releases are made for each ε as noise is to be drawn."""
+        truth = np.array([self._task.labels.index(one.answer) for one in given.asked])
+        zero_shot = np.array([one.zero_shot.probabilities for one in given.asked])
+        method = self._task.mechanism.type
+        adapters: dict[float, Any] = {
+            epsilon: once_adapter_of(
+                self._task, noise_of(self._plan, self._name, self._task, given.public_size, epsilon)
+            )
+            for epsilon in grid.epsilons
+        }
+        adapter = next(iter(adapters.values()))
+        exact = self.exact(adapter, given)
+        rows = [
+            score("zero-shot", zero_shot.argmax(axis=1) == truth),
+            self._scored(f"{method}, no noise", adapter, [from_fixed_point(exact)], truth, given, sigma=0.0),
+        ]
+        for epsilon, adapter in adapters.items():
+            sigma = adapter.noise.noise_multiplier
+            noisy = [_noisy(exact, sigma) for _ in range(grid.draws)]
+            rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
+            progress(len(rows))
+        return rows
+
+    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
+        """See :class:`.evaluator.Evaluator`."""
+        return table(rows, title)
+
+    def _scored(
+        self, method: str, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass, *, sigma: float
+    ) -> LabelScores:
+        """One row: all questions answered from each release."""
+        found = np.array([self.probabilities(adapter, one, sigma, given) for one in released])
+        right = found.argmax(axis=2) == truth
+        row = score(method, right.mean(axis=0), sigma=sigma)
+        values: dict[str, Any] = sureness(right.astype(np.float64), found.max(axis=2))
+        return replace(row, **values)
+
+
+def _noisy(exact: FixedPoint, sigma: float) -> np.ndarray:
+    return from_fixed_point(add_gaussian_noise(exact.ravel(), sigma)).reshape(exact.shape)
