@@ -93,7 +93,7 @@ class Evaluation:
         self._model, self._heads, self._vectors = model, heads, vectors
         self._train, self._data, self._placeholder = train, data, placeholder
         self._gram = vectors.flat @ vectors.flat.T
-        self._prior = _prior(train, data, options)
+        self._prior = prior(train.redacted, train.answers, data.redacted, options)
         self._own, self._known = (_meta(vectors, part) for part in (data, train))
         self._axes = principal_axes(self._known)
 
@@ -186,10 +186,16 @@ def _others(answers: np.ndarray, seed: int) -> np.ndarray:
     return np.array([generator.choice(np.flatnonzero(answers != answer)) for answer in answers])
 
 
-def _prior(train: Data, data: Data, options: int) -> FloatArray:
-    """Log-probabilities of answers from the words of redacted texts, learnt by softmax regression; (N, options)."""
-    known = sorted({word for text in train.redacted for word in _WORDS.findall(text)})
-    place = {word: at for at, word in enumerate(known)}
+def prior(known: Sequence[str], answers: np.ndarray, texts: Sequence[str], options: int) -> FloatArray:
+    """Log-probabilities of answers given the words of redacted texts, by softmax regression; (N, options).
+
+    Args:
+        known: redacted texts to learn from.
+        answers: theirs, (M,).
+        texts: redacted texts to guess about, N.
+        options: how many answers there are.
+    """
+    place = {word: at for at, word in enumerate(sorted({word for text in known for word in _WORDS.findall(text)}))}
 
     def bag(texts: Sequence[str]) -> torch.Tensor:
         found = torch.zeros(len(texts), len(place))
@@ -199,7 +205,7 @@ def _prior(train: Data, data: Data, options: int) -> FloatArray:
                     found[row, place[word]] = 1
         return found
 
-    labels = torch.nn.functional.one_hot(torch.tensor(train.answers), options).float()
-    weight, intercept = fit_logistic(bag(train.redacted)[None], labels, exclusive=True)
-    logits = bag(data.redacted) @ weight[0] + intercept[0]
+    labels = torch.nn.functional.one_hot(torch.tensor(answers), options).float()
+    weight, intercept = fit_logistic(bag(known)[None], labels, exclusive=True)
+    logits = bag(texts) @ weight[0] + intercept[0]
     return logits.log_softmax(-1).double().numpy()
