@@ -36,7 +36,7 @@ $(BIN)/promtool: $(VENV)/.installed
 	@touch $@
 
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
-	$(BIN)/python examples/demo.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
+	$(BIN)/python -m examples.demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo

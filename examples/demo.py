@@ -7,23 +7,17 @@ temporary folder, and it stops what it starts.
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
-import secrets
-import shlex
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import httpx
 
+from examples.serving import dpicl, say, serving, use_database_in
+
 SUPPORT = Path(__file__).parent / "support"
-DPICL = str(Path(sys.executable).parent / "dpicl")
 
 
 def main() -> None:
@@ -35,8 +29,7 @@ def main() -> None:
         parser.error("--model (MODEL=...) is for --engine vllm (ENGINE=vllm)")
     with tempfile.TemporaryDirectory() as folder:
         model = (arguments.model or tiny_model(Path(folder))) if arguments.engine == "vllm" else None
-        os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
-        os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
+        use_database_in(Path(folder))
         if model:  # twice what its largest slots take: enough for the tiny one, measure yours
             os.environ.setdefault("DPICL_LATENCY_GRAIN_MS", "5000")
 
@@ -51,31 +44,15 @@ def main() -> None:
             dpicl("plan", "preview", str(SUPPORT / name))
             dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
 
-        key = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
-        os.environ["DPICL_API_KEY"] = key
-        port = free_port()
-        say(f"The service on Ray Serve, at http://127.0.0.1:{port}" + (f", asking {model}" if model else ""))
-        log = Path(folder) / "serve.log"
-        command = [DPICL, "serve", "--port", str(port), *(["--model", model] if model else [])]
-        with log.open("wb") as sink:
-            server = subprocess.Popen(command, stdout=sink, stderr=sink)
-        try:
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=300
-            ) as client:
-                wait_until_ready(client, server, log, timeout_s=1800 if model else 120)
-                dpicl("budget", "--url", str(client.base_url))
-                ask_questions(client)
-                ask_for_words(client)
-                use_up(client)
-                exhaust(client)
-                show_budget(client)
-        finally:
-            server.send_signal(signal.SIGINT)
-            status = server.wait(timeout=60)
-        say(f"Stopped cleanly (exit status {status})")
-        if status != 0:
-            sys.exit(status)
+        what = "Ray Serve" + (f" and vLLM with {model}" if model else "")
+        options = ("--model", model) if model else ()
+        with serving(Path(folder), *options, what=what, timeout_s=1800 if model else 120) as client:
+            dpicl("budget", "--url", str(client.base_url))
+            ask_questions(client)
+            ask_for_words(client)
+            use_up(client)
+            exhaust(client)
+            show_budget(client)
 
 
 def ask_questions(client: httpx.Client) -> None:
@@ -166,45 +143,12 @@ def cost(answer: dict) -> str:
     return f"(charged {answer['cost']['charged']}, {answer['cost']['answers_left']} left{source})"
 
 
-def dpicl(*args: str, show: bool = True) -> str:
-    print(f"$ dpicl {shlex.join(args)}".replace(str(SUPPORT), "examples/support"), flush=True)
-    done = subprocess.run([DPICL, *args], stdout=subprocess.PIPE, text=True, check=True)
-    if show:
-        print(done.stdout, end="", flush=True)
-    return done.stdout
-
-
-def say(text: str) -> None:
-    print(f"\n── {text}", flush=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def tiny_model(folder: Path) -> str:
     """A model for machines that cannot download one: random weights, so its answers mean nothing."""
-    from tiny_model import make_tiny_model
+    from examples.tiny_model import make_tiny_model
 
     say("A tiny language model with random weights: its answers mean nothing, everything around it is real")
     return str(make_tiny_model(folder / "tiny-model", chat=True))
-
-
-def wait_until_ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            sys.exit(f"the service did not start:\n{log.read_text()}")
-        try:
-            if client.get("/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.5)
-    sys.exit(f"the service was not ready within {timeout_s / 60:g} minutes:\n{log.read_text()}")
 
 
 if __name__ == "__main__":

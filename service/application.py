@@ -21,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 
 from exemplar_store import PackedSlots
 from service.embedding.embedder import Embedder
-from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig
+from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineBusyError,
@@ -34,6 +34,7 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
+from service.restore_engine import RemoteSteerer, RestoreEngine
 from service.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs them
@@ -55,6 +56,8 @@ class ApplicationArgs(BaseModel):
     engine: EngineConfig = NearestExemplarConfig()
     embedder_threads: int = Field(default=1, ge=1)
     """Threads of each embedder replica."""
+    restore: VllmConfig | None = None
+    """The language model that bundles steer, in a deployment of its own, ``RestoreEngine``."""
 
 
 @deployment
@@ -236,7 +239,8 @@ class Ingress:
         engine: DeploymentHandle[Any],
         embedder: DeploymentHandle[Any],
         config: EngineConfig,
-        local: DeploymentHandle[Any] | None = None,
+        local: DeploymentHandle[Any] | None,
+        restore: DeploymentHandle[Any] | None,
     ):
         from service.api.doors import Doors
         from service.records.records import open_records
@@ -256,6 +260,7 @@ class Ingress:
             sanitize=getattr(config, "sanitize", None),
             local=None if local is None else RemoteEngine(local, embedder),
             realign=getattr(config, "realign", None),
+            steerer=None if restore is None else RemoteSteerer(restore),
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -285,9 +290,11 @@ def build(args: dict[str, Any]) -> Application:
     checked = ApplicationArgs.model_validate(args)
     embedder = EmbedderDeployment.bind(checked.embedder_threads)  # type: ignore[attr-defined]
     engine = EngineDeployment.bind(checked.engine, embedder)  # type: ignore[attr-defined]
-    local = []
+    local = restore = None
     if isinstance(checked.engine, OpenAiCompatibleConfig) and checked.engine.exemplars == "local":
         beside = EngineDeployment.options(name="LocalEngine", ray_actor_options={"num_cpus": 0.2})  # type: ignore[attr-defined]
-        local = [beside.bind(NearestExemplarConfig(), embedder)]
-    ingress: Application = Ingress.bind(engine, embedder, checked.engine, *local)  # type: ignore[attr-defined]
+        local = beside.bind(NearestExemplarConfig(), embedder)
+    if checked.restore is not None:
+        restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
+    ingress: Application = Ingress.bind(engine, embedder, checked.engine, local, restore)  # type: ignore[attr-defined]
     return ingress

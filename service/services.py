@@ -14,7 +14,7 @@ from service.pipeline.answering import Answering
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
 from service.pipeline.measured_grains import MeasuredGrains
 from service.pipeline.realigning import Realigner
-from service.pipeline.restoring import Restoring
+from service.pipeline.restoring import Restoring, Steerer
 from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
 from service.records.records import Records
@@ -65,6 +65,7 @@ def open_services(
     sanitize: SanitizeConfig | None = None,
     local: Engine | None = None,
     realign: RealignConfig | None = None,
+    steerer: Steerer | None = None,
 ) -> Services:
     """Put an engine and an embedder beside the records.
 
@@ -76,6 +77,7 @@ def open_services(
         sanitize: how questions are sanitised before the engine sees them, if they are.
         local: then answers slots instead of the engine.
         realign: then fits released texts to questions as they were asked.
+        steerer: answers redacted texts by the bundles that it has.
 
     Raises:
         SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
@@ -111,10 +113,11 @@ def open_services(
         realign=Realigner(realign) if realign else None,
     )
     trials = Trials(stages, latency_grain_s=public_grain_s)
-    heartbeat = Heartbeat(records.database, engine)
+    heartbeat = Heartbeat(records.database, engine, steerer)
     restoring = Restoring(
         settings.restore_bundles,
         engine,
+        steerer,
         timeout_s=settings.query_timeout_s,
         max_in_flight=settings.max_queries_in_flight,
     )

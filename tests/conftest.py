@@ -17,7 +17,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from service.records.database import open_database
 
-WHOLE = ("tests/e2e/", "tests/benchmarks/", "tests/privacy/test_isolation.py", "tests/service/engines/test_vllm.py")
+WHOLE = (
+    "tests/e2e/",
+    "tests/benchmarks/",
+    "tests/privacy/test_isolation.py",
+    "tests/sanitization/restore/test_engine_worker.py",
+    "tests/service/engines/test_steered.py",
+    "tests/service/engines/test_vllm.py",
+)
 """Tests of whole services and of vLLM, which are much slower when two of them run at once."""
 
 

@@ -6,27 +6,24 @@ stay in var/restore; what is done there is not done again.
 
 from __future__ import annotations
 
-import base64
 import os
-import secrets
-import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import httpx
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from examples.demo import DPICL, dpicl, free_port, say, wait_until_ready
 from examples.restore.world import PROMPT, World, train_model, write
-from sanitization.restore.client import RestoreClient
+from examples.serving import dpicl, say, serving, use_database_in
+from sanitization.restore.client import Mode, RestoreClient
+from service.cli.serve import DEFAULT_CONFIG
 
 FOLDER = Path(__file__).parents[2] / "var" / "restore"
 EPSILON = 6.0
 ASKED = 40
+MODES: tuple[Mode, Mode] = ("steer", "text")
 
 
 def main(folder: Path = FOLDER) -> None:
@@ -65,51 +62,44 @@ def settings(world: World) -> dict[str, object]:
 
 
 def serve(folder: Path, job: Path, model: Path, world: World) -> None:
-    os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
-    os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
+    use_database_in(folder)
     os.environ["DPICL_RESTORE_BUNDLES"] = str(folder / "bundles")
-    os.environ["DPICL_LATENCY_GRAIN_MS"] = "5000"  # of answers from knowledge bases, of which there are none here
     say("The bundle is signed and published; that is refused unless profiles beat their controls")
     key_file = folder / "key.pem"
     key_file.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     dpicl("restore", "publish", str(job), "--signing-key", str(key_file))
 
-    key = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
-    url = f"http://127.0.0.1:{free_port()}"
-    say(f"The service on Ray Serve and vLLM, at {url}")
-    log = folder / "serve.log"
-    command = [DPICL, "serve", "--port", url.rpartition(":")[2], "--model", str(model)]
-    with log.open("wb") as sink:
-        server = subprocess.Popen(command, stdout=sink, stderr=sink)
-    try:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as client:
-            wait_until_ready(client, server, log, timeout_s=900)
-        ask(url, key, folder / "ledger.sqlite", world)
-    finally:
-        server.send_signal(signal.SIGINT)
-        status = server.wait(timeout=60)
-    say(f"Stopped cleanly (exit status {status})")
-    if status != 0:
-        sys.exit(status)
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
+    engine = {"name": "vllm", "model": str(model), "dtype": "float32", "kv_cache_gib": 1, "enforce_eager": True}
+    config["applications"][0]["args"]["restore"] = engine
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    options = ("--config", str(folder / "serve.yaml"))
+    with serving(folder, *options, what="Ray Serve, and vLLM to be steered", timeout_s=900) as client:
+        ask(str(client.base_url), folder / "ledger.sqlite", world)
 
 
-def ask(url: str, key: str, ledger: Path, world: World) -> None:
+def ask(url: str, ledger: Path, world: World) -> None:
     say(f"{ASKED} new patients ask with ε = {EPSILON:g}: the redacted text and one random number leave")
-    right = 0
-    with RestoreClient(
-        url, key, bundle="clinic@1", epsilon=EPSILON, ledger=ledger, budget=EPSILON * ASKED, mode="text"
-    ) as client:
+    key = os.environ["DPICL_API_KEY"]
+    steering, filling = (
+        RestoreClient(url, key, bundle="clinic@1", epsilon=EPSILON, ledger=ledger, budget=EPSILON * ASKED, mode=mode)
+        for mode in MODES
+    )
+    right = dict.fromkeys(MODES, 0)
+    with steering, filling:
         for number, row in enumerate(world.patients(ASKED, 10)):
-            answer = client.ask(str(row["text"]), row["spans"])  # type: ignore[arg-type]
-            right += answer.text == row["answer"]
+            spans: list[str] = row["spans"]  # type: ignore[assignment]
+            first, second = steering.ask(str(row["text"]), spans), filling.ask(str(row["text"]), spans)
+            if first.profile != second.profile:
+                sys.exit("a repeated question sent another number")
+            for mode, answer in zip(MODES, (first, second), strict=True):
+                right[mode] += answer.text == row["answer"]
             if number < 5:
-                print(f"  {row['text']}\n    left: {answer.redacted!r}, {answer.profile}\n    → {answer.text}")
-        print(f"  {right} of {ASKED} right")
-        again = client.ask(str(row["text"]), row["spans"])  # type: ignore[arg-type]
-        if (again.text, again.profile) != (answer.text, answer.profile):
-            sys.exit("a repeated question sent another number")
-        print("  asked again, the last one sent the same number, and cost nothing")
-    if right < ASKED * 0.6:
+                print(f"  {row['text']}\n    left: {first.redacted!r} and {first.profile}\n    → {first.text}")
+        spent = steering.preview(str(row["text"]), spans).spent
+    print(f"  steered: {right['steer']} of {ASKED} right; with the profile's spans as text: {right['text']}")
+    print(f"  the same questions sent the same numbers both times: ε = {spent:g} in all")
+    if min(right.values()) < ASKED * 0.6:
         sys.exit("too few are right")
 
 

@@ -31,10 +31,9 @@ async def readyz(services: TheServices) -> Health:
     """200 if a query could be answered now, otherwise 503 naming what is missing. The check is up to a second old."""
     if services.heartbeat.schema_error is not None:
         raise services.heartbeat.schema_error
-    if not services.heartbeat.alive("database"):
-        raise Problem(ProblemKind.DATABASE_UNAVAILABLE, "the database does not answer", retry_after_s=5)
-    if not services.heartbeat.alive("engine"):
-        raise Problem(ProblemKind.ENGINE_UNAVAILABLE, "the engine does not answer", retry_after_s=5)
+    if missing := services.heartbeat.missing():
+        kind = ProblemKind.DATABASE_UNAVAILABLE if missing == "database" else ProblemKind.ENGINE_UNAVAILABLE
+        raise Problem(kind, f"the {missing} does not answer", retry_after_s=5)
     measured = services.grains.report
     if measured is None:
         raise Problem(ProblemKind.MEASURING, "the service still measures how long answers take", retry_after_s=5)

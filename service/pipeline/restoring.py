@@ -1,4 +1,4 @@
-"""Answers to redacted texts, with a profile's spans put back as text (:mod:`sanitization.restore`).
+"""Answers to redacted texts: a profile's spans put back as text, or a model steered (:mod:`sanitization.restore`).
 
 Nothing here is private: all that arrives has left its owner already, and no knowledge base is read. What is made of a
 request depends on the request and the bundle alone; a profile beyond the bundle's is refused, not repaired.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
+
+import numpy as np
 
 from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle, BundleError
@@ -59,18 +61,43 @@ class Redacted:
     mode: Mode
 
 
+class Steerer(Protocol):
+    """A language model whose heads bundles can steer."""
+
+    async def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that it has."""
+        ...
+
+    async def health(self) -> None:
+        """Return if it can answer."""
+        ...
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        """Probabilities of the options after a redacted text, steered by a profile; None steers nothing."""
+        ...
+
+
 class Restoring:
     """Serves the bundles in a folder; new ones as they are published.
 
     Args:
         root: of :func:`sanitization.restore.bundle.publish`; None serves none.
         engine: what answers.
+        steerer: answers instead of the engine where it has the bundle.
         timeout_s: within which.
         max_in_flight: answers at once; more are refused.
     """
 
-    def __init__(self, root: Path | None, engine: Engine, *, timeout_s: float, max_in_flight: int):
-        self._root, self._engine = root, engine
+    def __init__(
+        self,
+        root: Path | None,
+        engine: Engine,
+        steerer: Steerer | None = None,
+        *,
+        timeout_s: float,
+        max_in_flight: int,
+    ):
+        self._root, self._engine, self._steerer = root, engine, steerer
         self._timeout_s, self._max_in_flight = timeout_s, max_in_flight
         self._known: dict[str, Bundle] = {}
         self._in_flight = 0
@@ -128,20 +155,35 @@ class Restoring:
             self._in_flight -= 1
 
     async def _ask(self, found: Bundle, asked: Redacted, key_id: str) -> str:
-        text = put_back(asked.query, found.book.medoids[asked.profile], found.manifest.placeholder)
         spec = task_spec(found, key_id)
         try:
             async with asyncio.timeout(self._timeout_s):
-                said = await self._engine.zero_shot(spec, {"text": text})
+                said = await self._probabilities(found, asked, spec)
         except EngineBusyError:
             raise BusyError("the engine has more work than it takes on; come back in a second") from None
         except UnanswerableQueryError as error:
             raise InvalidQueryError(str(error)) from error
         except (EngineUnavailableError, TimeoutError) as error:
             raise EngineUnavailableError("the engine does not answer") from error
-        if said.probabilities is None or said.probabilities.shape != (len(spec.labels),):
+        if said is None or said.shape != (len(spec.labels),):
             raise EngineUnavailableError("the engine answers something else than a label")
-        return spec.labels[int(said.probabilities.argmax())]
+        return spec.labels[int(said.argmax())]
+
+    async def _probabilities(self, found: Bundle, asked: Redacted, spec: TaskSpec) -> np.ndarray | None:
+        steerer = self._steerer
+        if steerer is None or found.sha256 not in await steerer.bundles():
+            if asked.mode == "steer":
+                raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
+            return (await self._engine.zero_shot(spec, {"text": _filled(found, asked)})).probabilities
+        if asked.mode == "text":
+            return await steerer.restore(spec, _filled(found, asked), found.sha256, None)
+        # Where nothing was taken out there is nothing to restore: the number is chance alone.
+        profile = asked.profile if found.manifest.placeholder in asked.query else 0
+        return await steerer.restore(spec, asked.query, found.sha256, profile)
+
+
+def _filled(found: Bundle, asked: Redacted) -> str:
+    return put_back(asked.query, found.book.medoids[asked.profile], found.manifest.placeholder)
 
 
 def task_spec(found: Bundle, key_id: str) -> TaskSpec:
@@ -160,8 +202,6 @@ def task_spec(found: Bundle, key_id: str) -> TaskSpec:
 def _check(asked: Redacted, found: Bundle) -> None:
     if asked.bundle_sha256 != found.sha256:
         raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
-    if asked.mode == "steer":
-        raise SteeringNotServedError("no engine here can be steered: ask with mode text")
     longest = found.manifest.longest_text
     if len(asked.query) > longest:
         raise InvalidQueryError(f"the text has {len(asked.query)} characters, and may have {longest}")

@@ -1,4 +1,4 @@
-"""Whether database and engine are alive, seen once a second in the background.
+"""Whether database and engines are alive, seen once a second in the background.
 
 Requests for readiness and metrics read what was seen last and wait for nothing. So their time tells nothing of other
 queries' work; and a slow engine stays alive for a while, so what they say does not tell of it either.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import sqlalchemy as sa
 
@@ -21,6 +21,16 @@ _EVERY_S = 1.0
 _MISSED_S = 15.0
 """After so long without a sign of life, what has not failed outright counts as dead."""
 
+Part = Literal["database", "engine", "restore engine"]
+
+
+class Living(Protocol):
+    """What can be asked whether it is alive."""
+
+    async def health(self) -> None:
+        """Return if it is."""
+        ...
+
 
 class Heartbeat:
     """Signs of life. Belongs to one event loop.
@@ -28,35 +38,52 @@ class Heartbeat:
     Args:
         database: the records'.
         engine: what answers.
+        restore_engine: what answers redacted texts, if it is another.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, database: sa.Engine, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        database: sa.Engine,
+        engine: Engine,
+        restore_engine: Living | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database = database
-        self._engine = engine
+        self._looks: dict[Part, Callable[[], Awaitable[None]]] = {"database": self._ping, "engine": engine.health}
+        if restore_engine is not None:
+            self._looks["restore engine"] = restore_engine.health
         self._clock = clock
-        self._alive_until: dict[str, float] = {}
+        self._alive_until: dict[Part, float] = {}
         self.schema_error: SchemaError | None = None
         """Why this code may not write to the database any more."""
 
-    def alive(self, what: Literal["database", "engine"]) -> bool:
+    def alive(self, what: Part) -> bool:
         """Whether it gave a sign of life lately."""
         return self._clock() < self._alive_until.get(what, 0.0)
 
+    def missing(self) -> Part | None:
+        """The first part that gave none."""
+        return next((what for what in self._looks if not self.alive(what)), None)
+
     async def beat(self) -> None:
-        """Look at both once."""
-        await asyncio.gather(self._see("database", self._ping), self._see("engine", self._engine.health))
+        """Look at each once."""
+        await asyncio.gather(*(self._see(what) for what in self._looks))
 
     async def keep_beating(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, until cancelled. None waits for another: a language model takes minutes to load."""
+        await asyncio.gather(*(self._keep_seeing(what) for what in self._looks))
+
+    async def _keep_seeing(self, what: Part) -> None:
         while True:
-            await self.beat()
+            await self._see(what)
             await asyncio.sleep(_EVERY_S)
 
-    async def _see(self, what: str, look: Callable[[], Awaitable[None]]) -> None:
+    async def _see(self, what: Part) -> None:
         try:
             async with asyncio.timeout(_MISSED_S):
-                await look()
+                await self._looks[what]()
         except TimeoutError:
             return
         except Exception:  # whatever it is, it is no sign of life, and the next look comes all the same

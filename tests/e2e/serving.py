@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -148,9 +148,19 @@ def calibrated(plan: str, public_size: int) -> CalibratedPlan:
 
 @contextmanager
 def started(
-    folder: Path, environment: dict[str, str], *options: str
+    folder: Path,
+    environment: dict[str, str],
+    *options: str,
+    not_ready: Callable[[httpx.Response], object] = lambda _: None,
 ) -> Iterator[tuple[str, Path, subprocess.Popen[bytes]]]:
-    """``dpicl serve`` on a free port until the block ends: its address, what it prints, and its process."""
+    """``dpicl serve`` on a free port until the block ends: its address, what it prints, and its process.
+
+    Args:
+        folder: for the log.
+        environment: of the process.
+        options: of the command.
+        not_ready: is told each answer of ``/readyz`` until it is ready.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -164,8 +174,10 @@ def started(
         for _ in range(480):
             assert process.poll() is None, log.read_text()
             try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
+                ready = httpx.get(f"{url}/readyz")
+                if ready.status_code == 200:
                     break
+                not_ready(ready)
             except httpx.TransportError:
                 pass
             time.sleep(0.5)

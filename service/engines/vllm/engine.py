@@ -179,15 +179,15 @@ class VllmEngine:
         except Exception:  # this slot's alone
             return None
 
-    async def _score(self, task: TaskSpec, prompt: Tokens) -> np.ndarray:
-        """Label probabilities, float64 (L,)."""
+    async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
+        """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
         trie = self._trie(task.labels, task.prompt, task.answer_field)
         asked = [
             (number, [*prompt, *question.prefix], question.tokens[at : at + _MOST_LOGPROBS])
             for number, question in enumerate(trie.questions)
             for at in range(0, len(question.tokens), _MOST_LOGPROBS)
         ]
-        calls = [self._ask(task, tokens, _next_token(wanted)) for _, tokens, wanted in asked]
+        calls = [self._ask(task, tokens, _next_token(wanted, extra)) for _, tokens, wanted in asked]
         outputs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         replies: list[dict[int, float]] = [{} for _ in trie.questions]
         for (number, _, wanted), output in zip(asked, outputs, strict=True):
@@ -268,12 +268,13 @@ def _without_exemplars(task: TaskSpec) -> TaskSpec:
 
 
 @lru_cache(maxsize=256)
-def _next_token(wanted: tuple[int, ...]) -> SamplingParams:
+def _next_token(wanted: tuple[int, ...], extra: tuple[tuple[str, int], ...] = ()) -> SamplingParams:
     """Shared by all prompts that ask for these tokens: vLLM copies it, and making one takes long."""
     return SamplingParams(
         temperature=0.0,
         max_tokens=1,
         logprob_token_ids=list(wanted),
+        extra_args=dict(extra) or None,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,

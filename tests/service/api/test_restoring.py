@@ -180,6 +180,94 @@ def test_a_failing_engine(
     assert asking.ask("has fever", ["fever"]).text in OPTIONS
 
 
+class Neurologist:
+    """Says the option whose number is the profile's, and notes what it was asked."""
+
+    def __init__(self, bundle: Bundle):
+        self.bundle, self.asked, self.down = bundle, [], False
+
+    async def bundles(self) -> frozenset[str]:
+        return frozenset({self.bundle.sha256})
+
+    async def health(self) -> None:
+        if self.down:
+            raise EngineUnavailableError("loading")
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        self.asked.append((text, profile))
+        return np.eye(len(task.labels))[(profile or 0) % 3]
+
+
+def test_a_model_that_can_be_steered_answers_its_bundles(
+    services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path
+) -> None:
+    other = published(tmp_path / "bundles", name="ward")
+    steerer = Neurologist(bundle)
+    both = open_services(services.records, doctor, EMBEDDER, steerer=steerer)
+    asking = http(both)
+
+    def ask(found: Bundle, **change: Any) -> httpx.Response:
+        body = {
+            "bundle": found.address,
+            "bundle_sha256": found.sha256,
+            "query": "has ___",
+            "profile": 2,
+            "mode": "steer",
+        }
+        return asking.post("/v1/restore/answers", json=body | change)
+
+    assert ask(bundle).json() == {"answer": OPTIONS[2], "bundle": "clinic@1", "mode": "steer"}
+    assert ask(bundle, query="has all").json()["answer"] == OPTIONS[0]  # nothing was taken out
+    ask(bundle, mode="text")
+    filled = f"has {', '.join(bundle.manifest.medoids[2])}"
+    assert steerer.asked == [("has ___", 2), ("has all", 0), (filled, None)]
+    assert ask(other).json()["error"]["code"] == "steering_not_served"
+    assert ask(bundle, profile=4).json()["error"]["code"] == "invalid_query"
+    assert ask(bundle, bundle_sha256=other.sha256).json()["error"]["code"] == "bundle_differs"
+    assert len(steerer.asked) == 3  # refusals do not reach it
+    assert ask(other, mode="text").status_code == 200
+    assert doctor.texts == [f"has {', '.join(other.manifest.medoids[2])}"]
+
+
+def test_ready_means_that_it_can_steer(services: Services, doctor: Doctor, bundle: Bundle) -> None:
+    steerer = Neurologist(bundle)
+    both = open_services(services.records, doctor, EMBEDDER, steerer=steerer)
+    for steerer.down in (True, False, True):
+        asyncio.run(both.heartbeat.beat())
+        ready = http(both).get("/readyz")
+        if steerer.down:
+            assert (ready.status_code, ready.json()["detail"]) == (503, "the restore engine does not answer")
+        else:
+            assert ready.status_code == 200
+
+
+def test_a_model_that_loads_keeps_nobody_from_looking_at_others(
+    services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.telemetry.heartbeat._MISSED_S", 3600)
+    looks, enough = [], asyncio.Event()
+
+    class Loading(Neurologist):
+        async def health(self) -> None:
+            await asyncio.Event().wait()
+
+    class Looked(MajorityEngine):
+        async def health(self) -> None:
+            looks.append(1)
+            if len(looks) == 2:
+                enough.set()
+
+    heartbeat = open_services(services.records, Looked(), EMBEDDER, steerer=Loading(bundle)).heartbeat
+
+    async def watch() -> None:
+        beating = asyncio.create_task(heartbeat.keep_beating())
+        await enough.wait()
+        beating.cancel()
+
+    asyncio.run(asyncio.wait_for(watch(), 60))
+    assert heartbeat.missing() == "restore engine"
+
+
 def test_a_damaged_bundle_is_not_served(services: Services, tmp_path: Path) -> None:
     file = folder_of(tmp_path / "bundles", "clinic@1") / BOOK
     content = file.read_bytes()

@@ -1,0 +1,95 @@
+"""What demos share: `dpicl` commands as one would type them, and a service that runs as long as it is asked."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+DPICL = str(Path(sys.executable).parent / "dpicl")
+_ROOT = Path(__file__).parents[1]
+_STOPS_WITHIN_S = 60
+
+
+def say(text: str) -> None:
+    print(f"\n── {text}", flush=True)
+
+
+def use_database_in(folder: Path) -> None:
+    """For commands and services from now on."""
+    os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
+    os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def dpicl(*args: str, show: bool = True) -> str:
+    """Run a command, and show it as in the repository's folder."""
+    print(f"$ dpicl {shlex.join(args)}".replace(f"{_ROOT}/", ""), flush=True)
+    done = subprocess.run([DPICL, *args], stdout=subprocess.PIPE, text=True, check=True)
+    if show:
+        print(done.stdout, end="", flush=True)
+    return done.stdout
+
+
+@contextmanager
+def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterator[httpx.Client]:
+    """`dpicl serve` until the block ends; exits if it does not start, or does not stop cleanly.
+
+    Args:
+        folder: for its log.
+        options: of the command.
+        what: it runs on, for people.
+        timeout_s: within which it must be ready.
+
+    Yields:
+        A client with an analyst's key, which DPICL_API_KEY holds, too.
+    """
+    key = os.environ["DPICL_API_KEY"] = dpicl("keys", "create", "demo", "--role", "analyst", show=False).strip()
+    url = f"http://127.0.0.1:{_free_port()}"
+    say(f"The service on {what}, at {url}")
+    log = folder / "serve.log"
+    with log.open("wb") as sink:
+        server = subprocess.Popen(
+            [DPICL, "serve", "--port", url.rpartition(":")[2], *options], stdout=sink, stderr=sink
+        )
+    try:
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as client:
+            _wait_until_ready(client, server, log, timeout_s)
+            yield client
+    finally:
+        server.send_signal(signal.SIGINT)
+        status = server.wait(timeout=_STOPS_WITHIN_S)
+    say(f"Stopped cleanly (exit status {status})")
+    if status != 0:
+        sys.exit(status)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            sys.exit(f"the service did not start:\n{log.read_text()}")
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.5)
+    sys.exit(f"the service was not ready within {timeout_s / 60:g} minutes:\n{log.read_text()}")

@@ -1,0 +1,113 @@
+"""vLLM whose attention heads are steered by a profile (:mod:`sanitization.restore`), in a process of its own.
+
+Never shared with private exemplars. All that a request brings is checked here, before it reaches vLLM's worker.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from sanitization.restore import bundle as bundles
+from sanitization.restore.bundle import Bundle, BundleError
+from sanitization.restore.digests import model_digest
+from sanitization.restore.steering import BEGIN, ROW, TABLE, table
+from service.engines.configs import VllmConfig
+from service.engines.prompts import render
+from service.engines.protocol import EngineUnavailableError, TaskSpec
+from service.engines.vllm.engine import VllmEngine
+from service.engines.vllm.isolation import Isolation
+
+_WORKER = "sanitization.restore.engine_worker.SteeringWorker"
+
+
+class SteeredVllm(VllmEngine):
+    """Serves the bundles that were made for its model, those that are published when it starts.
+
+    Args:
+        config: the model is a folder, on one device, not quantised. Prefixes are not cached: a cached piece of a
+            steered prompt is another one in a longer prompt, or under another profile.
+        isolation: see :class:`service.engines.vllm.engine.VllmEngine`.
+        root: of the bundles.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: it cannot start here; says why and what to change.
+    """
+
+    def __init__(self, config: VllmConfig, isolation: Isolation, root: Path):
+        try:
+            found = _made_for(Path(config.model), root)
+            heads, size = _shape(config.model)
+            tensors, bases = table([(one, vectors) for one, vectors in found], heads, size)
+        except (BundleError, OSError, ValueError) as error:
+            raise EngineUnavailableError(f"no bundle can steer {config.model}: {error}") from error
+        self._folder = tempfile.TemporaryDirectory(prefix="dpicl-steering-")
+        file = Path(self._folder.name) / "table.safetensors"
+        safetensors.numpy.save_file({f"layer.{layer}": rows for layer, rows in tensors.items()}, file)
+        steering = {"worker_cls": _WORKER, "additional_config": {TABLE: str(file)}}
+        self._rows = {one.sha256: (base, one.book.k) for (one, _), base in zip(found, bases, strict=True)}
+        super().__init__(
+            # The vectors were trained without a chat template.
+            config.model_copy(update={"prefix_caching": False, "chat": False}),
+            replace(isolation, arguments={**isolation.arguments, **steering}),
+        )
+
+    @property
+    def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that are served."""
+        return frozenset(self._rows)
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        """Probabilities of a bundle's options after a redacted text, float64 (options,).
+
+        Args:
+            task: the bundle's.
+            text: redacted.
+            bundle: its SHA-256, one of :attr:`bundles`.
+            profile: below the bundle's k; None steers nothing.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: vLLM has died, or has no such bundle.
+            service.engines.protocol.EngineBusyError: it has as much work as it takes on.
+            service.engines.protocol.UnanswerableQueryError: the text is too long for the model.
+        """
+        base, count = self._rows.get(bundle, (0, 0))
+        if profile is not None and not 0 <= profile < count:
+            raise EngineUnavailableError("this engine has no such bundle: restart it after publishing one")
+        (prompt,) = self._tokens.prompts([render(task.prompt, {"text": text})])
+        self._check_fits(prompt, task)
+        row = 0 if profile is None else base + profile
+        with self._admission.probe(task):
+            return await self._public(self._score(task, prompt, ((ROW, row), (BEGIN, len(prompt) - 1))))
+
+    def close(self) -> None:
+        """See :meth:`service.engines.protocol.Engine.close`."""
+        super().close()
+        self._folder.cleanup()
+
+
+def _made_for(model: Path, root: Path) -> list[tuple[Bundle, np.ndarray]]:
+    """All bundles for a model, with their vectors.
+
+    Raises:
+        BundleError: there are none.
+    """
+    digest = model_digest(model)
+    folders = [bundles.folder_of(root, address) for address in bundles.addresses(root)]
+    found = [(one, folder) for folder in folders if (one := bundles.load(folder)).manifest.model.sha256 == digest]
+    if not found:
+        raise BundleError(f"none of the bundles in {root} was made for this model")
+    return [(one, bundles.load_steering(folder, one)["table"]) for one, folder in found]
+
+
+def _shape(model: str) -> tuple[int, int]:
+    """How many heads a layer has, and how many numbers a head."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model).get_text_config()  # nosec B615  (a local folder)
+    heads = int(config.num_attention_heads)
+    return heads, int(getattr(config, "head_dim", None) or config.hidden_size // heads)

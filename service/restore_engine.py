@@ -1,0 +1,100 @@
+"""The deployment that steers a language model: apart from the one that sees private exemplars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import numpy as np
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from service.engines.configs import VllmConfig
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.local_ray import keep_to_loopback
+from service.telemetry.logs import configure_logs
+
+
+@serve.deployment(max_ongoing_requests=20_000)
+class RestoreEngine:
+    """vLLM with the vectors of all bundles made for its model."""
+
+    def __init__(self, config: VllmConfig):
+        from service.engines.vllm.isolation import isolate
+        from service.settings import Settings
+
+        configure_logs()
+        keep_to_loopback()
+        root = Settings().restore_bundles
+        if root is None:
+            raise EngineUnavailableError("the config has restore, and DPICL_RESTORE_BUNDLES is not set")
+        isolation = isolate(config)  # first: vLLM reads the environment when it is imported
+        from service.engines.vllm.steered import SteeredVllm
+
+        self._engine = SteeredVllm(config, isolation, Path(root))
+
+    async def bundles(self) -> frozenset[str] | EngineUnavailableError:
+        """SHA-256 of the bundles that are served, while vLLM lives."""
+        try:
+            await self._engine.health()
+        except EngineUnavailableError as refusal:
+            return refusal
+        return self._engine.bundles
+
+    async def restore(
+        self, task: TaskSpec, text: str, bundle: str, profile: int | None
+    ) -> np.ndarray | EngineUnavailableError | UnanswerableQueryError:
+        """See :meth:`service.engines.vllm.steered.SteeredVllm.restore`; returns a refusal, since Serve would log it."""
+        try:
+            return await self._engine.restore(task, text, bundle, profile)
+        except (EngineUnavailableError, UnanswerableQueryError) as refusal:
+            return refusal
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose vLLM has died."""
+        await self._engine.health()
+
+    def __del__(self) -> None:
+        """Called by Serve when the replica stops, and by Python when the constructor failed."""
+        if hasattr(self, "_engine"):
+            self._engine.close()
+
+
+class RemoteSteerer:
+    """The deployment as a :class:`service.pipeline.restoring.Steerer`."""
+
+    def __init__(self, handle: DeploymentHandle[Any]):
+        self._handle = handle
+        self._bundles: frozenset[str] | None = None
+
+    async def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that are served, as last seen."""
+        return self._bundles if self._bundles is not None else await self._ask_for_bundles()
+
+    async def health(self) -> None:
+        """Return when vLLM has started, and note its bundles: a new replica may have more."""
+        await self._ask_for_bundles()
+
+    async def _ask_for_bundles(self) -> frozenset[str]:
+        found: frozenset[str] = await self._call("bundles")
+        self._bundles = found
+        return found
+
+    async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
+        """Probabilities of the options, float64 (options,)."""
+        said: np.ndarray = await self._call("restore", task, text, bundle, profile)
+        return said
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        try:
+            said = await getattr(self._handle, method).remote(*args)
+        except BackPressureError as error:
+            raise EngineBusyError("the restore engine has a full queue") from error
+        except (RayServeException, RayError, grpc.RpcError, OSError) as error:
+            raise EngineUnavailableError("the restore engine does not answer") from error
+        if isinstance(said, Exception):
+            raise said
+        return said
