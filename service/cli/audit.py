@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from accounting.replay.trail import Report, verify
 from service.cli.output import Json, print_json, print_table, records
+from service.plans.exported import problems
 from service.records.replaying import replay
 
 app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")
@@ -37,6 +40,10 @@ def verify_(
     head: Annotated[
         list[str] | None, typer.Option(help="A hash noted from an earlier replay; this trail must contain it.")
     ] = None,
+    exemplars: Annotated[
+        list[Path] | None,
+        typer.Option(help="What `dpicl plan export` wrote: was it chosen by what this trail says was released?"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Replay the trail: is it whole, was every budget, plan and quota kept, do other accountants agree with each plan?
@@ -52,13 +59,25 @@ def verify_(
             status.update(f"Computing plan {plan} again")
 
         if file is None:
-            report = replay(records(), heads=head or [], progress=progress)
+            opened = records()
+            report = replay(opened, heads=head or [], progress=progress)
+            report.problems += _exported(exemplars or (), report, opened.audit.export)
         else:
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                report = verify(lines, heads=head or [], progress=progress)
+            report = verify(_lines(file), heads=head or [], progress=progress)
+            report.problems += _exported(exemplars or (), report, partial(_lines, file))
     _show(report, json)
     if report.problems:
         raise typer.Exit(1)
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        yield from lines
+
+
+def _exported(files: Iterable[Path], report: Report, trail: Callable[[], Iterable[str]]) -> list[str]:
+    """What is wrong with exported exemplars; a trail with problems vouches for nothing, so nothing is said of them."""
+    return [] if report.problems else [f"{file}: {wrong}" for file in files for wrong in problems(file, trail())]
 
 
 def _show(report: Report, json: bool) -> None:

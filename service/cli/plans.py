@@ -14,6 +14,8 @@ from service.cli.output import Json, console, print_engine, print_json, print_ta
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
 from service.plans.alternatives import alternatives as spent_otherwise
+from service.plans.exported import certificate_of
+from service.plans.exported import export as export_exemplars
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
 from service.plans.signing import check_free, not_free, prepare
 from service.plans.signing import release as make_release
@@ -88,6 +90,22 @@ def release(task: Annotated[str, typer.Argument(help="knowledge_base.task, or kn
     """
     made = make_release(records(), task)
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
+
+
+@app.command()
+def export(
+    task: Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")],
+    file: Annotated[Path, typer.Argument(help="Where to write them, as lines of JSON.", dir_okay=False)],
+) -> None:
+    """Write the exemplars that `synthetic_exemplars` has chosen, and beside them a certificate.
+
+    They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
+    """
+    lines, certificate = export_exemplars(records(), task)
+    file.write_bytes(lines)
+    beside = certificate_of(file)
+    beside.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    typer.echo(f"{file}: the exemplars that {certificate.task} has chosen; their certificate: {beside}")
 
 
 def _show(

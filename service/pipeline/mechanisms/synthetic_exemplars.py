@@ -60,20 +60,19 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
 
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
         """See :class:`.adapter.OnceAdapter`."""
-        return self.reader(np.array(list(made["votes"].values())), spec, embedder, show)
+        return self.reader(self._noisy_votes(made), spec, embedder, show)
 
     def votes(self, public: np.ndarray) -> ExemplarVotes:
         """The signed mechanism for candidates of such embeddings."""
         return ExemplarVotes(self.noise.noise_multiplier, public, self._labels)
 
-    def chosen(self, noisy_votes: np.ndarray) -> list[dict[str, str]]:
-        """The fields of the exemplars that such votes choose."""
-        numbers = chosen(noisy_votes, self._labels, self.written.per_label)
-        return [self.written.candidates[number] for number in numbers]
+    def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The fields of the exemplars that a release chooses."""
+        return self._chosen(self._noisy_votes(made))
 
     def exemplars(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
-        """The same as the engine is shown them."""
-        fields = self.chosen(noisy_votes)
+        """What such votes choose, as the engine is shown it."""
+        fields = self._chosen(noisy_votes)
         embeddings = embedder.embed([one[spec.input_field] for one in fields])
         return tuple(Exemplar(one, embedding) for one, embedding in zip(fields, embeddings, strict=True))
 
@@ -88,6 +87,13 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
             slot_characters=0,
         )
         return FewShots(shown, slot, show)
+
+    def _noisy_votes(self, made: Mapping[str, Any]) -> np.ndarray:
+        return np.array([made["votes"][str(number)] for number in range(len(self.written.candidates))])
+
+    def _chosen(self, noisy_votes: np.ndarray) -> list[dict[str, str]]:
+        numbers = chosen(noisy_votes, self._labels, self.written.per_label)
+        return [self.written.candidates[number] for number in numbers]
 
     @property
     def _labels(self) -> list[int]:
