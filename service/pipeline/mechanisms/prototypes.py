@@ -87,8 +87,8 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
             outcome="noise leaves even a close question its label",
             chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, labels),
             remedies="more ε, fewer labels, more exemplars before it is signed",
-            notes=" Made when the plan is signed, of the exemplars there are then. Labels of few units stay near "
-            "their sentence, as in zero-shot.",
+            notes=" Made when the plan is signed, from the exemplars stored then. A label with few units stays near "
+            "its sentence, as in zero-shot.",
             demanding=_FEW,
             instead="The labels' sentences mostly decide: most answers are expected to be those of zero-shot, which "
             "are free.",

@@ -126,8 +126,8 @@ def _weighed(votes: Outlook, posterior: LabelPosterior) -> Outlook:
     return replace(
         votes,
         slots_mean="slots of lead for one label over every other, and zero-shot undecided",
-        notes=f" Zero-shot that finds another label {_LIKELIER:g} times as likely takes {against} slots of lead more. "
-        f"Beside zero-shot the votes count {100 * reliability:.0f} %.",
+        notes=f" If zero-shot finds another label {_LIKELIER:g} times as likely, the lead must be {against} slots "
+        f"larger. The noisy votes keep {100 * reliability:.0f} % of their weight against zero-shot.",
         drowned=reliability < _FAINT,
         instead="Zero-shot mostly decides: most answers are expected to be the engine's own without exemplars, which "
         "are free.",

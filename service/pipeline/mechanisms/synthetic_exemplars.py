@@ -118,7 +118,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
             outcome=f"noise leaves a candidate its lead of {100 * _TYPICAL_LEAD:.0f} % of the votes",
             chance=lambda units: probability_correct(_TYPICAL_LEAD * units, sigma, candidates),
             remedies="more ε, fewer candidates, more exemplars before it is signed",
-            notes=" Made when the plan is signed, of the exemplars there are then.",
+            notes=" Made when the plan is signed, from the exemplars stored then.",
             demanding=1.0,
             instead="Noise mostly chooses: answers are expected to be those of candidates taken at random, which are "
             "free.",

@@ -270,7 +270,7 @@ def test_what_is_said_of_the_posterior_holds_for_it(sigma: float) -> None:
     error = 5 * math.sqrt(0.05 * 0.95 / 4000)
     assert "and zero-shot undecided" in seen.slots_mean
     assert released("posterior", sigma, seen.needed, [1, 1, 1]) == pytest.approx(0.95, abs=error)
-    (more,) = [int(word) for word in re.findall(r"as likely takes (\d+) slots of lead more", seen.notes)]
+    (more,) = [int(word) for word in re.findall(r"the lead must be (\d+) slots larger", seen.notes)]
     contrary = [1 / 9, 4 / 9, 4 / 9]
     assert released("posterior", sigma, seen.needed, contrary) < 0.95 - error
     assert released("posterior", sigma, seen.needed + more, contrary) >= 0.95 - 2 * error
