@@ -26,7 +26,7 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
         self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
     ) -> np.ndarray:
         """See :class:`.once.OnceEvaluator`."""
-        return asyncio.run(_answers(adapter.exemplars(released, given.spec, given.embedder), given))
+        return asyncio.run(_answers(adapter.shown(released, given.spec, given.embedder), given))
 
 
 async def _answers(shown: Slot, given: Pass) -> np.ndarray:

@@ -121,18 +121,18 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
         slots_for_95_percent=seen.needed if seen.needed <= voices else None,
         slots_mean=seen.slots_mean,
         llm_calls=adapter.calls,
-        llm_tokens=0 if task.once else _prompt_tokens(task, adapter.calls),
+        llm_tokens=_prompt_tokens(task, adapter.calls, adapter.exemplars),
         summary=seen.in_words(None if task.once else task.answers, voices),
         warning=seen.warning(voices),
     )
 
 
-def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int) -> int:
+def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int, exemplars: int) -> int:
     """Of all calls of an answer, roughly."""
     prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
     tokens_per_call = prompt_characters // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
     exemplar_tokens = len(task.prompt.exemplar) // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
-    return calls * tokens_per_call + task.ensemble * task.shots * exemplar_tokens
+    return calls * tokens_per_call + exemplars * exemplar_tokens
 
 
 def epsilon_spent(document: str, charged: dict[str, int]) -> float:

@@ -115,6 +115,11 @@ class Adapter(ABC, Generic[M, P]):
     def calls(self) -> int:
         """Engine calls of an answer, at most."""
 
+    @property
+    @abstractmethod
+    def exemplars(self) -> int:
+        """Exemplars that these calls show, on average."""
+
 
 class AnswerAdapter(Adapter[M, P]):
     """Of a mechanism that releases each answer by itself.
@@ -143,6 +148,11 @@ class AnswerAdapter(Adapter[M, P]):
     def calls(self) -> int:
         """See :class:`Adapter`: one for each slot, and the public ones."""
         return int(self.task.ensemble) + self.public_calls
+
+    @property
+    def exemplars(self) -> int:
+        """See :class:`Adapter`: those of the slots."""
+        return int(self.task.ensemble * self.task.shots)
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the slots."""
@@ -204,6 +214,11 @@ class OnceAdapter(Adapter[M, P]):
     @property
     def calls(self) -> int:
         """See :class:`Adapter`: none, questions are embedded and compared."""
+        return 0
+
+    @property
+    def exemplars(self) -> int:
+        """See :class:`Adapter`."""
         return 0
 
 

@@ -70,7 +70,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         """The fields of the exemplars that a release chooses."""
         return self._chosen(self._noisy_votes(made))
 
-    def exemplars(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
+    def shown(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
         """What such votes choose, as the engine is shown it."""
         fields = self._chosen(noisy_votes)
         embeddings = embedder.embed([one[spec.input_field] for one in fields])
@@ -78,7 +78,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
 
     def reader(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
         """What answers with them."""
-        slot = self.exemplars(noisy_votes, spec, embedder)
+        slot = self.shown(noisy_votes, spec, embedder)
         # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
         shown = replace(
             spec,
@@ -104,6 +104,11 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     def calls(self) -> int:
         """See :class:`.adapter.Adapter`: without exemplars, as every engine is asked first, and with them."""
         return 2
+
+    @property
+    def exemplars(self) -> int:
+        """See :class:`.adapter.Adapter`: the chosen ones."""
+        return self.written.per_label * len(self.task.labels)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`."""

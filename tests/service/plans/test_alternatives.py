@@ -21,6 +21,8 @@ def test_each_is_what_it_would_be_if_it_were_signed() -> None:
         assert one.warning == signed.warning
     assert [bool(one.warning) for one in seen] == [False, False, True, False]
     assert (voted.mechanism, voted.answers) == ("synthetic_exemplars", None)
+    assert (voted.llm_calls, seen[-1].llm_calls, seen[-1].llm_tokens) == (2, 0, 0)
+    assert 0 < voted.llm_tokens < seen[0].llm_tokens
     assert voted.noise["noise_multiplier"] == seen[-1].noise["noise_multiplier"]  # of prototypes
 
 
