@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 from _site.tables import fields, kind, table
 from service.api.app import create_app
-from service.embedding.embedder import Embed
-from service.engines.protocol import Engine
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.records.records import open_records
 from service.services import open_services
 from service.settings import Settings
@@ -25,10 +25,11 @@ _TAGS = {"openai": "OpenAI"}
 
 @cache
 def _api() -> dict[str, Any]:
-    """Of a service around an empty database. No engine is asked to describe routes, so there is none."""
+    """Of a service around an empty database, with the default engine: describing routes asks nothing of it."""
     with TemporaryDirectory() as folder:
         records = open_records(Settings(database_url=f"sqlite:///{folder}/empty.sqlite", development=True))
-        api = create_app(open_services(records, cast("Engine", None), cast("Embed", None))).openapi()
+        embedder = Embedder()
+        api = create_app(open_services(records, NearestExemplarEngine(embedder), embedder)).openapi()
         records.database.dispose()
     return api
 
