@@ -239,8 +239,8 @@ class Ingress:
         engine: DeploymentHandle[Any],
         embedder: DeploymentHandle[Any],
         config: EngineConfig,
-        local: DeploymentHandle[Any] | None,
-        restore: DeploymentHandle[Any] | None,
+        local: DeploymentHandle[Any] | None = None,
+        restore: DeploymentHandle[Any] | None = None,
     ):
         from service.api.doors import Doors
         from service.records.records import open_records
