@@ -147,8 +147,8 @@ def _at_fault(message: str) -> str:
 
 
 def _form(
-    visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200, weaknesses: Sequence[str] = ()
+    visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200, weak: Sequence[str] = ()
 ) -> Response:
     return visit.page(
-        "new_knowledge_base.html", status, here="overview", given=given, problems=problems, weaknesses=weaknesses
+        "new_knowledge_base.html", status, here="overview", given=given, problems=problems, weaknesses=weak
     )

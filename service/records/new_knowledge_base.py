@@ -43,22 +43,6 @@ def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
     return found
 
 
-def check_promise(epsilon: float, delta: float, public_size: int, *, accepted: bool) -> None:
-    """Whether a knowledge base may be created without another question.
-
-    Args:
-        epsilon: of the lifetime budget.
-        delta: of the lifetime budget.
-        public_size: see :class:`NewKnowledgeBase`.
-        accepted: whether whoever creates it knows its weaknesses.
-
-    Raises:
-        WeakPromiseError: names them.
-    """
-    if (found := weaknesses(epsilon, delta, public_size)) and not accepted:
-        raise WeakPromiseError(" ".join(found))
-
-
 class NewKnowledgeBase(BaseModel):
     """A knowledge base to create."""
 
