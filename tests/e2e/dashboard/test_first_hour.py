@@ -159,16 +159,16 @@ def test_every_page_in_any_light_and_size(service: Service, browser: Browser, vi
 
 def test_the_look_is_kept_whatever_the_system_has(service: Service, browser: Browser) -> None:
     window = Window(browser, viewport=DESK, color_scheme="light")
-    background = "getComputedStyle(document.body).backgroundColor"
+    body = window.page.locator("body")
     sign_in(window, service)
-    light = window.page.evaluate(background)
+    light = body.evaluate("body => getComputedStyle(body).backgroundColor")
     window.page.get_by_role("button", name="Dark").press("Enter")
     expect(window.page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
-    dark = window.page.evaluate(background)
+    dark = body.evaluate("body => getComputedStyle(body).backgroundColor")
     assert dark != light
     window.page.goto(f"{service.url}/admin/new-knowledge-base")
-    assert window.page.evaluate(background) == dark
+    expect(body).to_have_css("background-color", dark)
     window.page.get_by_role("button", name="As the system").press("Enter")
-    assert re.search("/admin/new-knowledge-base$", window.page.url)
-    assert window.page.evaluate(background) == light
+    expect(body).to_have_css("background-color", light)
+    expect(window.page).to_have_url(re.compile("/admin/new-knowledge-base$"))
     assert window.complaints == []
