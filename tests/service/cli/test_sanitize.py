@@ -187,7 +187,9 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
 
 
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
-    commands = "".join(blocks(DOCS / "sanitization.md", "sh"))
+    page = DOCS / "sanitization.md"
+    programs = [f"python - <<'END'\n{program}END\n" for program in blocks(page, "python")]
+    commands = "".join([*blocks(page, "sh"), *programs])
     assert "sanitize audit" in commands
     assert "| dpicl sanitize\n" in commands
     assert "sanitize attack" in commands
@@ -195,3 +197,5 @@ def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     assert re.search(r"rantext +│ 6 +│ 6 +│ infinite", printed)
     assert re.search(r"medoid_rr +│ \d+ medoids +│ 8\.00000", printed)
     assert "Bayes, 10 copies" in printed
+    assert re.search(r"^Write to Alice\. 24\.00", printed, re.MULTILINE)
+    assert re.search(r"^I live in (Boston|Paris|Tokyo)\.$", printed, re.MULTILINE)

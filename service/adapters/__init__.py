@@ -1,0 +1,1 @@
+"""Sanitising as a step of other people's pipelines, on their machine, without a server."""

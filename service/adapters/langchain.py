@@ -1,0 +1,88 @@
+"""LangChain: a step that sanitises the question, and one that restores the answer. Needs the extra ``langchain``.
+
+``QuestionSanitizer(talk) | prompt | model | StrOutputParser() | AnswerRestorer(talk)``
+
+Neither appears in traces as a run of its own. The chain itself does, with the question as it was asked: so there must
+be no LangSmith.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.tracers import LangChainTracer
+from langsmith.utils import tracing_is_enabled
+
+from sanitization.conversation import Conversation, Restoring
+
+
+class TracedQuestionError(RuntimeError):
+    """LangSmith is on: it would get the question as it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("LangSmith traces this chain, and so gets questions in clear text: turn tracing off")
+
+
+class QuestionSanitizer(Runnable[str, str]):
+    """Hands on what may leave.
+
+    Args:
+        conversation: keeps what belongs to it.
+
+    Raises:
+        TracedQuestionError: LangSmith is on.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        if tracing_is_enabled():
+            raise TracedQuestionError
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> str:
+        """The question, sanitised. See :meth:`sanitization.conversation.Conversation.sanitize`.
+
+        Raises:
+            TypeError: the question is no text.
+            TracedQuestionError: LangSmith is on.
+        """
+        callbacks = (config or {}).get("callbacks") or []
+        handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
+        if any(isinstance(one, LangChainTracer) for one in handlers):
+            raise TracedQuestionError
+        if not isinstance(input, str):
+            raise TypeError(f"a question is a text, not a {type(input).__name__}: sanitise it before the prompt")
+        return self._conversation.sanitize(input).text
+
+
+class AnswerRestorer(Runnable[str, str]):
+    """Puts values back into an answer, also while it is streamed.
+
+    Args:
+        conversation: that of the question.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> str:
+        """See :meth:`sanitization.conversation.Conversation.restore`."""
+        return self._conversation.restore(input)
+
+    def transform(self, input: Iterator[str], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[str]:
+        """The same in parts."""
+        restoring = Restoring(self._conversation)
+        for part in input:
+            yield restoring.add(part)
+        yield restoring.end()
+
+    async def atransform(
+        self, input: AsyncIterator[str], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[str]:
+        """The same in parts."""
+        restoring = Restoring(self._conversation)
+        async for part in input:
+            yield restoring.add(part)
+        yield restoring.end()

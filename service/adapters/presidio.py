@@ -1,0 +1,75 @@
+"""Presidio: the operator ``dp_sanitize`` replaces what was found by a public value. Needs the extra ``presidio``.
+
+All that was found is replaced by one draw, so its length does not show, and it costs ε once for each mention. What the
+analyzer does not find stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from presidio_anonymizer.entities import InvalidParamError
+from presidio_anonymizer.operators import Operator, OperatorType
+
+from sanitization.mechanisms import Served, serve
+from sanitization.vocabulary import Vocabulary
+from service.embedding.words import EmbeddedOnDemand, cache_folder
+
+_embed = EmbeddedOnDemand()
+
+
+class DpSanitize(Operator):
+    """For :meth:`presidio_anonymizer.AnonymizerEngine.add_anonymizer`.
+
+    Params:
+        values: the public list that replacements come from, such as well-known cities; at least two.
+        epsilon: audited, at most; 8 unless set.
+        mechanism: ``medoid_rr`` unless set.
+        remembered: a dictionary of the caller's: what is in it is not drawn again, and costs nothing more.
+    """
+
+    def operate(self, text: str, params: dict[str, Any] | None = None) -> str:
+        """A value near the text, more likely than others."""
+        given = params or {}
+        remembered, key = given.get("remembered", {}), (given.get("entity_type"), text)
+        if key not in remembered:
+            remembered[key] = _served(given).replace([text], _embed)[0]
+        value: str = remembered[key]
+        return value
+
+    def validate(self, params: dict[str, Any] | None = None) -> None:
+        """Open the channel.
+
+        Raises:
+            InvalidParamError: there is none like this.
+        """
+        try:
+            _served(params or {})
+        except (ValueError, LookupError, TypeError) as error:
+            raise InvalidParamError(f"dp_sanitize: {error}") from error
+
+    def operator_name(self) -> str:
+        """As Presidio's configuration has it."""
+        return "dp_sanitize"
+
+    def operator_type(self) -> OperatorType:
+        """There is no way back."""
+        return OperatorType.Anonymize
+
+
+def _served(params: Mapping[str, Any]) -> Served:
+    values: Sequence[str] = params.get("values", ())
+    if isinstance(values, str):
+        raise TypeError("values must be a list")
+    return _opened(tuple(values), params.get("epsilon", 8.0), params.get("mechanism", "medoid_rr"))
+
+
+@lru_cache(32)
+def _opened(values: tuple[str, ...], epsilon: float, mechanism: str) -> Served:
+    if len(set(values)) < 2:
+        raise ValueError("values must list at least two public strings, all different")
+    vocabulary = Vocabulary(values, _embed(values), np.ones(len(values)))
+    return serve(mechanism, vocabulary, epsilon, cache_folder())

@@ -1,0 +1,104 @@
+"""Personal data in a conversation, then the draws, then the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sanitization.conversation import Conversation, Find, Restoring
+from sanitization.text import TextSanitizer, open_sanitizer
+from tests.sanitization.made_up import letter_words
+
+NAMES = re.compile("Ann Lee|Lee|Bo")
+
+
+@dataclass
+class Entity:
+    entity_type: str
+    start: int
+    end: int
+
+
+def names(text: str) -> Iterable[Entity]:
+    return [Entity("PERSON", *match.span()) for match in NAMES.finditer(text)]
+
+
+@pytest.fixture(scope="module")
+def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> TextSanitizer:
+    keep = ["stopwords", "punctuation", "placeholders"]
+    return open_sanitizer("medoid_rr", letter_words(60), 2, tmp_path_factory.mktemp("cache"), keep=keep)
+
+
+def test_placeholders_are_stable_and_only_words_are_drawn(sanitizer: TextSanitizer) -> None:
+    talk = Conversation(sanitizer, names)
+    first = talk.sanitize("Bo owes Ann Lee bcd, not Bo's bcf.")
+    drawn = r"[a-z]{3}"
+    assert re.fullmatch(rf"<PERSON_1> {drawn} <PERSON_2> {drawn}, not <PERSON_1>'s {drawn}\.", first.text)
+    assert first.charged == 3
+    second = talk.sanitize("Lee and Ann Lee")
+    assert second.text == "<PERSON_3> and <PERSON_2>"
+    assert talk.epsilon == pytest.approx(3 * sanitizer.epsilon)
+    assert talk.restore("<PERSON_2> pays <PERSON_3>, <PERSON_4>, <BR>") == "Ann Lee pays Lee, <PERSON_4>, <BR>"
+    assert Conversation(sanitizer, names).sanitize("Lee").text == "<PERSON_1>", "another conversation knows nothing"
+
+
+def test_an_equal_question_is_not_drawn_again(sanitizer: TextSanitizer) -> None:
+    talk = Conversation(sanitizer)
+    question = " ".join(["bcd"] * 50)
+    assert talk.sanitize(question) is talk.sanitize(question)
+    assert talk.epsilon == pytest.approx(50 * sanitizer.epsilon)
+    assert Conversation(sanitizer).sanitize(question).text != talk.sanitize(question).text, (
+        "chance of equality below 1e-20"
+    )
+
+
+def test_what_looks_like_a_placeholder_does_not_leave(sanitizer: TextSanitizer) -> None:
+    talk = Conversation(sanitizer, names)
+    sent = talk.sanitize("<SECRET_NAME> and <PERSON_1> and Bo").text
+    assert sent == "<QUOTED_1> and <QUOTED_2> and <PERSON_1>"
+    assert talk.restore(sent) == "<SECRET_NAME> and <PERSON_1> and Bo"
+
+
+def test_overlapping_finds_become_one(sanitizer: TextSanitizer) -> None:
+    spans = [Entity("PERSON", 4, 11), Entity("CITY", 8, 15), Entity("URL", 5, 6), Entity("URL", 3, 3)]
+    talk = Conversation(sanitizer, lambda _: spans)
+    assert talk.sanitize("and Ann Lee Bcd and").text == "and <PERSON_1> and"
+    assert talk.restore("<PERSON_1>") == "Ann Lee Bcd"
+
+
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_answers_in_parts_are_restored_as_whole_ones(sanitizer: TextSanitizer, cuts: list[int]) -> None:
+    talk = Conversation(sanitizer, names)
+    talk.sanitize("Bo")
+    answer = "<PERSON_1>: 1<2 <<PERSON_1> <B> <PERSON_1"
+    edges = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
+    parts = [answer[a:b] for a, b in pairwise(edges)]
+    restoring = Restoring(talk)
+    assert "".join([*map(restoring.add, parts), restoring.end()]) == "Bo: 1<2 <Bo <B> <PERSON_1"
+
+
+def broken(_: str) -> list[Entity]:
+    raise RuntimeError("no model")
+
+
+@pytest.mark.parametrize(
+    ("find", "error"),
+    [(broken, "no model"), (lambda _: [Entity("person", 0, 2)], "<person_1> cannot be a placeholder")],
+)
+def test_without_a_detection_nothing_is_drawn(find: Find, error: str, sanitizer: TextSanitizer) -> None:
+    talk = Conversation(sanitizer, find)
+    with pytest.raises((RuntimeError, ValueError), match=error):
+        talk.sanitize("Bo")
+    assert talk.epsilon == 0
+
+
+def test_a_sanitiser_must_keep_placeholders(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="keeps placeholders"):
+        Conversation(open_sanitizer("medoid_rr", letter_words(60), 2, tmp_path))
