@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sanitization.text import TextSanitizer
     from sanitization.tokens import Partition
     from sanitization.vocabulary import Vocabulary
+    from service.evaluation.sanitised_texts import Guesser
 
 
 class _TextFirst(TyperGroup):
@@ -166,6 +167,16 @@ def attack(
     ] = None,
     keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = "stopwords,punctuation",
     most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500,
+    masked_model: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --texts: a folder of Hugging Face's; it guesses each word.", exists=True, file_okay=False
+        ),
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="With --texts: chat completions; its --model is asked what the words were.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Of the endpoint.")] = "",
     words: Words = 3000,
     vectors: Vectors = None,
     word_list: WordList = None,
@@ -175,12 +186,14 @@ def attack(
     """Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.
 
     All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn. With --texts
-    also on these, after ±: standard errors.
+    also on these, after ±: standard errors. An endpoint sees sanitised texts only, and DPICL_REMOTE_API_KEY.
     """
     from sanitization.attacks import attack as attack_
     from sanitization.attacks import repeated
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
 
+    if texts is None and (masked_model or endpoint):
+        raise typer.BadParameter("attackers with a model need --texts")
     vocabulary, folder = _open(words, vectors, word_list, cache)
     if texts is not None:
         from sanitization.tokens import Partition
@@ -189,8 +202,10 @@ def attack(
         partition = Partition(_kept(keep))
         words_replaced = partition.replaceable(vocabulary)
         names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts)
+        guessers = _guessers(masked_model, endpoint, model)
+        unknown = vectors is None
         _attack_texts(
-            epsilon, names, words_replaced, folder, read, partition, most_texts, json=json, unknown=vectors is None
+            epsilon, names, words_replaced, folder, read, partition, most_texts, guessers, json=json, unknown=unknown
         )
         return
     rows: list[dict[str, Any]] = []
@@ -227,6 +242,7 @@ def _attack_texts(
     rows: list[dict[str, object]],
     partition: Partition,
     most: int,
+    guessers: dict[str, Guesser],
     *,
     json: bool,
     unknown: bool,
@@ -239,7 +255,9 @@ def _attack_texts(
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
     texts = Texts(rows, vocabulary, partition, most, embed, embed if unknown else None)
     found = [
-        (one, name, texts.measure(name, serve(name, vocabulary, one, folder))) for one in epsilon for name in names
+        (one, name, texts.measure(name, serve(name, vocabulary, one, folder), guessers))
+        for one in epsilon
+        for name in names
     ]
     clean = texts.clean()
     if json:
@@ -252,12 +270,33 @@ def _attack_texts(
 
     print_table(
         f"{len(texts.texts):,} sanitised texts" + (f"; accuracy on clean ones {said(clean)} %" if clean else ""),
-        ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"],
+        ["ε", "mechanism", "cosine of texts", "accuracy, %", "Bayes, %", "Bayes with context, %"]
+        + [f"{who}, % (answered)" for who in guessers],
         [
-            (f"{one:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context))
+            (
+                *(f"{one:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context)),
+                *(f"{said(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
+            )
             for one, name, m in found
         ],
     )
+
+
+def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> dict[str, Guesser]:
+    """Attackers with a model, by what tables call them."""
+    found: dict[str, Guesser] = {}
+    if masked_model is not None:
+        from service.evaluation.masked_attack import MaskedModel
+
+        found["masked model"] = MaskedModel(masked_model)
+    if endpoint is not None:
+        from service.engines.configs import OpenAiCompatibleConfig
+        from service.evaluation.chat_attack import ChatModel
+
+        found["chat model"] = ChatModel(
+            OpenAiCompatibleConfig(name="openai_compatible", base_url=endpoint, model=model, isolation="best_effort")
+        )
+    return found
 
 
 def _sanitizer(

@@ -7,7 +7,7 @@ labels, are learnt from them as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +18,14 @@ from scipy.special import log_softmax
 from sanitization.context import Bigrams, guesses
 from sanitization.mechanisms import Served
 from sanitization.text import TextSanitizer
-from sanitization.tokens import Partition
+from sanitization.tokens import Partition, Token
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
 from service.embedding.embedder import Embed
 
 _PENALTY = 1e-4
+
+Guesser = Callable[[Sequence[Sequence[Token]]], Sequence[Sequence[str | None]]]
+"""An attacker: sanitised texts in, a guess of each token out, or None."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,19 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Guessed:
+    """What an attacker with a model found.
+
+    Attributes:
+        right: words found, of all of them.
+        answered: words guessed at.
+    """
+
+    right: Share
+    answered: Share
+
+
+@dataclass(frozen=True)
 class OnTexts:
     """What was found on texts.
 
@@ -51,12 +67,14 @@ class OnTexts:
         accuracy: of labels, from the sanitised text; None without labels.
         bayes: words that Bayes' guess finds, each by itself.
         context: words found by an attacker who sees the whole text and knows bigrams.
+        models: by attackers with a model, by their names.
     """
 
     cosine: Share
     accuracy: Share | None
     bayes: Share
     context: Share
+    models: Mapping[str, Guessed]
 
 
 class Classifier:
@@ -133,10 +151,11 @@ class Texts:
         """Accuracy on clean texts, which no sanitised ones reach."""
         return self._accuracy(self._clean)
 
-    def measure(self, name: str, served: Served) -> OnTexts:
-        """Sanitise the last texts, once; attack them."""
+    def measure(self, name: str, served: Served, guessers: Mapping[str, Guesser]) -> OnTexts:
+        """Sanitise the last texts, once; attack them, with these models, too."""
         sanitizer = TextSanitizer(name, served, self._partition, self._embed_words)
-        vectors = self._embed([one.text for one in sanitizer.sanitize_all(self.texts)]).astype(np.float64)
+        sanitised = [one.text for one in sanitizer.sanitize_all(self.texts)]
+        vectors = self._embed(sanitised).astype(np.float64)
         cosines = (self._clean * vectors).sum(axis=1)
         law = served.channel.rows(np.arange(len(self._vocabulary)))
         alone = (law * self._bigrams.shares[:, None]).argmax(axis=0)
@@ -150,7 +169,22 @@ class Texts:
             self._accuracy(vectors),
             Share.of([float(right.sum()) for right, _ in found], counts),
             Share.of([float(right.sum()) for _, right in found], counts),
+            {who: self._guessed(guesser, sanitised) for who, guesser in guessers.items()},
         )
+
+    def _guessed(self, guesser: Guesser, sanitised: Sequence[str]) -> Guessed:
+        right, answered, counts = [], [], []
+        guesses = guesser([self._partition.tokens(text)[0] for text in sanitised])
+        for text, guessed in zip(self.texts, guesses, strict=True):
+            pairs = [
+                (token.text.lower(), guess)
+                for token, guess in zip(self._partition.tokens(text)[0], guessed, strict=True)
+                if self._place(token) is not None
+            ]
+            counts.append(len(pairs))
+            answered.append(float(sum(guess is not None for _, guess in pairs)))
+            right.append(float(sum(guess is not None and guess.lower() == word for word, guess in pairs)))
+        return Guessed(Share.of(right, counts), Share.of(answered, counts))
 
     def _accuracy(self, vectors: FloatArray) -> Share | None:
         if self._classifier is None:
@@ -160,10 +194,13 @@ class Texts:
 
     def _places(self, text: str) -> IntArray:
         """Its known words, in their order."""
-        index = self._vocabulary.index
-        tokens, _ = self._partition.tokens(text)
-        places = [index.get(token.text, index.get(token.text.lower())) for token in tokens if token.kind == "word"]
+        places = map(self._place, self._partition.tokens(text)[0])
         return np.array([place for place in places if place is not None], dtype=np.int64)
+
+    def _place(self, token: Token) -> int | None:
+        """Of a known word that is drawn."""
+        index = self._vocabulary.index
+        return index.get(token.text, index.get(token.text.lower())) if token.kind == "word" else None
 
 
 def read_rows(file: Path) -> list[dict[str, object]]:

@@ -1,0 +1,72 @@
+"""The GPT inference of InferDPT (Tong et al. 2023, appendix D): a chat model is asked what a text's words were."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+
+from sanitization.tokens import Token
+from service.engines.configs import OpenAiCompatibleConfig
+from service.engines.remote.chat_endpoint import ChatEndpoint, Failure
+
+_PROMPT = """\
+Given a list of tokens, denoted as "INPUTS," which have been subjected to text perturbation through differential \
+privacy techniques, your task is to recover each token in the list to its most likely original one.
+
+As an example, consider the list "INPUTS": ["Privacy", "LLM", "Text"]. The expected output format should be:
+
+[["Prediction"], # Corresponding to "Privacy"
+["Prediction"], # Corresponding to "LLM"
+["Prediction"] # Corresponding to "Text"]
+
+"Prediction" represents the most plausible original tokens before perturbation.
+
+For the given list of "INPUTS": {tokens}
+
+Generate predictions for each token in the list."""
+_PREDICTION = re.compile(r'\[\s*("(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")\s*\]')
+_TOKENS_EACH = 24
+
+
+class NoReplyError(RuntimeError):
+    """The endpoint did not answer, so nothing is known of what its model would find."""
+
+
+class ChatModel:
+    """An attacker with a chat-completions endpoint, which sees sanitised texts only.
+
+    Args:
+        config: the endpoint and its model.
+    """
+
+    def __init__(self, config: OpenAiCompatibleConfig) -> None:
+        self._config = config
+
+    def __call__(self, texts: Sequence[Sequence[Token]]) -> list[list[str | None]]:
+        """A guess for each token; None for all of a text where the reply does not have one for each.
+
+        Raises:
+            NoReplyError: the endpoint did not answer.
+        """
+        endpoint = ChatEndpoint(self._config)
+        with asyncio.Runner() as runner:
+            try:
+                return runner.run(_all(endpoint, texts))
+            finally:
+                endpoint.close()
+
+
+async def _all(endpoint: ChatEndpoint, texts: Sequence[Sequence[Token]]) -> list[list[str | None]]:
+    return list(await asyncio.gather(*(_guess(endpoint, text) for text in texts)))
+
+
+async def _guess(endpoint: ChatEndpoint, text: Sequence[Token]) -> list[str | None]:
+    listed = json.dumps([token.text for token in text], ensure_ascii=False)
+    most = _TOKENS_EACH * (1 + len(text))
+    reply = await endpoint.ask(_PROMPT.format(tokens=listed), temperature=0, max_tokens=most)
+    if isinstance(reply, Failure):
+        raise NoReplyError(f"the endpoint does not answer{f': HTTP status {reply.status}' if reply.status else ''}")
+    guesses = [json.loads(one, strict=False) for one in _PREDICTION.findall(reply)]
+    return guesses if len(guesses) == len(text) else [None] * len(text)
