@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class RandomisedResponse:
         if not 1 <= self.near.shape[1] < len(self.outputs):
             raise ValueError("an input is near to at least one output, and not to all")
 
-    @property
+    @cached_property
     def weight(self) -> int:
         """W."""
         return int(CONTEXT.multiply(CONTEXT.exp(Decimal(self.epsilon)), Decimal(UNIT)))
@@ -80,7 +81,7 @@ class RandomisedResponse:
         drawn: IntArray = np.where(hit, own, rest + skipped)
         return drawn
 
-    @property
+    @cached_property
     def _total(self) -> int:
         k = self.near.shape[1]
         total: int = k * self.weight + (len(self.outputs) - k) * UNIT
