@@ -47,6 +47,8 @@ app = typer.Typer(
 _NOMINAL = [1.0, 6.0, 10.0]
 _ATTACKED = [4.0, 8.0]
 _OWNER = "local"
+_MECHANISM = "medoid_rr"
+_KEEP = "stopwords,punctuation"
 _TOGETHER = 256
 
 Words = Annotated[int, typer.Option(min=50, help="How many words: the first, which are the most frequent.")]
@@ -64,10 +66,16 @@ Cache = Annotated[Path | None, typer.Option(help="Keeps embeddings and tables; ~
 def text(
     file: Annotated[Path, typer.Argument(help="A line is a text; - or nothing reads standard input.")] = Path("-"),
     epsilon: Annotated[float, typer.Option(help="True ε of a word, at most: 0.001 to 25.")] = 8.0,
-    mechanism: Annotated[str, typer.Option(help="See `dpicl sanitize audit`.")] = "medoid_rr",
+    public_texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Each text becomes one of this file's lines, all of it for one ε.", exists=True, dir_okay=False
+        ),
+    ] = None,
+    mechanism: Annotated[str, typer.Option(help="See `dpicl sanitize audit`.")] = _MECHANISM,
     keep: Annotated[
         str, typer.Option(help="What is released as it is: of stopwords, punctuation, placeholders, case.")
-    ] = "stopwords,punctuation",
+    ] = _KEEP,
     conversation: Annotated[str, typer.Option(help="Count these texts under a name, too.")] = "",
     cap: Annotated[float | None, typer.Option(min=0, help="Refuse texts above this ε, all texts together.")] = None,
     ledger: Annotated[
@@ -87,7 +95,12 @@ def text(
     """
     from service.records.text_ledger import open_local
 
-    sanitizer = _sanitizer(mechanism, epsilon, keep, words, vectors, word_list, cache)
+    if public_texts is None:
+        sanitizer = _sanitizer(mechanism, epsilon, keep, words, vectors, word_list, cache)
+    elif (mechanism, keep, vectors, word_list) == (_MECHANISM, _KEEP, None, None):
+        sanitizer = _whole(public_texts, epsilon, cache)
+    else:
+        raise typer.BadParameter("--public-texts goes with no mechanism, no words and nothing to keep")
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
     for lines in _batches(_lines(file), 1 if str(file) == "-" else _TOGETHER):
@@ -105,7 +118,8 @@ def text(
         return
     typer.echo(
         f"{sanitizer.guarantee}\nReleased as it is: {', '.join(sanitizer.released_as_public)}.\n"
-        f"New words: {drawn:,}, together ε = {spent:.6g}. All your texts so far: ε = {total:.6g}.",
+        f"New {'words' if public_texts is None else 'texts'}: {drawn:,}, together ε = {spent:.6g}. "
+        f"All your texts so far: ε = {total:.6g}.",
         err=True,
     )
 
@@ -157,7 +171,9 @@ def audit_(
 @app.command()
 def attack(
     epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
-    mechanism: Annotated[list[str] | None, typer.Option(help="Only these.")] = None,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Only these. whole_rr, with --texts: each becomes one of the others.")
+    ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -165,7 +181,7 @@ def attack(
             exists=True,
         ),
     ] = None,
-    keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = "stopwords,punctuation",
+    keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = _KEEP,
     most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500,
     masked_model: Annotated[
         Path | None,
@@ -248,20 +264,23 @@ def _attack_texts(
     unknown: bool,
 ) -> None:
     from sanitization.mechanisms import serve
+    from sanitization.whole import NAME
     from service.embedding.embedder import Embedder, cores
     from service.embedding.memory import EmbeddingMemory
-    from service.evaluation.sanitised_texts import Share, Texts
+    from service.evaluation.sanitised_texts import OnTexts, Share, Texts
 
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
     texts = Texts(rows, vocabulary, partition, most, embed, embed if unknown else None)
-    found = [
-        (one, name, texts.measure(name, serve(name, vocabulary, one, folder), guessers))
-        for one in epsilon
-        for name in names
-    ]
+
+    def measured(name: str, one: float) -> OnTexts:
+        if name == NAME:
+            return texts.whole(one, folder)
+        return texts.measure(name, serve(name, vocabulary, one, folder), guessers)
+
+    found = [(one, name, measured(name, one)) for one in epsilon for name in names]
     clean = texts.clean()
     if json:
-        attacks = [{"epsilon": one, "mechanism": name, **asdict(measured)} for one, name, measured in found]
+        attacks = [{"epsilon": one, "mechanism": name, **asdict(on)} for one, name, on in found]
         print_json({"texts": len(texts.texts), "clean_accuracy": clean and asdict(clean), "attacks": attacks})
         return
 
@@ -314,6 +333,15 @@ def _sanitizer(
     vocabulary, folder = _open(words, vectors, word_list, cache)
     embed = EmbeddedOnDemand() if vectors is None else None
     return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=_kept(keep), embed=embed)
+
+
+def _whole(file: Path, epsilon: float, cache: Path | None) -> TextSanitizer:
+    from sanitization.whole import open_whole
+    from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once
+
+    folder = cache or cache_folder()
+    texts = list(dict.fromkeys(line for line in file.read_text().splitlines() if line.strip()))
+    return open_whole(texts, embedded_once(texts, folder), epsilon, folder, EmbeddedOnDemand())
 
 
 def _kept(names: str) -> list[str]:

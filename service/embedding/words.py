@@ -47,11 +47,23 @@ def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabu
 
     tokenizer = Tokenizer.from_file(str(packaged_model() / "tokenizer.json"))
     words = list(whole_words(tokenizer.get_vocab()))[:count]
-    name = hashlib.sha256("\0".join([WEIGHTS_SHA256, *words]).encode()).hexdigest()[:32]
+    return Vocabulary(words, embedded_once(words, folder, embed))
+
+
+def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None) -> np.ndarray:
+    """Embeddings of public texts, kept in a folder: unit-norm float32 (n, d).
+
+    Args:
+        texts: words, or longer ones.
+        folder: where.
+        embed: what embeds them the first time; unless given, an embedder of its own.
+    """
+    name = hashlib.sha256("\0".join([WEIGHTS_SHA256, *texts]).encode()).hexdigest()[:32]
     file = folder / f"words-{name}.npy"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         partial = folder / f"words-{name}.{os.getpid()}.npy"
-        np.save(partial, (embed or Embedder(threads=cores()).embed)(words))
+        np.save(partial, (embed or Embedder(threads=cores()).embed)(texts))
         os.replace(partial, file)
-    return Vocabulary(words, np.load(file, allow_pickle=False))
+    found: np.ndarray = np.load(file, allow_pickle=False)
+    return found

@@ -59,7 +59,13 @@ class ChatModel:
 
 
 async def _all(endpoint: ChatEndpoint, texts: Sequence[Sequence[Token]]) -> list[list[str | None]]:
-    return list(await asyncio.gather(*(_guess(endpoint, text) for text in texts)))
+    asked = [asyncio.ensure_future(_guess(endpoint, text)) for text in texts]
+    try:
+        return list(await asyncio.gather(*asked))
+    finally:  # after one failure, no other goes on
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def _guess(endpoint: ChatEndpoint, text: Sequence[Token]) -> list[str | None]:

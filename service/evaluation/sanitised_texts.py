@@ -17,9 +17,11 @@ from scipy.special import log_softmax
 
 from sanitization.context import Bigrams, guesses
 from sanitization.mechanisms import Served
+from sanitization.medoids import CANDIDATES
 from sanitization.text import TextSanitizer
 from sanitization.tokens import Partition, Token
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary
+from sanitization.whole import open_whole
 from service.embedding.embedder import Embed
 
 _PENALTY = 1e-4
@@ -65,15 +67,15 @@ class OnTexts:
     Attributes:
         cosine: of a text's embedding and that of what it becomes.
         accuracy: of labels, from the sanitised text; None without labels.
-        bayes: words that Bayes' guess finds, each by itself.
-        context: words found by an attacker who sees the whole text and knows bigrams.
+        bayes: words that Bayes' guess finds, each by itself; None if texts are drawn as a whole.
+        context: words found by an attacker who sees the whole text and knows bigrams; None likewise.
         models: by attackers with a model, by their names.
     """
 
     cosine: Share
     accuracy: Share | None
-    bayes: Share
-    context: Share
+    bayes: Share | None
+    context: Share | None
     models: Mapping[str, Guessed]
 
 
@@ -138,7 +140,7 @@ class Texts:
         self._partition = partition
         texts = [str(row["text"]) for row in rows]
         known = len(texts) - min(most, len(texts) // 2)
-        self.texts = texts[known:]
+        self.texts, self._others = texts[known:], list(dict.fromkeys(texts[:known]))
         self._clean = embed(self.texts).astype(np.float64)
         self._words = [self._places(text) for text in self.texts]
         self._bigrams = Bigrams([self._places(text).tolist() for text in texts[:known]], vocabulary.shares)
@@ -155,8 +157,6 @@ class Texts:
         """Sanitise the last texts, once; attack them, with these models, too."""
         sanitizer = TextSanitizer(name, served, self._partition, self._embed_words)
         sanitised = [one.text for one in sanitizer.sanitize_all(self.texts)]
-        vectors = self._embed(sanitised).astype(np.float64)
-        cosines = (self._clean * vectors).sum(axis=1)
         law = served.channel.rows(np.arange(len(self._vocabulary)))
         alone = (law * self._bigrams.shares[:, None]).argmax(axis=0)
         found = []
@@ -165,12 +165,23 @@ class Texts:
             found.append((alone[outputs] == words, guesses(law, outputs, self._bigrams) == words))
         counts = [len(words) for words in self._words]
         return OnTexts(
-            Share.of(cosines.tolist(), [1] * len(cosines)),
-            self._accuracy(vectors),
+            *self._useful(sanitised),
             Share.of([float(right.sum()) for right, _ in found], counts),
             Share.of([float(right.sum()) for _, right in found], counts),
             {who: self._guessed(guesser, sanitised) for who, guesser in guessers.items()},
         )
+
+    def whole(self, epsilon: float, folder: Path) -> OnTexts:
+        """Replace each of the last texts as a whole by one of the others: ε is for all of it."""
+        public = self._others[:CANDIDATES]
+        sanitizer = open_whole(public, self._embed(public), epsilon, folder, self._embed)
+        return OnTexts(*self._useful([one.text for one in sanitizer.sanitize_all(self.texts)]), None, None, {})
+
+    def _useful(self, sanitised: Sequence[str]) -> tuple[Share, Share | None]:
+        """Cosine and accuracy."""
+        vectors = self._embed(sanitised).astype(np.float64)
+        cosines = (self._clean * vectors).sum(axis=1)
+        return Share.of(cosines.tolist(), [1] * len(cosines)), self._accuracy(vectors)
 
     def _guessed(self, guesser: Guesser, sanitised: Sequence[str]) -> Guessed:
         right, answered, counts = [], [], []

@@ -76,6 +76,23 @@ def test_json(texts: list[object]) -> None:
     assert [json.loads(line) for line in lines[:-1]] == said["items"][:2]
 
 
+def test_whole_texts(texts: list[object], tmp_path: Path) -> None:
+    file = tmp_path / "public.txt"
+    public = ["Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?"]
+    file.write_text("\n\n".join([*public, public[0]]))
+    options = ["--public-texts", file, "--epsilon", 25, "--cache", tmp_path]
+    asked = "Is a landlord liable for repairs?\n\nIs a landlord liable for repairs?\n"
+    first, empty, again, end = printed(*options, stdin=asked)
+    assert first == again == public[1], "another with a chance below 1e-10"
+    assert (empty in public, end) == (True, "")
+    said = json.loads("".join(printed(*options, "--json", stdin=asked)))
+    assert [item["epsilon_text"] for item in said["items"]] == pytest.approx([25] * 3)
+    assert said["ledger"]["epsilon"] == pytest.approx(50)
+    assert said["artifact"]["parameters"] == "4 of 4 public texts"
+    refused = CliRunner().invoke(app, ["sanitize", "text", *map(str, [*options, "--keep", "case"])])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
 def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
     command = [sys.executable, "-c", "from service.cli import main; main()", "sanitize", *map(str, texts)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
@@ -167,6 +184,9 @@ def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     assert low["cosine"]["value"] < high["cosine"]["value"] == pytest.approx(1)
     assert high["cosine"]["error"] < 1e-6 < low["cosine"]["error"]
     assert high["accuracy"] == found["clean_accuracy"]
+    (whole,) = call(*options[:-1], "whole_rr", "--epsilon", 20)["attacks"]
+    assert whole["accuracy"]["value"] > 0.6 < whole["cosine"]["value"]
+    assert whole["bayes"] is whole["context"] is None
     table = "\n".join(printed(*options, "--most-texts", 4, "--epsilon", 20))
     assert "4 sanitised texts; accuracy on clean ones" in table
     assert "100 ± 0" in table

@@ -1,0 +1,99 @@
+"""Whole texts: each becomes one of m public texts, most likely the nearest. One ε protects all of it.
+
+Any two texts of whatever length have laws within e^ε of each other: randomised response on public texts, whole texts
+being its words. Words, their number and order, stopwords and white space do not show. How many of the public texts are
+best is found on one half of them, with the medoids of the other half: a question is none of them, so counting each as
+nearest to itself would take too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sanitization.audit import Audit, admit, audit
+from sanitization.cache import Kept, remember
+from sanitization.mechanisms import Embed, Served
+from sanitization.medoids import CANDIDATES, Medoids, medoids
+from sanitization.response import RandomisedResponse
+from sanitization.text import TextSanitizer
+from sanitization.tokens import Partition, Token
+from sanitization.vocabulary import IntArray, Vocabulary, distances
+
+NAME = "whole_rr"
+FEWEST = 4
+
+
+class _OneToken(Partition):
+    """A text is a word."""
+
+    def tokens(self, text: str) -> tuple[list[Token], str]:
+        """The text."""
+        return [Token("word", "", text)], ""
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTextSanitizer(TextSanitizer):
+    """See :func:`open_whole`."""
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised, for people."""
+        return f"Each text as a whole is protected by local differential privacy with ε = {self.epsilon:.6g}, audited."
+
+    @property
+    def released_as_public(self) -> list[str]:
+        """What is not protected, for people."""
+        return ["the number and order of texts", "which of your texts are equal"]
+
+
+def open_whole(
+    texts: Sequence[str], vectors: npt.ArrayLike, epsilon: float, folder: Path, embed: Embed
+) -> WholeTextSanitizer:
+    """A sanitiser that answers with these texts.
+
+    Args:
+        texts: **public**, 4 to 6,000, all different.
+        vectors: theirs, (n, d).
+        epsilon: of a text; above 0, at most 25.
+        folder: where the choice among the texts is kept.
+        embed: vectors of any strings, like these.
+
+    Raises:
+        ValueError: too few or too many texts, one of them twice, or ε is out of range.
+    """
+    if not FEWEST <= len(texts) <= CANDIDATES:
+        raise ValueError(f"{FEWEST} to {CANDIDATES:,} public texts are needed, not {len(texts):,}")
+    public = Vocabulary(texts, vectors, np.ones(len(texts)))
+
+    def made() -> Kept:
+        chosen = _chosen(public, epsilon)
+        return {"chosen": chosen}, {"audit": asdict(audit(_response(_some(public, chosen), epsilon)))}
+
+    arrays, about = remember(folder, f"whole {epsilon!r} texts {public.digest}", made)
+    known, found = _some(public, arrays["chosen"]), Audit.read(about["audit"])
+    admit(found, epsilon)
+    served = Served(_response(known, epsilon), found, f"{len(known):,} of {len(public):,} public texts", known)
+    return WholeTextSanitizer(NAME, served, _OneToken(), embed)
+
+
+def _response(known: Vocabulary, epsilon: float) -> RandomisedResponse:
+    return RandomisedResponse(known.words, known.words, np.arange(len(known))[:, None], epsilon)
+
+
+def _some(public: Vocabulary, chosen: IntArray) -> Vocabulary:
+    return Vocabulary([public.words[at] for at in chosen], public.vectors[chosen], np.ones(len(chosen)))
+
+
+def _chosen(public: Vocabulary, epsilon: float) -> IntArray:
+    every = np.arange(len(public))
+    half = _some(public, every[::2])
+    order = medoids(half, len(half)).order
+    cost = distances(public.vectors[1::2], half.vectors[order]) ** 2 / 2
+    nearest = np.minimum.accumulate(cost, axis=1).mean(axis=0)
+    count = Medoids(half, order, nearest, cost.mean(axis=0).cumsum()).best_count(epsilon)
+    return every if count == len(half) else medoids(public, count).order
