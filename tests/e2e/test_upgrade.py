@@ -44,9 +44,14 @@ class Switch:
         with suppress(OSError):  # closed
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.to))
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+                threading.Thread(target=self._lead, args=(near, self.to), daemon=True).start()
+
+    def _lead(self, near: socket.socket, to: int) -> None:
+        with near, socket.create_connection(("127.0.0.1", to)) as far:
+            back = threading.Thread(target=self._pass_on, args=(far, near), daemon=True)
+            back.start()
+            self._pass_on(near, far)
+            back.join()
 
     @staticmethod
     def _pass_on(one: socket.socket, other: socket.socket) -> None:
