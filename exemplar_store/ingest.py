@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -23,7 +24,8 @@ from exemplar_store.spool import Spool
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
-Progress = Callable[[int], None]
+Progress = Callable[[int, int], None]
+"""Called with the number of exemplars done so far, and of all."""
 BeforeCommit = Callable[[sa.Connection], None]
 """Something else to do last in the transaction of a change, so both are committed or neither."""
 
@@ -76,8 +78,11 @@ def ingest(
     embed: Embed | None,
     progress: Progress | None,
     before_commit: BeforeCommit,
+    dry_run: bool,
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
+    if dry_run and embed is not None:
+        embed = partial(_unit_vectors, knowledge_base.embedding_dimension or 1)
     if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
         raise EmbeddingError(
             f"Knowledge base {knowledge_base.name!r} was filled with exemplars "
@@ -87,11 +92,11 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, before_commit)
+            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, before_commit, dry_run)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, before_commit)
+                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, before_commit, dry_run)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -172,8 +177,13 @@ def _embed(
             body = pack(record.body, *(by_text[text] for text in one))
             embedded.append(_Record(record.unit_tag, record.content_tag, body).to_bytes())
         if progress:
-            progress(len(embedded))
+            progress(len(embedded), len(checked))
     return dimension or 0
+
+
+def _unit_vectors(dimension: int, texts: Sequence[str]) -> np.ndarray:
+    """Shape (n, d), as embeddings have that nobody will keep."""
+    return np.repeat(np.eye(1, dimension), len(texts), axis=0)
 
 
 def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) -> int:
@@ -205,6 +215,7 @@ def _write(
     dimension: int,
     progress: Progress | None,
     before_commit: BeforeCommit,
+    dry_run: bool,
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
@@ -214,7 +225,7 @@ def _write(
     stored = _Stored()
     if not len(spool):
         return stored
-    with database.begin() as connection:
+    with database.connect() as connection, connection.begin() as transaction:
         locked = lock(connection)
         row, keys = locked.row, locked.keys
         first_new = next_position = row.next_position
@@ -243,12 +254,15 @@ def _write(
             _insert_into_copy(connection, locked, batch, positions, dimension)
             done += len(batch)
             if progress:
-                progress(done)
+                progress(done, len(spool))
         oversized = too_large(row.id, dimension, response=row.response_field is not None)
         _check_stored_sizes(connection, oversized, sorted(grown))
         update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
-        before_commit(connection)
+        if dry_run:
+            transaction.rollback()
+        else:
+            before_commit(connection)
     return stored
 
 

@@ -30,7 +30,7 @@ from exemplar_store.encryption import SALT_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import RenewalOvertakenError, TamperedError
 from exemplar_store.exemplar import packed_content
 from exemplar_store.hidden import LEFT_OVER, KnowledgeBaseRow, beside, hidden_name
-from exemplar_store.ingest import BeforeCommit, Progress
+from exemplar_store.ingest import BeforeCommit
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -41,6 +41,8 @@ STEP_BYTES = 256 * 1024
 _REST = 2.0  # of a step's time, in which others write
 _LEAST_PAUSE_S = 0.005
 
+Percent = Callable[[int], None]
+"""Called with the percentage done."""
 Lock = Callable[[sa.Connection], tuple[KnowledgeBaseRow, KnowledgeBaseKeys]]
 """Locks the knowledge base's row until the transaction ends; the row, and its keys as they are then."""
 
@@ -52,7 +54,7 @@ class Renewal:
     database: sa.Engine
     data_keys: DataKeys
     lock: Lock
-    progress: Progress
+    progress: Percent
     """Called now and then with the percentage done."""
     before_commit: BeforeCommit
     """What else is to be done in the transaction that lets queries see the new exemplars, last."""

@@ -1,4 +1,4 @@
-"""Reading uploads: JSON Lines and CSV, row by row, with errors that name the row, the field and what to do.
+"""Rows of an upload, and reading them from JSON Lines and CSV, with errors that name the row, the field and what to do.
 
 Nothing of a row's text is repeated in an error message: those end up in logs and terminals.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from typing import BinaryIO
+from uuid import UUID
 
 from exemplar_store.errors import BadRowError
 from exemplar_store.exemplar import content
@@ -41,6 +44,32 @@ class Layout:
     """The knowledge base's fields, each required."""
     unit_id: str = "unit_id"
     """The column with the unit's id."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The column of a field, where it has another name than the field."""
+    numbers_as_text: bool = False
+    """Take numbers, dates and times as the text that they print as; otherwise they are refused."""
+
+    def column(self, name: str) -> str:
+        """The column that holds a field."""
+        return self.columns.get(name, name)
+
+    def require(self, number: int, names: Sequence[str]) -> None:
+        """Check the names of all columns, for a source that has them apart from its rows.
+
+        Args:
+            number: the line that names them.
+            names: as they are there.
+
+        Raises:
+            BadRowError: one that is needed is missing, or one is named twice, or cannot be stored as text.
+        """
+        for position, name in enumerate(names):
+            _check_name(number, name)
+            if name in names[:position]:
+                raise BadRowError(number, name, "is named twice; rename or remove one of the columns")
+        for name in (self.unit_id, *map(self.column, self.fields)):
+            if name not in names:
+                raise BadRowError(number, name, f"is not among the columns, which are {', '.join(map(repr, names))}")
 
     def row(self, number: int, record: Mapping[str, object]) -> Row:
         """Check a record and take from it what the knowledge base keeps.
@@ -50,7 +79,7 @@ class Layout:
             text.
         """
         unit = record.get(self.unit_id)
-        if isinstance(unit, int) and not isinstance(unit, bool):
+        if isinstance(unit, (int, UUID)) and not isinstance(unit, bool):
             unit = str(unit)  # the same unit as its digits in a CSV file
         unit_id = self._text(number, self.unit_id, unit)
         if len(unit_id) > MAX_UNIT_ID_CHARACTERS:
@@ -62,18 +91,22 @@ class Layout:
                 self.unit_id,
                 "has spaces around it, which would make it another unit than the same id without; remove them",
             )
-        fields = {name: self._text(number, name, record.get(name)) for name in self.fields}
+        columns = {name: self.column(name) for name in self.fields}
+        fields = {name: self._text(number, column, record.get(column)) for name, column in columns.items()}
         row_content(number, fields, self.fields)
-        ignored = tuple(name for name in record if name not in fields and name != self.unit_id)
+        used = {self.unit_id, *columns.values()}
+        ignored = tuple(name for name in record if name not in used)
         for name in ignored:  # they are reported
             _check_name(number, name)
         return Row(number, unit_id, fields, ignored)
 
     def _text(self, number: int, name: str, value: object) -> str:
-        if value is None:
+        if value is None or value != value:
             raise BadRowError(number, name, "is missing; every row needs it")
+        if self.numbers_as_text and isinstance(value, _PRINTED) and not isinstance(value, bool):
+            value = str(value)
         if not isinstance(value, str):
-            raise BadRowError(number, name, f"must be a string, not {_JSON_TYPES.get(type(value), 'a number')}")
+            raise BadRowError(number, name, f"must be a string, not {_TYPES.get(type(value), 'a number')}")
         if not value.strip():
             raise BadRowError(number, name, "is empty; give it a value or leave the row out")
         if problem := _not_text(value):
@@ -112,7 +145,8 @@ def _not_text(value: str) -> str | None:
     return None
 
 
-_JSON_TYPES = {dict: "an object", list: "a list", bool: "true or false"}
+_PRINTED = (int, float, Decimal, UUID, date, time)
+_TYPES = {dict: "an object", list: "a list", bool: "true or false", bytes: "bytes"}
 
 
 def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
@@ -143,50 +177,37 @@ def read_json_lines(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
         yield layout.row(number, record)
 
 
-def read_csv(stream: BinaryIO, layout: Layout) -> Iterator[Row]:
-    """Rows of a CSV file: commas, double quotes, UTF-8, a header row; blank lines are skipped.
+def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator[Row]:
+    """Rows of a CSV file: double quotes, UTF-8, a header row; blank lines are skipped.
 
     A row is numbered by the line it begins on, since a quoted value may hold line breaks.
 
     Args:
         stream: the file, opened in binary mode; read as the rows are asked for.
         layout: which columns are what.
+        delimiter: between two cells.
 
     Raises:
         BadRowError: the header lacks a column or names one twice, or at the first row that is not valid.
     """
-    records = _csv_records(stream)
+    records = _csv_records(stream, delimiter)
     number, header = next(records, (1, []))
     if not header:
         raise BadRowError(1, None, "is empty; the first line must name the columns")
-    for position, name in enumerate(header):
-        _check_name(number, name)
-        if name in header[:position]:
-            raise BadRowError(number, name, "is named twice in the header; rename or remove one of the columns")
-    for name in (layout.unit_id, *layout.fields):
-        if name not in header:
-            raise BadRowError(number, name, f"is not in the header, which names {', '.join(map(repr, header))}")
+    layout.require(number, header)
     for number, cells in records:
         if len(cells) != len(header):
             raise BadRowError(
                 number,
                 None,
                 f"has {len(cells)} cells where the header has {len(header)}; "
-                "put double quotes around values with commas or line breaks",
+                f"put double quotes around values with {delimiter!r} or line breaks",
             )
         yield layout.row(number, dict(zip(header, cells, strict=True)))
 
 
-READERS: Mapping[str, Callable[[BinaryIO, Layout], Iterator[Row]]] = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".csv": read_csv,
-}
-"""Readers by a file name's ending."""
-
-
-def _csv_records(stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line for _, line in _lines(stream)), strict=True)
+def _csv_records(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line for _, line in _lines(stream)), delimiter=delimiter, strict=True)
     while True:
         number = reader.line_num + 1
         try:

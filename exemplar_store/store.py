@@ -20,7 +20,7 @@ from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
 from exemplar_store.ingest import BeforeCommit, Embed, IngestReport, Locked, Progress, do_nothing, ingest
 from exemplar_store.knowledge_base import KnowledgeBase, check_description
 from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
-from exemplar_store.renewing import Renewal
+from exemplar_store.renewing import Percent, Renewal
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -147,6 +147,8 @@ class ExemplarStore:
         embed: Embed | None = None,
         progress: Progress | None = None,
         before_commit: BeforeCommit = do_nothing,
+        *,
+        dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
 
@@ -159,8 +161,10 @@ class ExemplarStore:
             rows: from :mod:`exemplar_store.rows`; their errors pass through.
             embed: texts to unit vectors, float array (n, d); called with up to 64 texts. None stores no embeddings.
                 One knowledge base has them for all its exemplars, of one length, or for none.
-            progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far.
+            progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far,
+                and of all.
             before_commit: what else is to be done in the same transaction, last.
+            dry_run: do all but embed and commit.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
@@ -178,7 +182,7 @@ class ExemplarStore:
                 return Locked(row, keys)
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
-        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, before_commit)
+        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, before_commit, dry_run)
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
@@ -214,7 +218,7 @@ class ExemplarStore:
         empty_write_ahead_log(self._database)
         return deleted
 
-    def renew(self, name: str, progress: Progress | None = None, before_commit: BeforeCommit = do_nothing) -> int:
+    def renew(self, name: str, progress: Percent | None = None, before_commit: BeforeCommit = do_nothing) -> int:
         """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet.
 
         See :mod:`exemplar_store.renewing` for what that helps against, and how it goes. Services go on meanwhile:

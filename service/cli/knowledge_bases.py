@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
-from exemplar_store import IngestReport, Layout, default_response_field
-from exemplar_store.rows import READERS
+from exemplar_store import default_response_field
+from service.cli.ingesting import ingest
 from service.cli.output import Json, print_json, print_table, records
 from service.records.new_knowledge_base import weaknesses
 
 app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
+app.command()(ingest)
 
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 
@@ -124,51 +114,6 @@ def remote_engine(
 
 
 @app.command()
-def ingest(
-    name: Name,
-    file: Annotated[Path, typer.Argument(help="JSON Lines (.jsonl, .ndjson) or CSV with a header.", exists=True)],
-    unit_id: Annotated[
-        str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
-    ] = "unit_id",
-    json: Json = False,
-) -> None:
-    """Add exemplars: all rows of the file, or none. Running it again is harmless.
-
-    An error names a bad row's line. Columns that are not fields of the knowledge base are ignored, and listed.
-    """
-    reader = READERS.get(file.suffix.lower())
-    if reader is None:
-        raise ValueError(f"{file.name}: name it .jsonl, .ndjson or .csv, so that its format is known")
-    opened = records()
-    layout = Layout(opened.store.get(name).fields, unit_id)
-    with file.open("rb") as stream:
-        total = sum(1 for _ in reader(stream, layout))  # a bad row is found before the embedder is loaded
-
-    from service.embedding.embedder import Embedder, cores
-
-    embedder = Embedder(threads=cores())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with file.open("rb") as stream, Progress(*columns, disable=json) as bar:
-        task = bar.add_task(f"Embedding {file.name}", total=total)
-        report = opened.ingest(
-            name,
-            reader(stream, layout),
-            embedder.embed,
-            by=getpass.getuser(),
-            progress=lambda done: bar.update(task, completed=done),
-        )
-    _show(report, json)
-
-
-class _Rate(ProgressColumn):
-    """Rows per second, of late; at the end, over all."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("? rows/s" if speed is None else f"{speed:,.0f} rows/s")
-
-
-@app.command()
 def forget(
     name: Name,
     unit: Annotated[str, typer.Argument(help="The unit's id.")],
@@ -178,20 +123,3 @@ def forget(
     if not yes and not typer.confirm(f"Delete every exemplar of unit {unit!r} from {name}?"):
         raise typer.Exit(1)
     typer.echo(f"Deleted {records().forget(name, unit, by=getpass.getuser())} exemplars")
-
-
-def _show(report: IngestReport, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "exemplars": report.exemplars,
-                "units": report.units,
-                "already_there": report.already_there,
-                "ignored_fields": report.ignored_fields,
-            }
-        )
-        return
-    already = f"; {report.already_there} were there already" if report.already_there else ""
-    typer.echo(f"Stored {report.exemplars} exemplars of {report.units} new units{already}")
-    if report.ignored_fields:
-        typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")

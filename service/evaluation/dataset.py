@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def filled(
             )
         with (dataset / "train.jsonl").open("rb") as stream:
             rows = read_json_lines(stream, Layout(names, unit_id))
-            store.ingest(NAME, rows, embed, lambda done: progress("exemplars", done, size))
+            store.ingest(NAME, rows, embed, partial(progress, "exemplars"))
         yield store
         database.dispose()
 

@@ -11,7 +11,7 @@ from accounting.ledger import trail
 from accounting.ledger.events import EncryptionKeyAdded, EncryptionKeyRetired, ExemplarsRenewed
 from exemplar_store import EncryptionKeyError
 from exemplar_store.data_keys import BeforeKeyCommit
-from exemplar_store.ingest import Progress
+from exemplar_store.renewing import Percent
 from service.records.records import Records, audited
 from service.records.synthetic_store import KEY
 
@@ -43,7 +43,7 @@ def retire_keys(records: Records, fingerprint: str | None = None, *, by: str) ->
     return records.store.data_keys.retire(fingerprint, _audited(EncryptionKeyRetired, by))
 
 
-def renew_exemplars(records: Records, name: str, *, by: str, progress: Progress | None = None) -> int:
+def renew_exemplars(records: Records, name: str, *, by: str, progress: Percent | None = None) -> int:
     """Encrypt a knowledge base's exemplars under a new data key (:meth:`exemplar_store.ExemplarStore.renew`)."""
     return records.store.renew(name, progress, audited(ExemplarsRenewed(knowledge_base=name, by=by)))
 

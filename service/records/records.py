@@ -79,10 +79,18 @@ class Records:
                 audited(RemoteEngineChanged(knowledge_base=name, allowed=True, by=by))(connection)
 
     def ingest(
-        self, name: str, rows: Iterable[Row], embed: Embed, *, by: str, progress: Progress | None = None
+        self,
+        name: str,
+        rows: Iterable[Row],
+        embed: Embed,
+        *,
+        by: str,
+        progress: Progress | None = None,
+        dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
-        return self.store.ingest(name, rows, embed, progress, audited(ExemplarsIngested(knowledge_base=name, by=by)))
+        happened = audited(ExemplarsIngested(knowledge_base=name, by=by))
+        return self.store.ingest(name, rows, embed, progress, happened, dry_run=dry_run)
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""

@@ -76,9 +76,8 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
         Row(number, ticket["unit_id"], {field: ticket[field] for field in FIELDS})
         for number, ticket in enumerate(tickets(), 1)
     )
-    told = (lambda done: progress(done, TICKETS)) if progress else None
     unsealed = replace(records, store=ExemplarStore(records.database, KEY))
-    unsealed.ingest(KNOWLEDGE_BASE, rows, embed, by=_WHO, progress=told)
+    unsealed.ingest(KNOWLEDGE_BASE, rows, embed, by=_WHO, progress=progress)
     for name in _PLANS:
         plan = load_plan((Path(__file__).parent / name).read_text(encoding="utf-8"))
         sign(records, prepare(records, plan), _WHO)

@@ -46,10 +46,10 @@ def counts(engine: sa.Engine) -> tuple[int, int, int]:
 
 def test_what_goes_in_comes_out(store, tickets, rows, embed):
     upload = [*rows(3, each=2), Row(7, "ünï", {"text": 'Zeile 1\n"Zeile" 2 🎉', "label": "ja"}, ("b", "a"))]
-    done: list[int] = []
-    report = store.ingest("tickets", upload, embed, done.append)
+    told: list[tuple[int, int]] = []
+    report = store.ingest("tickets", upload, embed, lambda done, total: told.append((done, total)))
     assert report == IngestReport(exemplars=7, units=4, already_there=0, ignored_fields=("a", "b"))
-    assert done == [7]
+    assert told == [(7, 7)]
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert sorted(e.fields["text"] for e in slot) == sorted(row.fields["text"] for row in upload)
     for exemplar in slot:
@@ -59,19 +59,39 @@ def test_what_goes_in_comes_out(store, tickets, rows, embed):
     assert store.get("tickets").embedding_dimension == 16
 
 
+@pytest.mark.parametrize("embedded", [True, False])
+def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embed, embedded):
+    kind = {"embed": embed} if embedded else {}
+    for _ in range(2):  # as nothing is stored, twice the same
+        assert store.ingest("tickets", rows(3), **kind, dry_run=True) == IngestReport(3, 3, 0, ())
+    assert counts(engine) == (0, 0, 0)
+    store.ingest("tickets", rows(2), **kind)
+    before = counts(engine)
+
+    def never(_texts):
+        raise AssertionError
+
+    kind = {"embed": never} if embedded else {}
+    assert store.ingest("tickets", rows(3), **kind, dry_run=True) == IngestReport(1, 1, 2, ())
+    assert counts(engine) == before
+    many = [Row(n, "u0", {"text": f"t{n}", "label": "l"}) for n in range(1000)]
+    with pytest.raises(UnitTooLargeError):
+        store.ingest("tickets", many, **kind, dry_run=True)
+
+
 def test_exemplars_may_have_no_embedding(store, tickets, rows):
-    done: list[int] = []
-    store.ingest("tickets", rows(2), progress=done.append)
-    assert done == [2]
+    told: list[tuple[int, int]] = []
+    store.ingest("tickets", rows(2), progress=lambda done, total: told.append((done, total)))
+    assert told == [(2, 2)]
     assert store.get("tickets").embedding_dimension == 0
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert [exemplar.embedding for exemplar in slot] == [None, None]
 
 
 def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
-    done: list[int] = []
-    store.ingest("tickets", rows(150), embed, done.append)
-    assert done == [64, 128, 150]
+    told: list[tuple[int, int]] = []
+    store.ingest("tickets", rows(150), embed, lambda done, total: told.append((done, total)))
+    assert told == [(64, 150), (128, 150), (150, 150)]
 
 
 def test_a_text_that_several_rows_share_is_embedded_once(store, tickets, rows, embed):
@@ -316,7 +336,7 @@ import os, signal, sys
 from exemplar_store import ExemplarStore, Row
 from service.records.database import open_database
 
-def die(done):
+def die(done, _total):
     print("stored so far:", done, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

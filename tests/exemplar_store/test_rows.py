@@ -8,7 +8,7 @@ import json
 import pytest
 
 from exemplar_store import BadRowError, Layout, Row, read_csv, read_json_lines
-from exemplar_store.rows import MAX_LINE_BYTES, READERS
+from exemplar_store.rows import MAX_LINE_BYTES
 
 LAYOUT = Layout(fields=("text", "label"))
 GOOD = {"unit_id": "ann", "text": "hello", "label": "yes"}
@@ -55,9 +55,13 @@ def test_the_unit_column_may_have_another_name_and_be_a_field_too():
     assert json_rows(b'{"shop": "s1", "text": "t"}', layout) == [Row(1, "s1", {"text": "t", "shop": "s1"})]
 
 
-def test_readers_go_by_the_files_ending():
-    assert READERS[".jsonl"] is READERS[".ndjson"] is read_json_lines
-    assert READERS[".csv"] is read_csv
+def test_fields_may_be_taken_from_columns_of_other_names_and_from_numbers():
+    layout = Layout(("text", "label"), "owner", {"text": "body", "label": "code"}, numbers_as_text=True)
+    data = b'{"owner": 7, "body": "hello", "code": 1.5, "text": "other"}'
+    assert json_rows(data, layout) == [Row(1, "7", {"text": "hello", "label": "1.5"}, ("text",))]
+    for wrong, kind in ((b"NaN", "is missing"), (b"true", "must be a string, not true or false")):
+        with pytest.raises(BadRowError, match=f"field 'code': {kind}"):
+            json_rows(data.replace(b"1.5", wrong), layout)
 
 
 BAD_LINES = [
@@ -100,7 +104,7 @@ def test_a_bad_line_is_named(bad, field, message):
 
 BAD_TABLES = [
     (b"", 1, None, "is empty"),
-    (b"unit_id,text\nann,t\n", 1, "label", "not in the header, which names 'unit_id', 'text'"),
+    (b"unit_id,text\nann,t\n", 1, "label", "not among the columns, which are 'unit_id', 'text'"),
     (b"unit_id,text,label,text\n", 1, "text", "named twice"),
     (b"unit_id,text,label,a\x00b\n", 1, "a\x00b", "the name contains a NUL"),
     (b"unit_id,text,label\nann,t,l\nbo,t\n", 3, None, "2 cells where the header has 3"),

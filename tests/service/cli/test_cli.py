@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -203,7 +204,32 @@ def test_bad_rows_are_named_and_nothing_is_stored(dpicl: Shell, tmp_path: Path) 
     assert "no unit" in dpicl.fails("kb", "forget", "toys", "a", "--yes")
     other = tmp_path / "rows.txt"
     other.write_text("")
-    assert "name it .jsonl, .ndjson or .csv" in dpicl.fails("kb", "ingest", "toys", other)
+    assert "its name must end in .jsonl, .ndjson" in dpicl.fails("kb", "ingest", "toys", other)
+
+
+def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> None:
+    create(dpicl)
+    file = tmp_path / "toys.csv"
+    file.write_bytes("owner;what;colour\na;Bär;1\nb;Ente;2\n".encode("cp1252"))
+    columns = ("--map", "text=what", "--map", "label=colour")
+    assert "field 'unit_id': is not among the columns" in dpicl.fails("kb", "ingest", "toys", file)
+    _, out, err = dpicl("kb", "ingest", "toys", file, *columns, "--unit-id", "owner", "--dry-run")
+    assert "Reading CSV in cp1252 with ';' between cells" in err
+    assert "Nothing stored. It would be 2 exemplars of 2 new units" in out
+
+    url = f"sqlite:///{tmp_path}/shop.sqlite"
+    with sqlite3.connect(tmp_path / "shop.sqlite") as shop:
+        shop.execute("CREATE TABLE toys (owner INTEGER, what TEXT, colour INTEGER, price REAL)")
+        shop.executemany("INSERT INTO toys VALUES (?, ?, ?, ?)", [(i % 4, f"toy {i}", i, i / 7) for i in range(9)])
+    shop.close()
+    sql = ("--from-sql", url, "--query", "SELECT * FROM toys", *columns, "--map", "unit_id=owner")
+    assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", "toys", *sql)
+    report = json.loads(dpicl.ok("kb", "ingest", "toys", *sql, "--numbers-as-text", "--json"))
+    assert report == {"exemplars": 9, "units": 4, "already_there": 0, "ignored_fields": ["price"]}
+
+    assert "write FIELD=COLUMN" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour=label")
+    for neither in ((), (file, "--query", "SELECT 1"), ("--from-sql", url), ("--query", "SELECT 1")):
+        assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
 
 
 @pytest.mark.parametrize(

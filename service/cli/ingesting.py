@@ -1,0 +1,151 @@
+"""``dpicl kb ingest``: a knowledge base is filled from where the data are."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from exemplar_store import IngestReport, Layout
+from service.cli.output import Json, print_json, records
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from service.embedding.embedder import Embedder
+    from service.sources.files import Source
+
+
+def ingest(
+    name: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a "
+            "header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz); or a folder of Parquet "
+            "files, or a Hugging Face dataset that was saved to disk."
+        ),
+    ] = None,
+    from_sql: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DPICL_SOURCE_URL",
+            show_envvar=True,
+            help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
+        ),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN", help="Take a field from a column of another name. Repeat it."),
+    ] = None,
+    unit_id: Annotated[
+        str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
+    ] = "unit_id",
+    numbers_as_text: Annotated[
+        bool, typer.Option("--numbers-as-text", help="Take numbers, dates and times as text; else they are errors.")
+    ] = False,
+    encoding: Annotated[
+        str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: found out, and told]")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between cells of CSV. [default: found out, and told]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Add exemplars: all rows, or none. Running it again is harmless.
+
+    An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
+    """
+    opened = records()
+    fields = opened.store.get(name).fields
+    taken = _taken(columns or [], fields)
+    layout = Layout(fields, taken.pop("unit_id", unit_id), taken, numbers_as_text)
+    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with _open(source, from_sql, query, encoding, delimiter) as found, Progress(*bars, disable=json) as bar:
+        typer.echo(f"Reading {found.described}", err=True)
+        task = bar.add_task("Checking" if dry_run else "Embedding", total=None)
+        report = opened.ingest(
+            name,
+            found.rows(layout),
+            _embed,
+            by=getpass.getuser(),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            dry_run=dry_run,
+        )
+    _show(report, dry_run, json)
+
+
+def _open(
+    source: str | None, from_sql: str | None, query: str | None, encoding: str | None, delimiter: str | None
+) -> AbstractContextManager[Source]:
+    from service.sources.files import open_file
+    from service.sources.sql import open_query
+
+    if source is not None and query is None:
+        return open_file(source, encoding=encoding, delimiter=delimiter)
+    if source is None and query is not None and from_sql is not None:
+        return open_query(from_sql, query)
+    raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
+
+
+def _taken(columns: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
+    """Which column each field is taken from; of ``unit_id``, too."""
+    taken = {}
+    for one in columns:
+        field, _, column = one.partition("=")
+        if not column or (field not in fields and field != "unit_id"):
+            raise ValueError(f"--map {one}: write FIELD=COLUMN; the fields are unit_id, {', '.join(fields)}")
+        taken[field] = column
+    return taken
+
+
+def _embed(texts: Sequence[str]) -> np.ndarray:
+    return _embedder().embed(texts)
+
+
+@cache
+def _embedder() -> Embedder:
+    """Loaded when the first text comes, which is after all rows were checked."""
+    from service.embedding.embedder import Embedder, cores
+
+    return Embedder(threads=cores())
+
+
+class _Rate(ProgressColumn):
+    """Rows per second, of late; at the end, over all."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("? rows/s" if speed is None else f"{speed:,.0f} rows/s")
+
+
+def _show(report: IngestReport, dry_run: bool, json: bool) -> None:
+    if json:
+        print_json(
+            {
+                "exemplars": report.exemplars,
+                "units": report.units,
+                "already_there": report.already_there,
+                "ignored_fields": report.ignored_fields,
+            }
+        )
+        return
+    already = f"; {report.already_there} were there already" if report.already_there else ""
+    stored = "Nothing stored. It would be" if dry_run else "Stored"
+    typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}")
+    if report.ignored_fields:
+        typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")

@@ -1,0 +1,231 @@
+"""The same rows, wherever they are and however they are written."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+import sqlalchemy as sa
+
+from exemplar_store import BadRowError, Layout
+from service.sources.files import open_file
+from service.sources.sql import open_query
+
+TICKETS = [
+    {
+        "unit_id": "ana",
+        "text": "Wo bleibt mein Päckchen? Es hieß: „morgen“; jetzt ist Juni",
+        "label": "Mail",
+    },
+    {"unit_id": "bo", "text": "Die Rechnung über 20 € ist, wie gesagt, längst bezahlt\nsagt die Bank", "label": "Geld"},
+]
+LAYOUT = Layout(("text", "label"))
+TABLE = pa.Table.from_pylist(TICKETS)
+
+
+def read(where: object, layout: Layout = LAYOUT, **options: str) -> tuple[str, list[dict[str, str]]]:
+    with open_file(str(where), **options) as source:
+        return source.described, [{"unit_id": row.unit_id, **row.fields} for row in source.rows(layout)]
+
+
+def table(mark: str) -> str:
+    lines = [list(TICKETS[0]), *(list(one.values()) for one in TICKETS)]
+    return "".join(mark.join(f'"{cell}"' for cell in line) + "\r\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "described"),
+    [
+        ("t.csv", table(",").encode(), "CSV in utf-8 with ',' between cells"),
+        ("t.csv", table(";").encode("cp1252"), "CSV in cp1252 with ';' between cells"),
+        ("t.csv", table("|").encode("utf-16"), "CSV in utf_16 with '|' between cells"),
+        ("t.csv", table("\t").encode("utf-8-sig"), r"CSV in utf-8 with '\t' between cells"),
+        ("t.TSV", table("\t").encode(), r"CSV in utf-8 with '\t' between cells"),
+        ("t.csv.gz", gzip.compress(table(";").encode()), "CSV in utf-8 with ';' between cells"),
+    ],
+)
+def test_text_is_read_as_what_it_looks_like(tmp_path: Path, name: str, data: bytes, described: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert read(tmp_path / name) == (described, TICKETS)
+
+
+def test_what_is_said_of_a_text_is_believed(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(table("|").encode("cp850", "replace"))
+    described, rows = read(file, encoding="cp850", delimiter="|")
+    assert (described, rows[1]["label"]) == ("CSV in cp850 with '|' between cells", "Geld")
+    with pytest.raises(LookupError, match="unknown encoding: klingon"):
+        read(file, encoding="klingon")
+    with pytest.raises(BadRowError, match="not valid CSV"):
+        read(file, encoding="cp850", delimiter=";")
+
+
+def stream(file: Path) -> None:
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("t.parquet", partial(pyarrow.parquet.write_table, TABLE)),
+        ("t.feather", partial(pyarrow.feather.write_feather, TABLE)),
+        ("t.arrow", stream),
+    ],
+)
+def test_tables_are_read(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    write(tmp_path / name)
+    assert read(tmp_path / name)[1] == TICKETS
+
+
+def test_folders_are_read(tmp_path: Path) -> None:
+    parts = tmp_path / "parts" / "year=2025"
+    parts.mkdir(parents=True)
+    for number in (0, 1):
+        pyarrow.parquet.write_table(TABLE.slice(number, 1), parts / f"part-{number}.parquet")
+    assert read(tmp_path / "parts") == ("a folder of tables", TICKETS)
+
+    saved = tmp_path / "saved" / "train"  # as `datasets` saves it
+    saved.mkdir(parents=True)
+    stream(saved / "data-00000-of-00001.arrow")
+    assert read(saved)[1] == TICKETS
+    with pytest.raises(ValueError, match=r"it is one of .*/saved/train that does"):
+        read(tmp_path / "saved")
+
+    pyarrow.parquet.write_table(pa.table({"unit_id": ["a"], "text": [None], "label": ["b"]}), parts / "part-2.parquet")
+    with pytest.raises(ValueError, match=r"part-2.parquet: row 1, field 'text': is missing"):
+        read(tmp_path / "parts")
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_an_address_is_read(tmp_path: Path, web: str) -> None:
+    (tmp_path / "t.csv").write_bytes(table(";").encode("cp1252"))
+    assert read(f"{web}/t.csv") == ("CSV in cp1252 with ';' between cells", TICKETS)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("{}/none.csv", "none.csv: there is no such file"),
+        ("{}/none", "none: there is no such file"),
+        ("{}/empty", "holds neither Parquet files nor a dataset saved to disk"),
+        ("{}/notes.txt", r"notes.txt: its name must end in .jsonl, .ndjson, .csv, .tsv, .parquet"),
+        ("{}/not.parquet", "Parquet"),
+        ("s3://bucket/t.parquet", "s3://bucket/t.parquet: .*s3fs"),
+        ("carrier-pigeon://loft/t.csv", "carrier-pigeon"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, where: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "not.parquet").write_text("text")
+    with pytest.raises(ValueError, match=message):
+        read(where.format(tmp_path))
+
+
+def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    columns = {"patient": [uuid.UUID(int=1).bytes], "note": ["a"], "icd": [1.5], "on": [datetime.date(2025, 3, 1)]}
+    pyarrow.parquet.write_table(pa.table(columns), file)
+    layout = Layout(("text", "code"), "patient", {"text": "note", "code": "icd"})
+    with (
+        open_file(str(file)) as source,
+        pytest.raises(BadRowError, match="'patient': must be a string, not bytes"),
+    ):
+        list(source.rows(layout))
+    pyarrow.parquet.write_table(pa.table(columns | {"patient": [17]}), file)
+    with (
+        open_file(str(file)) as source,
+        pytest.raises(BadRowError, match="'icd': must be a string, not a number"),
+    ):
+        list(source.rows(layout))
+    layout = Layout(("text", "code", "day"), "patient", {"text": "note", "code": "icd", "day": "on"}, True)
+    with open_file(str(file)) as source:
+        (row,) = source.rows(layout)
+    assert (row.unit_id, row.fields, row.ignored) == ("17", {"text": "a", "code": "1.5", "day": "2025-03-01"}, ())
+    with open_file(str(file)) as source:
+        (row,) = source.rows(Layout(("note",), "patient"))
+    assert row.ignored == ("icd", "on")
+
+
+@pytest.fixture
+def shop(database_url: str) -> str:
+    """A database of somebody else's; it has a table of tickets."""
+    engine = sa.create_engine(database_url)
+    tickets = sa.Table(
+        "tickets",
+        sa.MetaData(),
+        sa.Column("customer", sa.Uuid),
+        sa.Column("body", sa.Text),
+        sa.Column("price", sa.Numeric(8, 2)),
+    )
+    tickets.create(engine)
+    with engine.begin() as connection:
+        rows = [
+            {"customer": uuid.UUID(int=n), "body": f"100% of {n}", "price": decimal.Decimal(n)} for n in range(2500)
+        ]
+        connection.execute(sa.insert(tickets), rows)
+    engine.dispose()
+    return database_url
+
+
+def test_a_query_is_read(shop: str) -> None:
+    query = "SELECT customer, body AS text, price FROM tickets WHERE body LIKE '100% of %' ORDER BY price"
+    layout = Layout(("text", "price"), "customer", numbers_as_text=True)
+    with open_query(shop, query) as source:
+        rows = list(source.rows(layout))
+    assert len(rows) == 2500
+    assert rows[7].fields["text"] == "100% of 7"
+    assert decimal.Decimal(rows[7].fields["price"]) == 7
+    assert uuid.UUID(rows[7].unit_id) == uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT body FROM nowhere", "the database to read from says: .*nowhere"),
+        ("DELETE FROM tickets", "returns no rows|syntax error"),
+        ("SELECT body FROM tickets", "'customer': is not among the columns, which are 'body'"),
+        ("SELECT customer, customer, body FROM tickets", "'customer': is named twice"),
+    ],
+)
+def test_a_query_that_does_not_do_changes_nothing(shop: str, query: str, message: str) -> None:
+    def read(query: str) -> list[object]:
+        with open_query(shop, query) as source:
+            return [row.fields["body"] for row in source.rows(Layout(("body",), "customer"))]
+
+    with pytest.raises((ValueError, BadRowError), match=message):
+        read(query)
+    assert len(read("SELECT customer, body FROM tickets")) == 2500
+
+
+PASSWORD = "hunter2"  # pragma: allowlist secret
+
+
+@pytest.mark.parametrize("url", ["shop", f"postgresql+no_such_driver://ana:{PASSWORD}@localhost/shop"])
+def test_a_database_that_is_none_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="the database to read from: ") as caught, open_query(url, "SELECT 1"):
+        pass
+    assert PASSWORD not in str(caught.value)
