@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from accounting.mechanisms import MECHANISMS, Mechanism, type_of, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
@@ -56,7 +56,22 @@ class Plan(Strict):
     budget: Budget
     accountant: Literal["pld", "prv", "rdp"] = "pld"
     """Whose bound has to keep the budget. Where it is not written, whichever of pld and rdp needs less noise."""
+    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(
+        default=None, min_length=1, exclude_if=lambda numbers: numbers is None
+    )
+    """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
+    that are not closed when it is prepared for signing; a signed plan names them."""
+    retain: int | None = Field(default=None, ge=1, exclude_if=lambda number: number is None)
+    """Draw on so many of the newest cohorts that are not closed."""
     tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
+
+    @model_validator(mode="after")
+    def _cohorts_are_named_once(self) -> Self:
+        if self.cohorts is not None and self.retain is not None:
+            raise ValueError("cohorts and retain: write one of them")
+        if self.cohorts is not None and self.cohorts != sorted(set(self.cohorts)):
+            raise ValueError("cohorts: name each once, in ascending order")
+        return self
 
 
 class TaskNoise(Strict):
@@ -79,7 +94,7 @@ class CalibratedPlan(Strict):
 
     Attributes:
         plan: as written.
-        public_size: the public number of exemplars the sampling probabilities rest on.
+        public_size: the public number of exemplars of its cohorts, which the sampling probabilities rest on.
         noise: by task.
         epsilon: by accountant, for every accountant that supports the plan.
         unsupported: by accountant, why it says nothing.
@@ -98,6 +113,11 @@ class CalibratedPlan(Strict):
             for name, task in self.plan.tasks.items()
             if (count := task.answers if counts is None else counts.get(name, 0)) > 0
         ]
+
+    @property
+    def cohorts(self) -> tuple[int, ...]:
+        """Numbers of the cohorts that are charged and drawn on. A plan of before cohorts names none: the first."""
+        return tuple(self.plan.cohorts or (1,))
 
     @property
     def digest(self) -> str:
@@ -156,7 +176,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
 
     Args:
         plan: as written.
-        public_size: public number of exemplars of the knowledge base; task i samples with probability
+        public_size: public number of exemplars of the plan's cohorts; task i samples with probability
             shots·ensemble / public_size, or takes everybody where its release is made once.
 
     Raises:

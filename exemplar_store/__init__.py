@@ -13,6 +13,7 @@ from exemplar_store.errors import (
     UnitTooLargeError,
     UnknownKnowledgeBaseError,
     UnknownUnitError,
+    UnrecognisedUnitsError,
     WrongKeyError,
 )
 from exemplar_store.exemplar import Exemplar, Slot
@@ -50,6 +51,7 @@ __all__ = [
     "UnitTooLargeError",
     "UnknownKnowledgeBaseError",
     "UnknownUnitError",
+    "UnrecognisedUnitsError",
     "WrongKeyError",
     "default_response_field",
     "load_key",

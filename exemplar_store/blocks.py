@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import sqlalchemy as sa
 
+from exemplar_store.cohorts import Spans
 from exemplar_store.dialects import each, listed
 from exemplar_store.encryption import TAG_BYTES
 from exemplar_store.tables import units
@@ -30,12 +31,15 @@ def tag_range(block: int, blocks: int) -> tuple[bytes, bytes]:
     return first.to_bytes(TAG_BYTES, "big"), (end - 1).to_bytes(TAG_BYTES, "big")
 
 
-def members(connection: sa.Connection, kb_id: int, drawn: np.ndarray, blocks: int) -> tuple[np.ndarray, np.ndarray]:
+def members(
+    connection: sa.Connection, kb_id: int, spans: Spans, drawn: np.ndarray, blocks: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The units of some blocks, by one index seek a block.
 
     Args:
         connection: of the database.
         kb_id: the knowledge base.
+        spans: positions of the units that may be drawn; others are in no block.
         drawn: distinct block numbers: int array (n,).
         blocks: number of blocks.
 
@@ -51,7 +55,10 @@ def members(connection: sa.Connection, kb_id: int, drawn: np.ndarray, blocks: in
         return sa.func.substr(sa.literal(tags, sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
 
     of_block = sa.select(listed(connection, units.c.position)).where(
-        units.c.kb_id == kb_id, units.c.unit_tag.between(own(firsts), own(lasts))
+        units.c.kb_id == kb_id,
+        units.c.unit_tag.between(own(firsts), own(lasts)),
+        # A sum has no index: the range of tags is short, that of positions is not.
+        sa.or_(sa.false(), *((units.c.position + 0).between(first, end - 1) for first, end in spans)),
     )
     # One subquery a block. A join may be turned about, so that all units are read and compared with every block.
     found = connection.execute(sa.select(number, of_block.scalar_subquery())).all()

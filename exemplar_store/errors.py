@@ -39,6 +39,17 @@ class BadRowError(ExemplarStoreError, ValueError):
         self.field = field
 
 
+class UnrecognisedUnitsError(ExemplarStoreError):
+    """Somebody who was in the knowledge base would not be recognised, so a cohort might not be of new people."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"Knowledge base {name!r} opens no further cohort: units were forgotten by a version that kept no tag of "
+            "them, or uploads were lost in a restore, and whoever comes back would be taken for new and pay twice. "
+            "Create another knowledge base for new people."
+        )
+
+
 class UnitTooLargeError(ExemplarStoreError, ValueError):
     """An upload that would give units more than a unit may have (:mod:`exemplar_store.limits`). Nothing was stored.
 

@@ -30,6 +30,14 @@ BeforeCommit = Callable[[sa.Connection], None]
 """Something else to do last in the transaction of a change, so both are committed or neither."""
 
 
+Announce = Callable[[], None]
+"""Called before anything of an upload is stored, outside its transaction."""
+
+
+def say_nothing() -> None:
+    """The default :data:`Announce`."""
+
+
 def do_nothing(_connection: sa.Connection) -> None:
     """The default :data:`BeforeCommit`."""
 
@@ -78,6 +86,7 @@ def ingest(
     embed: Embed | None,
     progress: Progress | None,
     before_commit: BeforeCommit,
+    announce: Announce,
     dry_run: bool,
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
@@ -92,11 +101,15 @@ def ingest(
         ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(database, knowledge_base, keys, lock, checked, 0, progress, before_commit, dry_run)
+            stored = _write(
+                database, knowledge_base, keys, lock, checked, 0, progress, before_commit, announce, dry_run
+            )
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(database, knowledge_base, keys, lock, embedded, dimension, None, before_commit, dry_run)
+                stored = _write(
+                    database, knowledge_base, keys, lock, embedded, dimension, None, before_commit, announce, dry_run
+                )
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -215,6 +228,7 @@ def _write(
     dimension: int,
     progress: Progress | None,
     before_commit: BeforeCommit,
+    announce: Announce,
     dry_run: bool,
 ) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
@@ -225,6 +239,8 @@ def _write(
     stored = _Stored()
     if not len(spool):
         return stored
+    if not dry_run:
+        announce()
     with database.connect() as connection, connection.begin() as transaction:
         locked = lock(connection)
         row, keys = locked.row, locked.keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,8 +22,8 @@ class KnowledgeBase:
 
     id: int
     name: str
-    public_size: int
-    """How many exemplars the admin declares, as a public figure; sampling probabilities are computed from it."""
+    public_sizes: tuple[int, ...]
+    """How many exemplars the admin declares for each cohort, the first one first, as a public figure."""
     fields: tuple[str, ...]
     """Names of an exemplar's fields."""
     embedded_field: str
@@ -35,6 +35,15 @@ class KnowledgeBase:
     embedding_dimension: int | None
     """Length of the stored embeddings; 0 for none, None before the first ingest."""
     created_at: datetime
+
+    @property
+    def public_size(self) -> int:
+        """How many exemplars the admin declares in all."""
+        return sum(self.public_sizes)
+
+    def public_size_of(self, cohorts: Iterable[int]) -> int:
+        """How many in some cohorts, by their numbers; sampling probabilities are computed from it."""
+        return sum(self.public_sizes[number - 1] for number in cohorts)
 
 
 def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:
@@ -54,8 +63,7 @@ def check_description(
         raise InvalidKnowledgeBaseError(
             f"name {name!r}: use 1 to 64 small letters, digits, '-' and '_', beginning with a letter or digit"
         )
-    if isinstance(public_size, bool) or not isinstance(public_size, int) or not 1 <= public_size <= MAX_PUBLIC_SIZE:
-        raise InvalidKnowledgeBaseError(f"public_size {public_size!r}: use a whole number from 1 to {MAX_PUBLIC_SIZE}")
+    check_public_size(public_size)
     if isinstance(fields, str) or not 1 <= len(fields) <= MAX_FIELDS or len(set(fields)) != len(fields):
         raise InvalidKnowledgeBaseError(f"fields: name between 1 and {MAX_FIELDS} fields, each once")
     for field in fields:
@@ -69,3 +77,13 @@ def check_description(
     if response_field is not None and response_field not in others:
         which = f"must be one of {', '.join(others)}" if others else "there is no field beside the embedded one"
         raise InvalidKnowledgeBaseError(f"response_field {response_field!r}: {which}, or none")
+
+
+def check_public_size(public_size: int) -> None:
+    """Refuse a public size that cannot be.
+
+    Raises:
+        InvalidKnowledgeBaseError: says what it must be.
+    """
+    if isinstance(public_size, bool) or not isinstance(public_size, int) or not 1 <= public_size <= MAX_PUBLIC_SIZE:
+        raise InvalidKnowledgeBaseError(f"public_size {public_size!r}: use a whole number from 1 to {MAX_PUBLIC_SIZE}")

@@ -12,6 +12,7 @@ All randomness is ``os.urandom``, read as 64-bit words. Nothing here is floating
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -22,6 +23,7 @@ _PRECISION = 128  # bits of the probabilities compared
 _GUARD = 256  # bits they are computed with
 _WORD = 1 << 64
 _MAX_BITS = 62
+_NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
 _CHUNK = 1 << 14  # stretches drawn at once: bounds memory, not the result
 
 
@@ -83,6 +85,25 @@ def poisson_sample(positions: int, probability: float) -> np.ndarray:
     ]
     sample: np.ndarray = np.sort(np.concatenate(drawn))
     return sample[: np.searchsorted(sample, positions)]
+
+
+def sample_spans(spans: Sequence[tuple[int, int]], probability: float) -> np.ndarray:
+    """As :func:`poisson_sample`, of the positions in some ranges.
+
+    The ranges, one behind the other, are sampled as if they were one: each position is drawn independently.
+
+    Args:
+        spans: first position and end of each, in ascending order.
+        probability: q, from 0 to 1.
+
+    Returns:
+        int64 array of distinct positions in ascending order.
+    """
+    firsts, ends = (np.array(list(column), np.int64) for column in zip(*spans, strict=True)) if spans else _NONE
+    lengths = np.cumsum(ends - firsts)
+    drawn = poisson_sample(int(lengths[-1]) if lengths.size else 0, probability)
+    within = np.searchsorted(lengths, drawn, side="right")
+    return drawn + (ends - lengths)[within]
 
 
 def _draw_stretches(first: int, stretches: int, bits: int, high: np.ndarray, low: np.ndarray) -> np.ndarray:

@@ -11,14 +11,30 @@ import sqlalchemy as sa
 
 from exemplar_store import sampling
 from exemplar_store.blocks import members
+from exemplar_store.cohorts import FIRST, BeforeCohortCommit, add, spans, unrecognised
 from exemplar_store.data_keys import DataKeys
 from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
-from exemplar_store.errors import KnowledgeBaseExistsError, UnknownKnowledgeBaseError, UnknownUnitError
+from exemplar_store.errors import (
+    KnowledgeBaseExistsError,
+    UnknownKnowledgeBaseError,
+    UnknownUnitError,
+    UnrecognisedUnitsError,
+)
 from exemplar_store.exemplar import Slot
 from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
-from exemplar_store.ingest import BeforeCommit, Embed, IngestReport, Locked, Progress, do_nothing, ingest
-from exemplar_store.knowledge_base import KnowledgeBase, check_description
+from exemplar_store.ingest import (
+    Announce,
+    BeforeCommit,
+    Embed,
+    IngestReport,
+    Locked,
+    Progress,
+    do_nothing,
+    ingest,
+    say_nothing,
+)
+from exemplar_store.knowledge_base import KnowledgeBase, check_description, check_public_size
 from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
 from exemplar_store.renewing import Percent, Renewal
 from exemplar_store.rows import Row
@@ -140,6 +156,34 @@ class ExemplarStore:
             before_commit(connection)
             return _describe(self._open(connection, name)[0])
 
+    def open_cohort(self, name: str, public_size: int, before_commit: BeforeCohortCommit) -> int:
+        """Open a cohort: units that arrive for the first time from now on belong to it, for ever.
+
+        Args:
+            name: the knowledge base.
+            public_size: number of the cohort's exemplars declared as public; never computed from the exemplars.
+            before_commit: gives it its budget, in the same transaction, last.
+
+        Returns:
+            The cohort's number.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            UnrecognisedUnitsError: somebody who was there once would not be recognised.
+            InvalidKnowledgeBaseError: a public size that cannot be.
+        """
+        check_public_size(public_size)
+        with self._read() as connection:  # all units are counted before the lock: how long that takes is private
+            before, _ = self._open(connection, name)
+            lost = unrecognised(connection, before)
+        with self._database.begin() as connection:
+            row, _ = self._open(connection, name, lock=True)
+            if lost or unrecognised(connection, row, before.next_position):
+                raise UnrecognisedUnitsError(name)
+            number = add(connection, row, public_size)
+            before_commit(connection, number)
+        return number
+
     def ingest(
         self,
         name: str,
@@ -148,6 +192,7 @@ class ExemplarStore:
         progress: Progress | None = None,
         before_commit: BeforeCommit = do_nothing,
         *,
+        announce: Announce = say_nothing,
         dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
@@ -164,6 +209,7 @@ class ExemplarStore:
             progress: called now and then with the number of exemplars embedded (stored, without ``embed``) so far,
                 and of all.
             before_commit: what else is to be done in the same transaction, last.
+            announce: called before anything is stored, and so before any of it can be drawn.
             dry_run: do all but embed and commit.
 
         Raises:
@@ -182,10 +228,15 @@ class ExemplarStore:
                 return Locked(row, keys)
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
-        return ingest(self._database, _describe(row), keys, lock, rows, embed, progress, before_commit, dry_run)
+        return ingest(
+            self._database, _describe(row), keys, lock, rows, embed, progress, before_commit, announce, dry_run
+        )
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
-        """Delete a unit: its exemplars, their embeddings, and its tag. Its position is never used again.
+        """Delete a unit: its exemplars and their embeddings. Its tag and its position stay.
+
+        The tag tells nobody without the keys who that was. If the unit comes back, it is known by it, and is in the
+        cohort that it was in (:mod:`exemplar_store.cohorts`): what it has paid there, it has paid.
 
         On SQLite the bytes are overwritten in the file and the write-ahead log is emptied (if a reader is in the
         way, that happens at its next full checkpoint). On PostgreSQL they go with the next VACUUM. Copies live on
@@ -209,11 +260,11 @@ class ExemplarStore:
             overwrite_deleted(connection)
             unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
             position = connection.scalar(sa.select(units.c.position).where(unit))
-            if position is None:
+            deleted = 0 if position is None else _delete_exemplars(connection, row.id, position)
+            if not deleted:
                 raise UnknownUnitError(f"Knowledge base {name!r} holds no unit of this id; nothing was deleted.")
-            deleted = _delete_unit(connection, row.id, position)
             if hidden := beside(connection, row):
-                _delete_unit(connection, hidden.id, position)
+                _delete_exemplars(connection, hidden.id, position)
             before_commit(connection)
         empty_write_ahead_log(self._database)
         return deleted
@@ -249,7 +300,14 @@ class ExemplarStore:
         return Renewal(self._database, self.data_keys, lock, progress or (lambda _percent: None), before_commit).run()
 
     def sample_slots(
-        self, name: str, *, probability: float, ensemble: int, max_exemplars: int, embeddings: bool = True
+        self,
+        name: str,
+        *,
+        probability: float,
+        ensemble: int,
+        max_exemplars: int,
+        cohorts: Sequence[int] = FIRST,
+        embeddings: bool = True,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of units, each to a slot of its own choosing.
 
@@ -268,6 +326,7 @@ class ExemplarStore:
             probability: of each unit, 0 to 1, a public number.
             ensemble: number of slots.
             max_exemplars: most exemplars in a slot.
+            cohorts: numbers of those whose units may be drawn.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -281,7 +340,7 @@ class ExemplarStore:
             raise ValueError(f"ensemble ({ensemble}) and max_exemplars ({max_exemplars}) must be at least 1")
         with self._read() as connection:
             row, keys = self._open(connection, name)
-            positions = sampling.poisson_sample(row.next_position, probability)
+            positions = sampling.sample_spans(spans(row, cohorts), probability)
             slots = sampling.below(ensemble, positions.size)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
@@ -291,7 +350,14 @@ class ExemplarStore:
         return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
 
     def sample_blocks(
-        self, name: str, *, probability: float, blocks: int, max_exemplars: int, embeddings: bool = True
+        self,
+        name: str,
+        *,
+        probability: float,
+        blocks: int,
+        max_exemplars: int,
+        cohorts: Sequence[int] = FIRST,
+        embeddings: bool = True,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of blocks of units, each block a slot of its own.
 
@@ -311,6 +377,7 @@ class ExemplarStore:
             probability: of each block, 0 to 1, a public number.
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
             max_exemplars: most exemplars in a slot.
+            cohorts: numbers of those whose units may be drawn.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -325,7 +392,7 @@ class ExemplarStore:
         with self._read() as connection:
             row, keys = self._open(connection, name)
             drawn = sampling.poisson_sample(blocks, probability)
-            positions, slots = members(connection, row.id, drawn, blocks)
+            positions, slots = members(connection, row.id, spans(row, cohorts), drawn, blocks)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
@@ -334,23 +401,25 @@ class ExemplarStore:
         dimension = (row.embedding_dimension or 0) if embeddings else 0
         return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
 
-    def every_unit(self, name: str) -> Iterator[Slot]:
-        """The exemplars of every unit, with their embeddings, unit by unit, as they all were at one moment.
+    def every_unit(self, name: str, cohorts: Sequence[int] = FIRST) -> Iterator[Slot]:
+        """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.
 
-        Which is for a release that is made of the whole knowledge base: it must let no unit count for more than its
+        Which is for a release that is made of all of them: it must let no unit count for more than its
         sensitivity allows. An exemplar that does not open is left out in silence, as in :meth:`sample_slots`; a unit
         may so be left with none. How long this takes tells how many exemplars there are.
 
         Args:
             name: the knowledge base.
+            cohorts: their numbers.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
         """
         with self._read() as connection:
             row, keys = self._open(connection, name)
-            for first in range(0, row.next_position, _UNITS_AT_ONCE):
-                positions = np.arange(first, min(first + _UNITS_AT_ONCE, row.next_position))
+            starts = ((first, end) for start, end in spans(row, cohorts) for first in range(start, end, _UNITS_AT_ONCE))
+            for first, end in starts:
+                positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
                 yield from open_units(
                     keys,
                     row.fields,
@@ -375,19 +444,17 @@ class ExemplarStore:
         return row, self.data_keys.of(connection, row)
 
 
-def _delete_unit(connection: sa.Connection, kb_id: int, position: int) -> int:
-    """The number of its exemplars."""
+def _delete_exemplars(connection: sa.Connection, kb_id: int, position: int | None) -> int:
+    """A unit's; how many there were."""
     exemplars_of = sa.and_(exemplars.c.kb_id == kb_id, exemplars.c.position == position)
-    deleted = connection.execute(sa.delete(exemplars).where(exemplars_of)).rowcount
-    connection.execute(sa.delete(units).where(units.c.kb_id == kb_id, units.c.position == position))
-    return deleted
+    return connection.execute(sa.delete(exemplars).where(exemplars_of)).rowcount
 
 
 def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
     return KnowledgeBase(
         id=row.id,
         name=row.name,
-        public_size=row.public_size,
+        public_sizes=(row.public_size, *(size for _first, size in row.later_cohorts or ())),
         fields=tuple(row.fields),
         embedded_field=row.embedded_field,
         response_field=row.response_field,

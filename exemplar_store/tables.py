@@ -1,8 +1,8 @@
 """The exemplar store's tables, for SQLite and PostgreSQL.
 
 A privacy unit has a *position* for life, a number below its knowledge base's ``next_position``. Sampling draws
-positions, so it reads the sampled units' rows and no others. A forgotten unit leaves a hole that is never given
-away again: a position that nobody holds yields nothing, and the units still there are sampled as before.
+positions, so it reads the sampled units' rows and no others. A forgotten unit keeps its position and its tag
+(:mod:`exemplar_store.cohorts`): a position without exemplars yields nothing, and the others are sampled as before.
 
 A row of ``knowledge_bases`` whose name begins with a full stop is a hidden one's (:mod:`exemplar_store.hidden`).
 
@@ -59,6 +59,12 @@ knowledge_bases = sa.Table(
     sa.Column("key_check", sa.LargeBinary(16), nullable=False),
     sa.Column("earlier_tag_keys", sa.LargeBinary, nullable=False, comment="encrypted; empty before the first renewal"),
     sa.Column("next_position", sa.BigInteger, nullable=False),
+    # Its number is its place in this list, from 2 on.
+    sa.Column(
+        "later_cohorts",
+        sa.JSON,
+        comment="of each cohort after the first: first position, public size; NULL: there is none",
+    ),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sqlite_autoincrement=True,
 )

@@ -139,6 +139,11 @@ class ProblemKind(Enum):
         409,
         "A knowledge base with this name exists. Nothing was changed. Choose another name: a lifetime budget is final.",
     )
+    COHORT_REFUSED = (
+        409,
+        "The cohort does not exist, is closed, or cannot be opened or closed now. Nothing was changed. The detail says "
+        "what to do.",
+    )
     INVALID_KNOWLEDGE_BASE = (
         422,
         "A field name, the embedded field or the response field is invalid. Nothing was created.",

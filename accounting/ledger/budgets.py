@@ -1,9 +1,11 @@
 """Lifetime budgets and the plans signed against them.
 
-A knowledge base has one budget (ε, δ) for its whole life. Every signed plan takes part of it, for ever, and plans add
-up by basic composition: the sums of the ε and of the δ stay within the budget. That holds although a later plan is
-chosen after answers of earlier ones were seen, and although their queries are interleaved (concurrent composition:
-Vadhan and Zhang, 2023). The sums are exact, in decimal: three plans of ε = 0.1 fit into 0.3, and nothing more does.
+A knowledge base is a sequence of cohorts, people by when they arrived, and each has one budget (ε, δ) for its whole
+life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them, for ever. The plans of a
+cohort add up by basic composition: the sums of the ε and of the δ stay within its budget. That holds although a later
+plan is chosen after answers of earlier ones were seen, and although their queries are interleaved (concurrent
+composition: Vadhan and Zhang, 2023). The sums are exact, in decimal: three plans of ε = 0.1 fit into 0.3, and nothing
+more does.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import BudgetOpened, PlanSigned
-from accounting.ledger.tables import budgets, charges, plans, tasks
+from accounting.ledger.events import BudgetOpened, CohortClosed, CohortOpened, PlanSigned
+from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
 Number = Decimal | float | str
 Clock = Callable[[], datetime]
@@ -54,14 +56,24 @@ class PlansChangedError(LedgerError):
     """Another plan was signed since the signer looked."""
 
 
-class BudgetExceededError(LedgerError):
-    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ)."""
+class CohortError(LedgerError):
+    """There is no such cohort, or it is closed, or cannot be closed yet."""
 
-    def __init__(self, knowledge_base: str, asked: Pair, promised: Pair, free: Pair) -> None:
+
+class BudgetExceededError(LedgerError):
+    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ).
+
+    ``cohort`` is the number of the one that has too little, in a knowledge base with several; None for its only one.
+    """
+
+    def __init__(self, knowledge_base: str, asked: Pair, promised: Pair, free: Pair, cohort: int | None = None) -> None:
         self.knowledge_base, self.asked, self.promised, self.free = knowledge_base, asked, promised, free
+        self.cohort = cohort
+        of = repr(knowledge_base) if cohort is None else f"cohort {cohort} of {knowledge_base!r}"
+        otherwise = "" if cohort is None else ", or one that leaves this cohort out"
         super().__init__(
-            f"the plan asks for {_pair(asked)}, but of the lifetime budget of {knowledge_base!r} {_pair(promised)} is "
-            f"promised to signed plans and only {_pair(free)} is free; sign a smaller plan"
+            f"the plan asks for {_pair(asked)}, but of the lifetime budget of {of} {_pair(promised)} is "
+            f"promised to signed plans and only {_pair(free)} is free; sign a smaller plan{otherwise}"
         )
 
 
@@ -83,6 +95,7 @@ class SignedPlan:
         digest: SHA-256 of ``document``, in hexadecimal.
         signed_by: who signed.
         signed_at: when, in UTC.
+        cohorts: numbers of those that it is charged to, and draws on.
         tasks: (name, answers) of each task.
     """
 
@@ -96,6 +109,7 @@ class SignedPlan:
     digest: str
     signed_by: str
     signed_at: datetime
+    cohorts: tuple[int, ...]
     tasks: tuple[tuple[str, int], ...]
 
 
@@ -143,17 +157,41 @@ class TaskStatus:
 
 
 @dataclass(frozen=True)
-class BudgetStatus:
-    """A knowledge base's lifetime budget: in all, promised to signed plans, and free for further plans."""
+class CohortStatus:
+    """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans."""
 
-    knowledge_base: str
+    number: int
     epsilon: Decimal
     delta: Decimal
     promised_epsilon: Decimal
     promised_delta: Decimal
     free_epsilon: Decimal
     free_delta: Decimal
+    opened_at: datetime
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class BudgetStatus:
+    """A knowledge base's lifetime budgets, one for each cohort in order, and the tasks of its plans."""
+
+    knowledge_base: str
+    cohorts: tuple[CohortStatus, ...]
     tasks: tuple[TaskStatus, ...]
+
+    @property
+    def open_cohorts(self) -> tuple[int, ...]:
+        """Numbers of those that further plans may draw on: what a plan draws on that names none."""
+        return tuple(one.number for one in self.cohorts if one.closed_at is None)
+
+    def of(self, numbers: Sequence[int]) -> list[CohortStatus]:
+        """Those of some numbers."""
+        return [one for one in self.cohorts if one.number in numbers]
+
+    @property
+    def tightest(self) -> CohortStatus:
+        """Of those that further plans may draw on, the one with the least ε free; of none, the newest."""
+        return min(self.of(self.open_cohorts) or self.cohorts[-1:], key=lambda one: (one.free_epsilon, one.free_delta))
 
 
 def utc_now() -> datetime:
@@ -183,7 +221,7 @@ class Budgets:
     def open(
         self, connection: sa.Connection, knowledge_base: str, epsilon: Number, delta: Number, by: str = ""
     ) -> None:
-        """Give a knowledge base its lifetime budget, within the caller's transaction (the one that creates it).
+        """Give a knowledge base's first cohort its lifetime budget, within the transaction that creates it.
 
         Args:
             connection: in a transaction.
@@ -202,6 +240,7 @@ class Budgets:
         now = self._clock()
         row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
         connection.execute(sa.insert(budgets).values(row))
+        connection.execute(sa.insert(cohorts).values({**row, "number": 1}))
         granted = BudgetOpened(knowledge_base=knowledge_base, epsilon=str(asked[0]), delta=str(asked[1]), by=by)
         trail.append(connection, now, granted)
 
@@ -215,15 +254,91 @@ class Budgets:
             delta: of its whole life.
 
         Raises:
-            BudgetExistsError: it has another.
+            BudgetExistsError: it has another, or several cohorts.
         """
         row = connection.execute(_budget(knowledge_base)).first()
+        if row is not None and len(_cohorts(connection, knowledge_base)) > 1:
+            raise BudgetExistsError(
+                f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
+                "and nobody can tell any more who belongs to which: choose another name"
+            )
         if row is not None and (row.epsilon, row.delta) != _checked(epsilon, delta):
             raise BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had a lifetime budget of {_pair((row.epsilon, row.delta))} before "
                 "its exemplars were lost in a restore, and keeps it: create it with the same"
             )
         return row is not None
+
+    def open_cohort(
+        self,
+        connection: sa.Connection,
+        knowledge_base: str,
+        number: int,
+        epsilon: Number,
+        delta: Number,
+        *,
+        public_size: int,
+        by: str,
+    ) -> None:
+        """Give a further cohort its lifetime budget, within the transaction that opens it in the exemplar store.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            number: of the cohort, by the exemplar store.
+            epsilon: for its whole life, above 0.
+            delta: for its whole life, in [0, 1).
+            public_size: its public number of exemplars, for the audit trail.
+            by: who opens it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            CohortError: this number is not the next.
+            ValueError: ε is not above 0, or δ not in [0, 1).
+        """
+        asked = _checked(epsilon, delta)
+        _lock(connection, knowledge_base)
+        newest = len(_cohorts(connection, knowledge_base))
+        if number != newest + 1:
+            raise CohortError(
+                f"{knowledge_base!r} has {newest} cohorts by its ledger and {number - 1} by its exemplars: one of them "
+                "was changed outside this program"
+            )
+        now = self._clock()
+        row = {"knowledge_base": knowledge_base, "number": number, "epsilon": asked[0], "delta": asked[1]}
+        connection.execute(sa.insert(cohorts).values({**row, "opened_at": now}))
+        granted = CohortOpened(
+            knowledge_base=knowledge_base,
+            cohort=number,
+            epsilon=str(asked[0]),
+            delta=str(asked[1]),
+            public_size=public_size,
+            by=by,
+        )
+        trail.append(connection, now, granted)
+
+    def close_cohort(self, knowledge_base: str, number: int, *, by: str) -> None:
+        """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
+
+        Args:
+            knowledge_base: whose.
+            number: of the cohort.
+            by: who closes it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            CohortError: there is no such cohort, it is closed already, or it is the newest, to which people arrive.
+        """
+        with self._database.begin() as connection:
+            _lock(connection, knowledge_base)
+            standing = _cohorts(connection, knowledge_base)
+            _open_one(knowledge_base, standing, number)
+            if number == len(standing):
+                raise CohortError(f"cohort {number} of {knowledge_base!r} is the newest: open the next one first")
+            now = self._clock()
+            this = sa.and_(cohorts.c.knowledge_base == knowledge_base, cohorts.c.number == number)
+            connection.execute(sa.update(cohorts).where(this).values(closed_at=now))
+            trail.append(connection, now, CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
 
     def sign(
         self,
@@ -235,9 +350,10 @@ class Budgets:
         document: str,
         tasks: Sequence[tuple[str, int]],
         signed_by: str,
+        cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
     ) -> SignedPlan:
-        """Promise part of the lifetime budget to a plan: durable, irrevocable, and the whole of it or nothing.
+        """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
         Args:
             knowledge_base: whose budget.
@@ -247,22 +363,22 @@ class Budgets:
             document: the calibrated plan as text; stored byte for byte.
             tasks: (name, answers) of each task; answers is what the noise was calibrated for.
             signed_by: who signs.
+            cohorts: numbers of those that it draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
 
         Raises:
             PlansChangedError: it is not.
-            BudgetExceededError: the sum over all signed plans would leave the lifetime budget.
+            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
+            CohortError: there is no such cohort, or it is closed.
             UnknownBudgetError: no such knowledge base.
             ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
         """
         asked = _checked(epsilon, delta)
+        drawn_on = tuple(sorted(set(cohorts)))
         _check_tasks(tasks)
         with self._database.begin() as connection:
-            # The row's lock makes signers of this knowledge base wait for each other, so no two see the same rest.
-            lifetime = connection.execute(_budget(knowledge_base).with_for_update(key_share=True)).first()
-            if lifetime is None:
-                raise UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
+            _lock(connection, knowledge_base)
             signed = connection.execute(_plans_of(knowledge_base)).all()
             version = max((plan.version for plan in signed), default=0) + 1
             if after_version is not None and after_version != version - 1:
@@ -270,7 +386,7 @@ class Budgets:
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
-            _check_free(lifetime, signed, asked)
+            _check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
             values = {
                 "knowledge_base": knowledge_base,
@@ -282,6 +398,7 @@ class Budgets:
                 "delta": asked[1],
                 "digest": hashlib.sha256(document.encode()).hexdigest(),
                 "signed_at": now,
+                "cohorts": drawn_on,
             }
             plan_id = connection.execute(sa.insert(plans).values(values).returning(plans.c.id)).scalar_one()
             rows = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in tasks]
@@ -295,6 +412,7 @@ class Budgets:
                 epsilon=str(asked[0]),
                 delta=str(asked[1]),
                 answers=dict(tasks),
+                cohorts=drawn_on,
             )
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
@@ -342,18 +460,38 @@ class Budgets:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
             return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
 
-    def check_free(self, knowledge_base: str, *, epsilon: float, delta: float) -> None:
-        """Whether a plan with this budget could be signed now.
+    def check_free(self, knowledge_base: str, cohorts: Sequence[int], *, epsilon: float, delta: float) -> None:
+        """Whether a plan with this budget, which draws on these cohorts, could be signed now.
 
         Raises:
-            BudgetExceededError: the sum over all signed plans would leave the lifetime budget.
+            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
+            CohortError: there is no such cohort, or it is closed.
+        """
+        with reading(self._database) as connection:
+            _check_free(connection, knowledge_base, cohorts, _checked(epsilon, delta))
+
+    def status(self, knowledge_base: str) -> BudgetStatus:
+        """One knowledge base's budgets, with its tasks.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+        """
+        for status in self.statuses():
+            if status.knowledge_base == knowledge_base:
+                return status
+        raise _unknown_budget(knowledge_base)
+
+    def open_cohorts(self, knowledge_base: str) -> tuple[int, ...]:
+        """Numbers of the cohorts that further plans may draw on.
+
+        Raises:
             UnknownBudgetError: no such knowledge base.
         """
         with reading(self._database) as connection:
-            lifetime = connection.execute(_budget(knowledge_base)).first()
-            if lifetime is None:
-                raise UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
-            _check_free(lifetime, connection.execute(_plans_of(knowledge_base)).all(), _checked(epsilon, delta))
+            standing = _cohorts(connection, knowledge_base)
+        if not standing:
+            raise _unknown_budget(knowledge_base)
+        return tuple(number for number, one in standing.items() if one.closed_at is None)
 
     def statuses(self) -> list[BudgetStatus]:
         """Every knowledge base's budget with its tasks, by name and version."""
@@ -385,9 +523,13 @@ _tasks = tasks  # `sign` has an argument of this name
 def _status(
     connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, dict[str, int]]
 ) -> BudgetStatus:
-    lifetime = (row.epsilon, row.delta)
-    signed = [(plan.epsilon, plan.delta) for plan in connection.execute(_plans_of(row.knowledge_base))]
-    promised, free = rest(lifetime, signed)
+    signed = connection.execute(_plans_of(row.knowledge_base)).all()
+    standing = []
+    for one in _cohorts(connection, row.knowledge_base).values():
+        promised, free = rest((one.epsilon, one.delta), charged_to(one.number, signed))
+        standing.append(
+            CohortStatus(one.number, one.epsilon, one.delta, *promised, *free, one.opened_at, one.closed_at)
+        )
     ordered = _tasks_of(row.knowledge_base).order_by(plans.c.version, tasks.c.id)
     statuses = tuple(
         TaskStatus(
@@ -403,15 +545,57 @@ def _status(
         )
         for task in connection.execute(ordered)
     )
-    return BudgetStatus(row.knowledge_base, *lifetime, *promised, *free, statuses)
+    return BudgetStatus(row.knowledge_base, tuple(standing), statuses)
 
 
-def _check_free(
-    lifetime: sa.Row[tuple[object, ...]], signed: Iterable[sa.Row[tuple[object, ...]]], asked: Pair
-) -> None:
-    promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
-    if asked[0] > free[0] or asked[1] > free[1]:
-        raise BudgetExceededError(lifetime.knowledge_base, asked, promised, free)
+Row = sa.Row[tuple[object, ...]]
+
+
+def _lock(connection: sa.Connection, knowledge_base: str) -> None:
+    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest."""
+    if connection.execute(_budget(knowledge_base).with_for_update(key_share=True)).first() is None:
+        raise _unknown_budget(knowledge_base)
+
+
+def _cohorts(connection: sa.Connection, knowledge_base: str) -> dict[int, Row]:
+    """A knowledge base's cohorts by number, in order."""
+    of = sa.select(cohorts).where(cohorts.c.knowledge_base == knowledge_base).order_by(cohorts.c.number)
+    return {row.number: row for row in connection.execute(of)}
+
+
+def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
+    """What the plans that name a cohort promise, each."""
+    return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
+
+
+def _check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence[int], asked: Pair) -> None:
+    """Whether each of these cohorts may be drawn on and has this much left."""
+    standing = _cohorts(connection, knowledge_base)
+    if not standing:
+        raise _unknown_budget(knowledge_base)
+    if not numbers:
+        raise CohortError(f"a plan draws on one cohort at least, and none of {knowledge_base!r} is open")
+    signed = connection.execute(_plans_of(knowledge_base)).all()
+    for number in numbers:
+        cohort = _open_one(knowledge_base, standing, number)
+        promised, free = rest((cohort.epsilon, cohort.delta), charged_to(number, signed))
+        if asked[0] > free[0] or asked[1] > free[1]:
+            named = number if len(standing) > 1 else None
+            raise BudgetExceededError(knowledge_base, asked, promised, free, named)
+
+
+def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> Row:
+    """The cohort of this number, if it may be drawn on."""
+    cohort = standing.get(number)
+    if cohort is None:
+        raise CohortError(f"{knowledge_base!r} has no cohort {number}: it has {', '.join(map(str, standing))}")
+    if cohort.closed_at is not None:
+        raise CohortError(f"cohort {number} of {knowledge_base!r} is closed")
+    return cohort
+
+
+def _unknown_budget(knowledge_base: str) -> UnknownBudgetError:
+    return UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
 
 
 def _budget(knowledge_base: str) -> sa.Select[tuple[object, ...]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Names = Callable[[str], str]
 """The name to show for whoever acted: a key's id, a person's name, or nothing."""
@@ -79,8 +79,51 @@ class BudgetOpened(Particulars):
         return f"knowledge base {self.knowledge_base} was created: create it again, with the same budget"
 
 
+class CohortOpened(Particulars):
+    """A further cohort was opened, with its own lifetime budget: whoever arrives from now on belongs to it."""
+
+    kind: ClassVar[str] = "cohort.opened"
+    title: ClassVar[str] = "Cohort opened"
+
+    knowledge_base: str
+    cohort: int
+    epsilon: str
+    delta: str
+    public_size: int
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} opened cohort {self.cohort} of {self.knowledge_base} with {_budget(self)} for life."
+
+    def if_lost(self) -> str:
+        return f"cohort {self.cohort} of {self.knowledge_base} was opened: will be opened again"
+
+
+class CohortClosed(Particulars):
+    """No further plan draws on a cohort; those that are signed do."""
+
+    kind: ClassVar[str] = "cohort.closed"
+    title: ClassVar[str] = "Cohort closed"
+
+    knowledge_base: str
+    cohort: int
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} closed cohort {self.cohort} of {self.knowledge_base} to further plans."
+
+    def if_lost(self) -> str:
+        return f"cohort {self.cohort} of {self.knowledge_base} was closed: will be closed again"
+
+
 class PlanSigned(Particulars):
-    """Part of a lifetime budget was granted; ``answers`` is by task, ``document`` the calibrated plan as signed."""
+    """Part of cohorts' lifetime budgets was granted.
+
+    Attributes:
+        document: the calibrated plan as signed.
+        answers: by task.
+        cohorts: that it is charged to, and draws on.
+    """
 
     kind: ClassVar[str] = "plan.signed"
     title: ClassVar[str] = "Plan signed"
@@ -93,12 +136,14 @@ class PlanSigned(Particulars):
     epsilon: str
     delta: str
     answers: dict[str, int]
+    cohorts: tuple[int, ...] = Field(default=(1,), exclude_if=lambda cohorts: cohorts == (1,))
 
     def sentence(self, named: Names) -> str:
         answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
+        drawn_on = "" if self.cohorts == (1,) else f" from cohorts {', '.join(map(str, self.cohorts))}"
         return (
             f"{named(self.signed_by)} signed plan {self.version} of {self.knowledge_base}: {_budget(self)} for "
-            f"{answers}."
+            f"{answers}{drawn_on}."
         )
 
     def if_lost(self) -> str:
@@ -416,7 +461,7 @@ KINDS: dict[str, type[Particulars]] = {one.kind: one for one in Particulars.__su
 """Every kind by its name in the trail."""
 
 
-def _budget(granted: BudgetOpened | PlanSigned) -> str:
+def _budget(granted: BudgetOpened | CohortOpened | PlanSigned) -> str:
     return f"ε {Decimal(granted.epsilon).normalize():g} and δ {Decimal(granted.delta).normalize():g}"
 
 

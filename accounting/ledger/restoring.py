@@ -8,6 +8,11 @@ the admin.
 
 Where the restored ledger went its own way before it was compared, both histories count. If together they promise more
 than a lifetime budget, no task of that knowledge base answers ever again, and a replay of the trail says so.
+
+A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
+come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
+belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends: nothing answers from it, and
+every cohort is closed.
 """
 
 from __future__ import annotations
@@ -22,12 +27,15 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import address, exact, rest, utc_now
+from accounting.ledger.budgets import address, charged_to, exact, rest, utc_now
 from accounting.ledger.events import (
     AnswerCharged,
     BudgetOpened,
     ChargeLost,
     ChargeVoided,
+    CohortClosed,
+    CohortOpened,
+    ExemplarsIngested,
     KeyCreated,
     KeyRevoked,
     LedgerRestored,
@@ -36,7 +44,7 @@ from accounting.ledger.events import (
     PlanSigned,
 )
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
-from accounting.ledger.tables import budgets, charges, plans, tasks
+from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 from accounting.ledger.trail import AuditEvent, AuditTrail
 from accounting.ledger.witness import START, Witness
 
@@ -51,7 +59,7 @@ class Loss:
     Attributes:
         common: the newest event that both have.
         witnessed: the newest event witnessed; None for a witness that never saw this ledger.
-        own: how many events the ledger has after ``common``: it went its own way.
+        own: the events that the ledger has after ``common``: it went its own way.
         events: what was lost and is not brought back yet, oldest first.
         earlier: what was lost too, and brought back by an acknowledgement before this one.
         acknowledged: whether an admin did that already, and only the witness must still be told.
@@ -59,7 +67,7 @@ class Loss:
 
     common: Mark
     witnessed: Mark | None
-    own: int
+    own: tuple[AuditEvent, ...]
     events: tuple[AuditEvent, ...]
     earlier: tuple[AuditEvent, ...]
     acknowledged: bool
@@ -90,7 +98,31 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
     events = _all(witness.events, common.sequence)
     done = max(0, known - common.sequence)  # so many of them were brought back
     acknowledged = bool(restores) and own[-1].kind == LedgerRestored.kind and done == len(events)
-    return Loss(common, seen, len(own), tuple(events[done:]), tuple(events[:done]), acknowledged)
+    return Loss(common, seen, tuple(own), tuple(events[done:]), tuple(events[:done]), acknowledged)
+
+
+def mixed(loss: Loss) -> set[str]:
+    """Knowledge bases of which people were lost who may belong to another cohort than the newest.
+
+    That is none where no cohort was opened, or where all lost uploads came after the last opening; unless the ledger
+    that went its own way took uploads or opened cohorts, too.
+    """
+    lost = [event.particulars for event in (*loss.earlier, *loss.events)]
+    own = [event.particulars for event in loss.own]
+    found = set()
+    for name in {one.knowledge_base for one in lost if isinstance(one, ExemplarsIngested)}:
+        here, there = (
+            [
+                isinstance(one, CohortOpened)
+                for one in some
+                if isinstance(one, ExemplarsIngested | CohortOpened) and one.knowledge_base == name
+            ]
+            for some in (own, lost)
+        )
+        after_an_upload = there[there.index(False) :]
+        if any(here) or (any(there) and here) or any(after_an_upload):
+            found.add(name)
+    return found
 
 
 def acknowledge(
@@ -115,6 +147,7 @@ def acknowledge(
             happened = [
                 one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
+            happened += [one for name in sorted(mixed(loss)) for one in restoring.end(name, by)]
             restored = LedgerRestored(
                 by=by, common=loss.common.sequence, witness=loss.witnessed or START, charges=len(loss.charges)
             )
@@ -138,6 +171,12 @@ class _Restoring:
         match event.particulars:
             case BudgetOpened() as opened:
                 return self._budget(opened, event.at)
+            case ExemplarsIngested() as uploaded:
+                return [uploaded]  # another restore must know of it, too
+            case CohortOpened() as opened:
+                return self._cohort(opened, event.at)
+            case CohortClosed() as closed:
+                return self._close(closed, event.at)
             case PlanSigned() as signed:
                 return self._plan(signed, event.at)
             case AnswerCharged() as charged if charged.charge in self._charges:
@@ -158,7 +197,46 @@ class _Restoring:
             "opened_at": at,
         }
         self._connection.execute(sa.insert(budgets).values(row))
+        self._connection.execute(sa.insert(cohorts).values({**row, "number": 1}))
         return [opened]
+
+    def _cohort(self, opened: CohortOpened, at: datetime) -> list[Particulars]:
+        if opened.cohort in self._open_cohorts(opened.knowledge_base, closed=True):
+            return []
+        row = {
+            "knowledge_base": opened.knowledge_base,
+            "number": opened.cohort,
+            "epsilon": exact(opened.epsilon),
+            "delta": exact(opened.delta),
+            "opened_at": at,
+        }
+        self._connection.execute(sa.insert(cohorts).values(row))
+        return [opened]
+
+    def _close(self, closed: CohortClosed, at: datetime) -> list[Particulars]:
+        if closed.cohort not in self._open_cohorts(closed.knowledge_base):
+            return []
+        this = sa.and_(cohorts.c.knowledge_base == closed.knowledge_base, cohorts.c.number == closed.cohort)
+        self._connection.execute(sa.update(cohorts).where(this).values(closed_at=at))
+        return [closed]
+
+    def end(self, name: str, by: str) -> list[Particulars]:
+        """No task of a knowledge base answers any more, and no plan can be signed for it."""
+        self._spend(name)
+        return [
+            one
+            for number in self._open_cohorts(name)
+            for one in self._close(CohortClosed(knowledge_base=name, cohort=number, by=by), self._now)
+        ]
+
+    def _open_cohorts(self, name: str, *, closed: bool = False) -> list[int]:
+        of = sa.select(cohorts.c.number).where(cohorts.c.knowledge_base == name).order_by(cohorts.c.number)
+        return list(self._connection.scalars(of if closed else of.where(cohorts.c.closed_at.is_(None))))
+
+    def _spend(self, name: str) -> None:
+        """Leave none of its tasks an answer."""
+        every = sa.select(plans.c.id).where(plans.c.knowledge_base == name)
+        self._connection.execute(sa.update(tasks).where(tasks.c.plan_id.in_(every)).values(charged=tasks.c.answers))
 
     def _plan(self, signed: PlanSigned, at: datetime) -> list[Particulars]:
         name = signed.knowledge_base
@@ -175,16 +253,16 @@ class _Restoring:
             "digest": _digest(signed),
             "signed_by": signed.signed_by,
             "signed_at": at,
+            "cohorts": signed.cohorts,
         }
         plan_id = self._connection.execute(sa.insert(plans).values(row).returning(plans.c.id)).scalar_one()
         rows = [{"plan_id": plan_id, "name": task, "answers": answers} for task, answers in signed.answers.items()]
         self._connection.execute(sa.insert(tasks), rows)
         self._renamed(signed, version)
-        lifetime = self._connection.execute(sa.select(budgets).where(budgets.c.knowledge_base == name)).one()
-        promises = [*((plan.epsilon, plan.delta) for plan in standing), granted]
-        if min(rest((lifetime.epsilon, lifetime.delta), promises)[1]) < 0:
-            every = sa.select(plans.c.id).where(plans.c.knowledge_base == name)
-            self._connection.execute(sa.update(tasks).where(tasks.c.plan_id.in_(every)).values(charged=tasks.c.answers))
+        for cohort in self._connection.execute(sa.select(cohorts).where(cohorts.c.knowledge_base == name)).all():
+            promises = [*charged_to(cohort.number, standing), *([granted] if cohort.number in signed.cohorts else [])]
+            if min(rest((cohort.epsilon, cohort.delta), promises)[1]) < 0:
+                self._spend(name)
         return [signed.model_copy(update={"version": version})]
 
     def _charge(self, charged: AnswerCharged, at: datetime) -> list[Particulars]:

@@ -1,8 +1,9 @@
 """The ledger's tables, and the database triggers that keep history as it was written.
 
-A budget holds plans, a plan holds tasks, a task counts charges, a charge becomes at most one release. What was
-signed, charged or released is never changed or deleted: the code has no path that does, and :data:`GUARDS` make the
-database refuse one (a slip in a script, a later migration). They are no defence against the database's owner.
+A knowledge base has cohorts, plans are charged to cohorts, a plan holds tasks, a task counts charges, a charge becomes
+at most one release. What was signed, charged or released is never changed or deleted: the code has no path that does,
+and :data:`GUARDS` make the database refuse one (a slip in a script, a later migration). They are no defence against the
+database's owner.
 """
 
 from __future__ import annotations
@@ -51,6 +52,21 @@ class ExactDecimal(sa.types.TypeDecorator[Decimal]):
         return None if value is None else Decimal(value)
 
 
+class Numbers(sa.types.TypeDecorator[tuple[int, ...]]):
+    """Whole numbers, with commas between."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[int, ...] | None, dialect: sa.Dialect) -> str | None:
+        """Write them."""
+        return None if value is None else ",".join(map(str, value))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[int, ...] | None:
+        """Read them."""
+        return None if value is None else tuple(map(int, filter(None, value.split(","))))
+
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -68,7 +84,19 @@ budgets = sa.Table(
     sa.Column("epsilon", ExactDecimal, nullable=False),
     sa.Column("delta", ExactDecimal, nullable=False),
     sa.Column("opened_at", UtcDateTime, nullable=False),
-    comment="The lifetime budget of each knowledge base.",
+    comment="The lifetime budget of each knowledge base.",  # of its first cohort
+)
+
+cohorts = sa.Table(
+    "cohorts",
+    metadata,
+    sa.Column("knowledge_base", sa.ForeignKey(budgets.c.knowledge_base), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epsilon", ExactDecimal, nullable=False),
+    sa.Column("delta", ExactDecimal, nullable=False),
+    sa.Column("opened_at", UtcDateTime, nullable=False),
+    sa.Column("closed_at", UtcDateTime, comment="no plan draws on it since; NULL: plans may"),
+    comment="Cohorts of knowledge bases, each with its own lifetime budget.",
 )
 
 plans = sa.Table(
@@ -84,6 +112,13 @@ plans = sa.Table(
     sa.Column("digest", sa.String(64), nullable=False, comment="SHA-256 of the document, in hexadecimal"),
     sa.Column("signed_by", sa.String(200), nullable=False),
     sa.Column("signed_at", UtcDateTime, nullable=False),
+    sa.Column(
+        "cohorts",
+        Numbers,
+        nullable=False,
+        server_default="1",
+        comment="numbers of the cohorts that are charged, and drawn on, with commas between",
+    ),
     sa.UniqueConstraint("knowledge_base", "version"),
     comment="Signed plans: each promises part of its knowledge base's budget, for ever.",
 )
@@ -230,6 +265,20 @@ REFUSE_FUNCTION = (
 GUARDS = (
     Guard("budgets_no_update", "budgets", "UPDATE", "a lifetime budget cannot be changed"),
     Guard("budgets_no_delete", "budgets", "DELETE", "a lifetime budget cannot be deleted"),
+    Guard(
+        "cohorts_only_closed",
+        "cohorts",
+        "UPDATE OF knowledge_base, number, epsilon, delta, opened_at",
+        "a cohort cannot be changed, only closed",
+    ),
+    Guard(
+        "cohorts_closed_once",
+        "cohorts",
+        "UPDATE OF closed_at",
+        "a closed cohort stays closed",
+        "OLD.closed_at IS NOT NULL",
+    ),
+    Guard("cohorts_no_delete", "cohorts", "DELETE", "a cohort cannot be deleted"),
     Guard("plans_no_update", "plans", "UPDATE", "a signed plan cannot be changed: sign another"),
     Guard("plans_no_delete", "plans", "DELETE", "a signed plan cannot be deleted"),
     Guard("tasks_only_charged", "tasks", "UPDATE OF id, plan_id, name, answers", "a signed task cannot be changed"),

@@ -11,18 +11,27 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import address, rest
-from accounting.ledger.events import AnswerCharged, AnswerReleased, BudgetOpened, ChargeVoided, Particulars, PlanSigned
-from accounting.ledger.tables import audit_events, budgets, charges, plans, releases, tasks
+from accounting.ledger.budgets import address, charged_to, rest
+from accounting.ledger.events import (
+    AnswerCharged,
+    AnswerReleased,
+    BudgetOpened,
+    ChargeVoided,
+    CohortClosed,
+    CohortOpened,
+    Particulars,
+    PlanSigned,
+)
+from accounting.ledger.tables import audit_events, budgets, charges, cohorts, plans, releases, tasks
 
 
 def violations(connection: sa.Connection) -> list[str]:
     """What is wrong with the ledger, in words; an empty list when nothing is.
 
-    Checked: signed plans stay within each lifetime budget; each plan's document has its digest; each task's
-    ``released ≤ charges not voided = counter ≤ answers``; releases and charges in state ``released`` are paired one to
-    one, with the same task and query; and the audit trail tells of as many budgets, plans, charges, voids and releases
-    as there are (:mod:`accounting.replay.trail` follows it event by event).
+    Checked: signed plans stay within the lifetime budget of each cohort that they name; each plan's document has its
+    digest; each task's ``released ≤ charges not voided = counter ≤ answers``; releases and charges in state
+    ``released`` are paired one to one, with the same task and query; and the audit trail tells of as many budgets,
+    plans, charges, voids and releases as there are (:mod:`accounting.replay.trail` follows it event by event).
 
     Args:
         connection: its reads should see one snapshot: a SQLite transaction does, on PostgreSQL use REPEATABLE READ
@@ -35,9 +44,22 @@ def _budgets(connection: sa.Connection) -> list[str]:
     wrong = []
     for lifetime in connection.execute(sa.select(budgets)).all():
         signed = connection.execute(sa.select(plans).where(plans.c.knowledge_base == lifetime.knowledge_base)).all()
-        promised, free = rest((lifetime.epsilon, lifetime.delta), [(plan.epsilon, plan.delta) for plan in signed])
-        if min(free) < 0:
-            wrong.append(f"{lifetime.knowledge_base}: plans promise {promised}, more than the lifetime budget")
+        of = sa.select(cohorts).where(cohorts.c.knowledge_base == lifetime.knowledge_base).order_by(cohorts.c.number)
+        standing = connection.execute(of).all()
+        for cohort in standing:
+            promised, free = rest((cohort.epsilon, cohort.delta), charged_to(cohort.number, signed))
+            if min(free) < 0:
+                where = lifetime.knowledge_base + (f", cohort {cohort.number}" if len(standing) > 1 else "")
+                wrong.append(f"{where}: plans promise {promised}, more than the lifetime budget")
+        numbers = [cohort.number for cohort in standing]
+        first = [(cohort.epsilon, cohort.delta) for cohort in standing[:1]]
+        if numbers != list(range(1, len(numbers) + 1)) or first != [(lifetime.epsilon, lifetime.delta)]:
+            wrong.append(f"{lifetime.knowledge_base}: cohorts {numbers} are not those that were opened")
+        wrong += [
+            f"{lifetime.knowledge_base}: plan {plan.version} draws on cohorts {plan.cohorts}, which are not all there"
+            for plan in signed
+            if not plan.cohorts or not set(plan.cohorts) <= set(numbers)
+        ]
         wrong += [
             f"{lifetime.knowledge_base}: the document of plan {plan.version} does not have the digest that was signed"
             for plan in signed
@@ -92,6 +114,8 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
 
     recorded: dict[type[Particulars], int] = {
         BudgetOpened: number(budgets),
+        CohortOpened: number(cohorts, cohorts.c.number > 1),
+        CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
         PlanSigned: number(plans),
         AnswerCharged: number(charges),
         ChargeVoided: number(charges, charges.c.state == "voided"),

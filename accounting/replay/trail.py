@@ -27,6 +27,8 @@ from accounting.ledger.events import (
     BundlePublished,
     ChargeLost,
     ChargeVoided,
+    CohortClosed,
+    CohortOpened,
     EncryptionKeyAdded,
     EncryptionKeyRetired,
     ExemplarsIngested,
@@ -134,8 +136,9 @@ class _Replay:
     def __init__(self) -> None:
         self.report = Report()
         self.plans: dict[str, tuple[CalibratedPlan, str, Decimal, Decimal]] = {}
-        self._budgets: dict[str, tuple[Decimal, Decimal]] = {}
-        self._granted: dict[str, list[tuple[Decimal, Decimal]]] = {}
+        self._budgets: dict[str, list[tuple[Decimal, Decimal]]] = {}  # of each cohort
+        self._closed: set[tuple[str, int]] = set()
+        self._granted: dict[str, list[tuple[tuple[int, ...], tuple[Decimal, Decimal]]]] = {}  # cohorts, (ε, δ)
         self._tasks: dict[str, _Task] = {}
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, KeyCreated] = {}
@@ -180,8 +183,22 @@ class _Replay:
         name = opened.knowledge_base
         if name in self._budgets:
             yield f"{name} had its lifetime budget already"
-        self._budgets[name] = exact(opened.epsilon), exact(opened.delta)
+        self._budgets[name] = [(exact(opened.epsilon), exact(opened.delta))]
         self._granted[name] = []
+
+    @follow.register
+    def _(self, opened: CohortOpened) -> Iterable[str]:
+        standing = self._budgets.get(opened.knowledge_base, [])
+        if opened.cohort != len(standing) + 1 or opened.cohort == 1:
+            yield f"cohort {opened.cohort} of {opened.knowledge_base} follows cohort {len(standing)}"
+        standing.append((exact(opened.epsilon), exact(opened.delta)))
+
+    @follow.register
+    def _(self, closed: CohortClosed) -> Iterable[str]:
+        name, cohort = closed.knowledge_base, closed.cohort
+        if not 1 <= cohort <= len(self._budgets.get(name, [])) or (name, cohort) in self._closed:
+            yield f"cohort {cohort} of {name} is none that could be closed"
+        self._closed.add((name, cohort))
 
     @follow.register
     def _(self, signed: PlanSigned) -> Iterable[str]:
@@ -193,9 +210,17 @@ class _Replay:
         if version != len(granted) + 1:
             yield f"version {version} of {name} follows version {len(granted)}"
         epsilon, delta = exact(signed.epsilon), exact(signed.delta)
-        granted.append((epsilon, delta))
-        if min(rest(self._budgets[name], granted)[1]) < 0:
-            yield f"the plans of {name} promise more than its lifetime budget"
+        granted.append((signed.cohorts, (epsilon, delta)))
+        if not signed.cohorts:
+            yield "the plan is charged to no cohort"
+        for cohort in signed.cohorts:
+            if not 1 <= cohort <= len(self._budgets[name]) or (name, cohort) in self._closed:
+                yield f"{name} has no cohort {cohort} that the plan could draw on"
+                continue
+            charged = [pair for cohorts, pair in granted if cohort in cohorts]
+            if min(rest(self._budgets[name][cohort - 1], charged)[1]) < 0:
+                which = name if len(self._budgets[name]) == 1 else f"cohort {cohort} of {name}"
+                yield f"the plans of {which} promise more than its lifetime budget"
         plan = CalibratedPlan.model_validate_json(signed.document)
         for task, answers in signed.answers.items():
             once = task in plan.plan.tasks and plan.plan.tasks[task].once
@@ -203,6 +228,8 @@ class _Replay:
         planned = {task: settings.answers for task, settings in plan.plan.tasks.items()}
         if planned != signed.answers or plan.plan.knowledge_base != name:
             yield "the tasks granted are not those of the plan's document"
+        if plan.cohorts != signed.cohorts:
+            yield "the cohorts charged are not those of the plan's document"
         if (exact(plan.plan.budget.epsilon), exact(plan.plan.budget.delta)) != (epsilon, delta):
             yield "the (ε, δ) granted is not that of the plan's document"
         self.plans[f"{name}@{version}"] = plan, signed.accountant, epsilon, delta

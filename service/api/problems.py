@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.ledger.budgets import BudgetExceededError, UnknownBudgetError, UnknownTaskError
+from accounting.ledger.budgets import BudgetExceededError, CohortError, UnknownBudgetError, UnknownTaskError
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
 from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.history import UnknownCursorError
@@ -37,6 +37,7 @@ from exemplar_store import (
     UnitTooLargeError,
     UnknownKnowledgeBaseError,
     UnknownUnitError,
+    UnrecognisedUnitsError,
 )
 from sanitization.text import TextError
 from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
@@ -159,6 +160,8 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     SyntheticUploadError: ProblemKind.MADE_UP_DATA,
     UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
     UnknownKeyError: ProblemKind.UNKNOWN_KEY,
+    CohortError: ProblemKind.COHORT_REFUSED,
+    UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,
     KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
     InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
     IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,

@@ -52,6 +52,13 @@ def budget(
             for plan in item.plans
             for task in plan.tasks
         ]
+        if len(item.cohorts) > 1:
+            for one in item.cohorts:
+                closed = f"; closed {one.closed_at:%Y-%m-%d}" if one.closed_at else ""
+                typer.echo(
+                    f"Cohort {one.cohort}: lifetime ε = {one.lifetime.epsilon:g}; promised "
+                    f"ε = {one.promised.epsilon:g}; free ε = {one.free.epsilon:g}, δ = {one.free.delta:g}{closed}"
+                )
         print_table(title, ["task", "answers", "spent", "left", "lost", "plan's ε so far"], rows)
     print_engine(engine)
 

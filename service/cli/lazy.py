@@ -22,6 +22,7 @@ COMMANDS = {
         "Bring the schemas of database and witness up to date, and print the revisions before and after.",
     ),
     "kb": ("knowledge_bases:app", "Create, fill and prune knowledge bases."),
+    "cohort": ("cohorts:app", "Open, close and list cohorts: people by when they arrived, with budgets of their own."),
     "plan": ("plans:app", "Preview, try and sign plans: grants of budget to tasks."),
     "ask": ("ask:ask", "Ask one question. A repeated question is answered for free."),
     "batch": ("ask:batch", "Answer a file of questions, with a progress bar."),

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 import typer
 
 from accounting.ledger.events import AnswerCharged, ChargeVoided
-from accounting.ledger.restoring import Loss, acknowledge, find_loss
+from accounting.ledger.restoring import Loss, acknowledge, find_loss, mixed
 from accounting.ledger.witness import Witness
 from service.cli.output import Json, print_json
 from service.records.records import Records, open_records
@@ -106,10 +106,12 @@ def _tell(loss: Loss) -> None:
         return
     typer.echo(
         f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "
-        f"After that {len(loss.events)} events were witnessed that it lacks, and it has {loss.own} of its own."
+        f"After that {len(loss.events)} events were witnessed that it lacks, and it has {len(loss.own)} of its own."
     )
     for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
         typer.echo(f"- {number} answers of {task}: will be charged as lost")
     for event in loss.events:
         if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
+    for name in sorted(mixed(loss)):
+        typer.echo(f"- nobody can tell who belongs to which cohort of {name}: it will answer nothing any more")

@@ -12,7 +12,14 @@ from starlette.responses import Response
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Release
-from accounting.ledger.events import ExemplarsIngested, ExemplarsRenewed, RemoteEngineChanged, UnitForgotten
+from accounting.ledger.events import (
+    CohortClosed,
+    CohortOpened,
+    ExemplarsIngested,
+    ExemplarsRenewed,
+    RemoteEngineChanged,
+    UnitForgotten,
+)
 from accounting.ledger.history import Day, History
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down
@@ -30,7 +37,10 @@ pages = Pages()
 _RELEASES = 20
 _DAYS = 30
 _CHANGES = 20
-_KINDS = [kind.kind for kind in (ExemplarsIngested, UnitForgotten, ExemplarsRenewed, RemoteEngineChanged)]
+_KINDS = [
+    kind.kind
+    for kind in (ExemplarsIngested, UnitForgotten, CohortOpened, CohortClosed, ExemplarsRenewed, RemoteEngineChanged)
+]
 
 
 @pages.get("/knowledge-bases/{name}")

@@ -47,7 +47,7 @@ class Summary:
 
     Attributes:
         budget: lifetime, promised, free, and by plan.
-        used_epsilon: ε of the charges so far, over all plans; for information.
+        used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
         forecasts: of each task whose answers are counted, the newest plan's first.
         once: the tasks that answer from a release that is made once.
         rehearsals: which answer nothing.
@@ -93,7 +93,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
     ]
     return Summary(
         budget,
-        sum(plan.epsilon_spent for plan in budget.plans),
+        sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
         [one for one, _ in forecasts],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release and not task.rehearsal],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.rehearsal],

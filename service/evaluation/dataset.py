@@ -15,6 +15,7 @@ from typing import Any
 from accounting.plan import Plan
 from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
+from exemplar_store.cohorts import FIRST
 from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, TaskSpec, ZeroShot
 from service.pipeline.draw import draw
@@ -154,7 +155,7 @@ async def ask_in(
         outputs: Outputs = []
         if not task.once:
             probability = task.sampling_probability(size)
-            slots = draw(store, NAME, task, public_size=size, probability=probability)
+            slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
             outputs = await engine.contributions(spec, query, slots, zero_shot)
         asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
         progress("queries", number, len(test))

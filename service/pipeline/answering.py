@@ -376,6 +376,7 @@ class Answering:
                 question.task,
                 public_size=question.plan.public_size,
                 probability=question.noise.sampling_probability,
+                cohorts=question.signed.plan.cohorts,
                 embeddings=question.embeddings,
             )
         )

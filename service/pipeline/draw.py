@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
 from exemplar_store.store import Slots
@@ -14,6 +16,7 @@ def draw(
     *,
     public_size: int,
     probability: float,
+    cohorts: Sequence[int],
     embeddings: bool = True,
 ) -> Slots:
     """Draw one query's slots.
@@ -24,6 +27,7 @@ def draw(
         task: how many slots, how large, and whether units or blocks are drawn.
         public_size: that the plan was calibrated for.
         probability: of a unit, or a block, to be drawn.
+        cohorts: that the plan is charged to; nobody else's units are drawn.
         embeddings: whether exemplars come with theirs.
 
     Raises:
@@ -36,6 +40,7 @@ def draw(
             # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
             blocks=public_size // task.shots,
             max_exemplars=task.slot_cap,
+            cohorts=cohorts,
             embeddings=embeddings,
         )
     return store.sample_slots(
@@ -43,5 +48,6 @@ def draw(
         probability=probability,
         ensemble=task.ensemble,
         max_exemplars=task.slot_cap,
+        cohorts=cohorts,
         embeddings=embeddings,
     )

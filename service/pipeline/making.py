@@ -1,4 +1,4 @@
-"""A release that is made once: charged, made of the whole knowledge base, stored, and never made again.
+"""A release that is made once: charged, made of all units of its cohorts, stored, and never made again.
 
     embed public texts → charge, durable and witnessed → read every unit → add noise → wait
     → settle and store, in one transaction
@@ -75,7 +75,7 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed,
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
-    answer = adapter.make(store.every_unit(signed.knowledge_base), public)
+    answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)
     if padded:
         grain = grain_s(plan.public_size)
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))

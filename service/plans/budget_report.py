@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
+from accounting.ledger.budgets import BudgetStatus, CohortStatus, SignedPlan, TaskStatus
 from service.pipeline.making import ONE_RELEASE
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
@@ -54,19 +55,48 @@ class TaskBudget(BaseModel):
 
 
 class PlanBudget(BaseModel):
-    """A signed plan. `epsilon_spent` is the ε of the charges so far, for information; `promised` is what counts."""
+    """A signed plan. Each of its cohorts pays what it promised; `epsilon_spent` is what the charges so far cost."""
 
     version: int
+    cohorts: list[int]
     promised: Pair
     accountant: str
     epsilon_spent: float
     tasks: list[TaskBudget]
 
 
+class CohortBudget(BaseModel):
+    """A cohort's lifetime budget: in all, promised to the plans that name it, free for further plans."""
+
+    cohort: int
+    opened_at: datetime
+    closed_at: datetime | None = Field(description="No further plan draws on it since; null: plans may.")
+    lifetime: Pair
+    promised: Pair
+    free: Pair
+
+    @classmethod
+    def of(cls, status: CohortStatus) -> CohortBudget:
+        """A cohort as JSON shows it."""
+        return cls(
+            cohort=status.number,
+            opened_at=status.opened_at,
+            closed_at=status.closed_at,
+            lifetime=_pair(status.epsilon, status.delta),
+            promised=_pair(status.promised_epsilon, status.promised_delta),
+            free=_pair(status.free_epsilon, status.free_delta),
+        )
+
+
 class KnowledgeBaseBudget(BaseModel):
-    """A knowledge base's lifetime budget: in all, promised to plans, free for further plans."""
+    """A knowledge base's lifetime budget: in all, promised to plans, free for further plans.
+
+    Of several cohorts these are of `cohort`, the one with the least ε free among those that are not closed.
+    """
 
     knowledge_base: str
+    cohort: int
+    cohorts: list[CohortBudget]
     lifetime: Pair
     promised: Pair
     free: Pair
@@ -83,11 +113,15 @@ def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
 
 
 def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
+    cohorts = [CohortBudget.of(one) for one in status.cohorts]
+    tightest = cohorts[status.tightest.number - 1]
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,
-        lifetime=_pair(status.epsilon, status.delta),
-        promised=_pair(status.promised_epsilon, status.promised_delta),
-        free=_pair(status.free_epsilon, status.free_delta),
+        cohort=tightest.cohort,
+        cohorts=cohorts,
+        lifetime=tightest.lifetime,
+        promised=tightest.promised,
+        free=tightest.free,
         plans=[_plan(records, status, plan) for plan in plans],
     )
 
@@ -97,6 +131,7 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
     written = read_signed(plan.document).plan.tasks
     return PlanBudget(
         version=plan.version,
+        cohorts=list(plan.cohorts),
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
         epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),

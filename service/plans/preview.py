@@ -67,7 +67,8 @@ class PlanPreview(BaseModel):
         epsilon: what the plan promises.
         delta: its δ.
         accountant: whose figure the promise rests on.
-        public_size: the public number of exemplars that sampling probabilities rest on.
+        cohorts: numbers of those that it is charged to, and draws on.
+        public_size: the public number of their exemplars, which sampling probabilities rest on.
         epsilon_by_accountant: (lower, upper) bounds of the plan's true ε by every accountant that supports it.
         unsupported: why the others say nothing.
         tasks: by name.
@@ -77,6 +78,7 @@ class PlanPreview(BaseModel):
     epsilon: float
     delta: float
     accountant: str
+    cohorts: list[int]
     public_size: int
     epsilon_by_accountant: dict[str, tuple[float, float]]
     unsupported: dict[str, str]
@@ -96,6 +98,7 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
         accountant=plan.accountant,
+        cohorts=list(calibrated.cohorts),
         public_size=calibrated.public_size,
         epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
         unsupported=calibrated.unsupported,

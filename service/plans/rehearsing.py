@@ -86,6 +86,7 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
     return Plan(
         knowledge_base=plan.knowledge_base,
         budget=Budget(epsilon=epsilon, delta=plan.budget.delta * _DELTA_SHARE if delta is None else delta),
+        cohorts=plan.cohorts,
         tasks={f"{name}-rehearsal"[:64]: one},
     )
 
@@ -131,7 +132,7 @@ async def rehearse(
     charge = await asyncio.to_thread(charge_once, records.ledger, signed)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
     begun = time.monotonic()
-    units = await privately(lambda: [*records.store.every_unit(plan.knowledge_base)])
+    units = await privately(lambda: [*records.store.every_unit(plan.knowledge_base, signed.plan.cohorts)])
     asked = await count(
         units, adapter.written.asking, adapter.rehearsed, adapter.rehearsed_noise, spec, stages, adapter.mechanism
     )
@@ -154,5 +155,6 @@ def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> Signe
         document=calibrated.model_dump_json(),
         tasks=[(name, task.answers)],
         signed_by=signed_by,
+        cohorts=calibrated.cohorts,
     )
     return records.ledger.budgets.task(address(plan.knowledge_base, name, signed.version))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from accounting.ledger.budgets import BudgetExceededError, LedgerError, SignedPlan, address
+from accounting.ledger.budgets import BudgetExceededError, CohortError, LedgerError, SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
@@ -34,23 +34,56 @@ def check_worth(described: PlanPreview, *, accepted: bool) -> None:
         raise WorseThanFreeError(" ".join(described.warnings))
 
 
-def check_free(records: Records, plan: Plan) -> None:
-    """Whether the lifetime budget has enough left for a plan, before seconds go into calibrating it.
+def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
+    """Numbers of the cohorts that a plan would draw on if it was signed now.
 
     Raises:
-        accounting.ledger.budgets.BudgetExceededError: it has not.
         accounting.ledger.budgets.UnknownBudgetError: no such knowledge base.
     """
-    records.ledger.budgets.check_free(plan.knowledge_base, epsilon=plan.budget.epsilon, delta=plan.budget.delta)
+    if plan.cohorts is not None:
+        return tuple(plan.cohorts)
+    not_closed = records.ledger.budgets.open_cohorts(plan.knowledge_base)
+    return not_closed if plan.retain is None else not_closed[-plan.retain :]
+
+
+def check_free(records: Records, plan: Plan) -> None:
+    """Whether a plan's cohorts have enough of their lifetime budgets left, before seconds go into calibrating it.
+
+    Raises:
+        accounting.ledger.budgets.BudgetExceededError: one has not; says which.
+        accounting.ledger.budgets.CohortError: there is no such cohort, or it is closed.
+        accounting.ledger.budgets.UnknownBudgetError: no such knowledge base.
+    """
+    asked = plan.budget
+    records.ledger.budgets.check_free(
+        plan.knowledge_base, drawn_on(records, plan), epsilon=asked.epsilon, delta=asked.delta
+    )
 
 
 def not_free(records: Records, plan: Plan) -> str | None:
     """What :func:`check_free` says against a plan, None if nothing."""
     try:
         check_free(records, plan)
-    except BudgetExceededError as error:
+    except (BudgetExceededError, CohortError) as error:
         return str(error)
     return None
+
+
+def settled(records: Records, plan: Plan) -> tuple[Plan, int]:
+    """A plan that names its cohorts, so that it means the same whatever is opened or closed; and their public size.
+
+    Raises:
+        PlanError: the plan does not fit the knowledge base, which may have no such cohort.
+        exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
+    """
+    described = records.store.get(plan.knowledge_base)
+    check_fits(plan, described)
+    numbers = drawn_on(records, plan)
+    if not numbers or numbers[-1] > len(described.public_sizes):
+        has = len(described.public_sizes)
+        raise PlanError([f"cohorts: {plan.knowledge_base} has no such cohort; its newest is number {has}"])
+    named = plan.model_copy(update={"cohorts": list(numbers), "retain": None})
+    return named, described.public_size_of(numbers)
 
 
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:
@@ -61,8 +94,7 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
-    check_fits(plan, records.store.get(plan.knowledge_base))
-    return calibrate_plan(plan, records.store.get(plan.knowledge_base).public_size)
+    return calibrate_plan(*settled(records, plan))
 
 
 def sign(
@@ -104,6 +136,7 @@ def sign(
         document=calibrated.model_dump_json(),
         tasks=[(name, task.answers) for name, task in plan.tasks.items()],
         signed_by=signed_by,
+        cohorts=calibrated.cohorts,
         after_version=after_version,
     )
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):

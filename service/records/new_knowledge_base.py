@@ -43,6 +43,21 @@ def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
     return found
 
 
+class NewCohort(BaseModel):
+    """A cohort to open."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"epsilon": 8, "delta": 1e-4, "public_size": 600}]}
+    )
+    epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans that name it together promise at most it.")
+    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ, well below one over the number of units.")
+    public_size: int = Field(
+        ge=1,
+        le=1_000_000_000,
+        description="About how many exemplars it will hold, as a figure you are willing to publish.",
+    )
+
+
 class NewKnowledgeBase(BaseModel):
     """A knowledge base to create."""
 

@@ -16,6 +16,7 @@ from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngin
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store.cohorts import note_lost_arrivals
 from exemplar_store.ingest import BeforeCommit, Progress
 from service.embedding.embedder import Embed
 from service.records.api_keys import ApiKeys
@@ -73,10 +74,23 @@ class Records:
                 remote_engine=remote_engine,
             )
             # A knowledge base lost in a restore keeps the budget that it had, and takes it up again.
-            if not self.ledger.budgets.has(connection, name, epsilon, delta):
+            if self.ledger.budgets.has(connection, name, epsilon, delta):
+                note_lost_arrivals(connection, name)
+            else:
                 self.ledger.budgets.open(connection, name, epsilon, delta, by)
             if remote_engine:
                 audited(RemoteEngineChanged(knowledge_base=name, allowed=True, by=by))(connection)
+
+    def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:
+        """Open a cohort with its lifetime budget, or neither; its number. Who arrives from now on belongs to it."""
+        budgets = self.ledger.budgets
+        return self.store.open_cohort(
+            name,
+            public_size,
+            lambda connection, number: budgets.open_cohort(
+                connection, name, number, epsilon, delta, public_size=public_size, by=by
+            ),
+        )
 
     def ingest(
         self,
@@ -88,9 +102,25 @@ class Records:
         progress: Progress | None = None,
         dry_run: bool = False,
     ) -> IngestReport:
-        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom."""
-        happened = audited(ExemplarsIngested(knowledge_base=name, by=by))
-        return self.store.ingest(name, rows, embed, progress, happened, dry_run=dry_run)
+        """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom.
+
+        It is said, and witnessed, before they are stored: whoever was drawn and is lost in a restore was announced.
+
+        Raises:
+            accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is stored.
+            accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is stored.
+        """
+
+        def announce() -> None:
+            with self.database.begin() as connection:
+                audited(ExemplarsIngested(knowledge_base=name, by=by))(connection)
+            if self.witness is not None:
+                self.witness.catch_up()
+
+        def may_write(connection: sa.Connection) -> None:
+            trail.append(connection, datetime.now(UTC))  # nothing, unless newer code has changed the schema since
+
+        return self.store.ingest(name, rows, embed, progress, may_write, announce=announce, dry_run=dry_run)
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""

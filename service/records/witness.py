@@ -11,10 +11,18 @@ import sqlalchemy as sa
 import structlog
 
 from accounting.ledger.budgets import LedgerError
-from accounting.ledger.events import KeyChanged, KeyRevoked, Particulars, RemoteEngineChanged
+from accounting.ledger.events import (
+    CohortOpened,
+    ExemplarsIngested,
+    KeyChanged,
+    KeyRevoked,
+    Particulars,
+    RemoteEngineChanged,
+)
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.trail import AuditEvent
 from accounting.ledger.witness import LedgerRestoredError, Witness
+from exemplar_store.cohorts import add_lost, note_lost_arrivals
 from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
 from service.records.database import open_database
@@ -96,7 +104,7 @@ async def keep_witnessed(witness: Witness) -> None:
 
 
 def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars]:
-    """Do again what a lost event did outside the ledger: keys revoked or limited, remote engines allowed or not.
+    """Do again what a lost event did outside the ledger: cohorts opened, keys revoked or limited, engines allowed.
 
     Args:
         connection: in the transaction that brings charges back.
@@ -113,6 +121,10 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             ).rowcount:
                 set_quota(connection, key, quota)
             return [happened]
+        case ExemplarsIngested(knowledge_base=name):
+            note_lost_arrivals(connection, name)
+        case CohortOpened(knowledge_base=name, cohort=number, public_size=public_size):
+            add_lost(connection, name, number, public_size)
         case RemoteEngineChanged(knowledge_base=name, allowed=allowed):
             if row := find(connection, name, lock=True):
                 values: dict[str, Any] = {"remote_engine": allowed}

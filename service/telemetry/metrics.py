@@ -133,13 +133,18 @@ def _engine(records: Records, up: bool) -> Iterator[Metric]:
 
 
 def _budgets(budgets: list[BudgetStatus]) -> Iterator[Metric]:
-    share = "of each knowledge base, by share: lifetime (in all), promised (to signed plans), free (for further plans)."
+    share = (
+        "of each knowledge base, by share: lifetime (in all), promised (to signed plans), free (for further plans); of "
+        "several cohorts the open one with least epsilon free."
+    )
     for letter in ("epsilon", "delta"):
         family = GaugeMetricFamily(
             f"dpicl_budget_{letter}", f"The {letter} {share}", labels=("knowledge_base", "share")
         )
         for budget in budgets:
-            lifetime, promised, free = (getattr(budget, before + letter) for before in ("", "promised_", "free_"))
+            lifetime, promised, free = (
+                getattr(budget.tightest, before + letter) for before in ("", "promised_", "free_")
+            )
             family.add_metric((budget.knowledge_base, "lifetime"), float(lifetime))
             family.add_metric((budget.knowledge_base, "promised"), float(promised))
             family.add_metric((budget.knowledge_base, "free"), float(free))

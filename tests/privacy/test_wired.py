@@ -390,7 +390,7 @@ BUGS = {
         "a unit is in another unit's block",
         (
             "exemplar_store.store:ExemplarStore.sample_blocks",
-            "positions, slots = members(connection, row.id, drawn, blocks)",
+            "positions, slots = members(connection, row.id, spans(row, cohorts), drawn, blocks)",
             "positions = np.array([p for p in range(row.next_position) if p // 2 in drawn.tolist()], np.int64)\n"
             "        slots = np.searchsorted(drawn, positions // 2)",
         ),
@@ -506,7 +506,7 @@ BUGS = {
         (
             "service.pipeline.making:make",
             "    charge = charge_once(",
-            "    units = list(store.every_unit(signed.knowledge_base))\n    charge = charge_once(",
+            "    units = list(store.every_unit(signed.knowledge_base, signed.plan.cohorts))\n    charge = charge_once(",
         ),
     ),
     "a release is made again after a crash": bug(
@@ -518,7 +518,8 @@ BUGS = {
             "    try:\n"
             "        charge = charge_once(ledger, signed)\n"
             "    except NotMadeError:\n"
-            "        return Release('', '', '', adapter.make(store.every_unit(signed.knowledge_base), public), 0)\n",
+            "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
+            "        return Release('', '', '', adapter.make(units, public), 0)\n",
         ),
     ),
     "a dead maker's charge is given back": bug(

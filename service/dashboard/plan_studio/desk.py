@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from accounting.ledger.budgets import BudgetStatus, exact
+from accounting.ledger.budgets import BudgetStatus, CohortStatus, exact
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
@@ -27,7 +27,7 @@ from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.dashboard.plan_studio.problems import PlanProblem, located
 from service.plans.alternatives import Alternatives, alternatives
 from service.plans.preview import PlanPreview, preview
-from service.plans.signing import check_fits
+from service.plans.signing import settled
 from service.records.engine_record import last_engine
 from service.records.records import Records
 
@@ -90,16 +90,27 @@ class DraftPlan:
 
 @dataclass(frozen=True)
 class Price:
-    """What a plan takes of the lifetime budget."""
+    """What a plan takes of the lifetime budget of each cohort that it draws on."""
 
     epsilon: Decimal
     delta: Decimal
-    status: BudgetStatus
+    cohorts: list[CohortStatus]
 
     @property
     def fits(self) -> bool:
-        """Whether that much is free."""
-        return self.epsilon <= self.status.free_epsilon and self.delta <= self.status.free_delta
+        """Whether each may be drawn on, and has that much free."""
+        return all(
+            one.closed_at is None and self.epsilon <= one.free_epsilon and self.delta <= one.free_delta
+            for one in self.cohorts
+        )
+
+    @property
+    def status(self) -> CohortStatus:
+        """The one that stands in the way, or else the one with the least ε free."""
+        return min(
+            self.cohorts,
+            key=lambda one: (one.closed_at is None, self.delta <= one.free_delta, one.free_epsilon),
+        )
 
     @property
     def left(self) -> tuple[Decimal, Decimal]:
@@ -123,8 +134,8 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
     written = visit.form.get("text", "")
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
     try:
-        plan = await asyncio.to_thread(_read, text, desk.described)
-        (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, desk.described.public_size)]))
+        plan, public_size = await asyncio.to_thread(_read, visit.services.records, text, desk.described)
+        (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, public_size)]))
         wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
         if not await ready([future], wait_s) or future.cancelled():
             return DraftPlan(text, plan=plan)
@@ -135,12 +146,12 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
         return DraftPlan(text, [PlanProblem("", str(error), None)])
 
 
-def _read(text: str, described: KnowledgeBase) -> Plan:
+def _read(records: Records, text: str, described: KnowledgeBase) -> tuple[Plan, int]:
+    """The plan, with its cohorts named, and their public size."""
     plan = load_plan(text)
     if plan.knowledge_base != described.name:
         raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, this page for {described.name}"])
-    check_fits(plan, described)
-    return plan
+    return settled(records, plan)
 
 
 def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], PlanOutcome]]:
@@ -198,7 +209,7 @@ def _calibrated(future: Future[PlanOutcome]) -> CalibratedPlan | None:
 def price_of(desk: Desk, outcome: PlanOutcome) -> Price:
     """What the plan takes."""
     budget = outcome.calibrated.plan.budget
-    return Price(exact(budget.epsilon), exact(budget.delta), desk.status)
+    return Price(exact(budget.epsilon), exact(budget.delta), desk.status.of(outcome.calibrated.cohorts))
 
 
 async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from accounting.ledger.budgets import BudgetStatus
+from accounting.ledger.budgets import CohortStatus
 from accounting.tasks import DRAWN
 from exemplar_store import KnowledgeBase
 from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter
@@ -44,7 +44,7 @@ def chosen(query: Mapping[str, str]) -> Choices:
     return choices if choices.kind in KINDS else Choices(**(given | {"kind": "labels"}))
 
 
-def starting_text(described: KnowledgeBase, status: BudgetStatus, choices: Choices) -> str:
+def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Choices) -> str:
     """A plan in YAML that can be signed as it is, but for the labels, which nobody may read from the exemplars.
 
     Half of what is free of the budget, so that a later plan has some; sets so small that a unit seldom takes part.

@@ -37,7 +37,7 @@ async def write(visit: Visit) -> Response:
         )
         text = await asyncio.to_thread(signed_text, signed.document)
     else:
-        text = starting_text(desk.described, desk.status, choices)
+        text = starting_text(desk.described, desk.status.tightest, choices)
     return await studio(visit, desk, DraftPlan(text), choices=choices)
 
 

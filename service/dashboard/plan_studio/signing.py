@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from accounting.ledger.budgets import BudgetExceededError, PlansChangedError
+from accounting.ledger.budgets import BudgetExceededError, CohortError, PlansChangedError
 from accounting.plan import CalibratedPlan
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.plan_studio.desk import (
@@ -61,7 +61,7 @@ async def sign_(visit: Visit) -> Response:
         version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.key_name, int(after)))
     except NotMadeError as error:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
-    except (PlansChangedError, BudgetExceededError) as error:
+    except (PlansChangedError, BudgetExceededError, CohortError) as error:
         problem = f"Nothing was signed: {error}."
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)
     tasks = ", ".join(f"{name}.{task}" for task in calibrated.plan.tasks)

@@ -68,7 +68,7 @@ def test_no_rounding_lets_the_last_digit_in(ledger: Ledger):
     with pytest.raises(BudgetExceededError):
         sign(ledger, "0.1", 0)
     sign(ledger, "0.0" + "9" * 61, 0)
-    assert ledger.budgets.statuses()[0].free_epsilon == 0
+    assert ledger.budgets.statuses()[0].tightest.free_epsilon == 0
 
 
 def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
@@ -93,7 +93,7 @@ def test_a_refused_plan_leaves_nothing(ledger: Ledger):
     with pytest.raises(BudgetExceededError):
         sign(ledger, 1)
     status = ledger.budgets.statuses()[0]
-    assert (status.promised_epsilon, status.free_epsilon, status.tasks) == (0, Decimal("0.3"), ())
+    assert (status.tightest.promised_epsilon, status.tightest.free_epsilon, status.tasks) == (0, Decimal("0.3"), ())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
         ledger.budgets.sign(
             "elsewhere", epsilon=1, delta=0, accountant="pld", document="", tasks=[("a", 1)], signed_by="ana"
         )
-    assert ledger.budgets.statuses()[0].epsilon == Decimal("0.3")
+    assert ledger.budgets.statuses()[0].tightest.epsilon == Decimal("0.3")
 
 
 def test_a_budget_is_opened_with_its_knowledge_base_or_not_at_all(ledger: Ledger, engine: sa.Engine):

@@ -85,6 +85,9 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
     with pytest.raises(QuotaExhaustedError):
         ledger.charge(task, b"4", key_id="bo")
     ledger.refuse(task.address, "bo", "quota-exhausted")
+    with engine.begin() as connection:
+        ledger.budgets.open_cohort(connection, "kb", 2, 1, 1e-5, public_size=900, by="root")
+    ledger.budgets.close_cohort("kb", 1, by="root")
     late = charge(ledger, task, b"5")
     clock.now += timedelta(seconds=61)
     assert ledger.expire_leases() == 1
@@ -221,6 +224,11 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", answers={"topic": 3}), "not those of the plan's document"),
         (changed("plan.signed", epsilon="0.5"), "not that of the plan's document"),
         (changed("budget.opened", epsilon="0.9"), "more than its lifetime budget"),
+        (changed("plan.signed", cohorts=[2]), "no cohort 2 that the plan could draw on"),
+        (changed("plan.signed", cohorts=[2]), "not those of the plan's document"),
+        (changed("plan.signed", cohorts=[]), "charged to no cohort"),
+        (changed("cohort.opened", cohort=3), "cohort 3 of kb follows cohort 1"),
+        (changed("cohort.closed", cohort=3), "none that could be closed"),
         (changed("admin.signed_in", key="ana"), "no admin's"),
         (changed("encryption_key.added", by=""), "by whom, is not said"),
         (changed("void", charge="other"), "never made and cannot be voided"),

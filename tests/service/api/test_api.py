@@ -50,6 +50,21 @@ def problem(response, status: int, slug: str) -> dict:
     return document
 
 
+def test_cohorts_are_opened_closed_and_listed(api: Api) -> None:
+    address, new = "/v1/knowledge-bases/toys/cohorts", {"epsilon": 5, "delta": 1e-5, "public_size": 900}
+    opened = api("admin", "POST", address, json=new)
+    assert (opened.status_code, opened.json()["cohort"], opened.json()["public_size"]) == (201, 2, 900)
+    problem(api("admin", "POST", address, json={**new, "epsilon": 50}), 422, "weak-promise")
+    assert api("admin", "POST", f"{address}?accept_weak_promise=true", json={**new, "epsilon": 50}).status_code == 201
+    assert [one["lifetime"]["epsilon"] for one in api("analyst", "GET", address).json()["data"]] == [8, 5, 50]
+    closed = api("admin", "POST", f"{address}/1/close")
+    assert (closed.status_code, closed.json()["closed_at"] is None) == (200, False)
+    assert "is closed" in problem(api("admin", "POST", f"{address}/1/close"), 409, "cohort-refused")["detail"]
+    assert "is the newest" in problem(api("admin", "POST", f"{address}/3/close"), 409, "cohort-refused")["detail"]
+    (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
+    assert (budget["cohort"], [one["closed_at"] is None for one in budget["cohorts"]]) == (2, [False, True, True])
+
+
 def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"})
     assert response.status_code == 200, response.text

@@ -62,6 +62,7 @@ ANY_KEY = [
     Entry("GET", "/metrics", 200),
     Entry("GET", "/v1/knowledge-bases", 200),
     Entry("GET", "/v1/knowledge-bases/{knowledge_base}", 200, "/v1/knowledge-bases/toys"),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/cohorts", 200, "/v1/knowledge-bases/toys/cohorts"),
     Entry("GET", "/v1/knowledge-bases/{knowledge_base}/plans", 200, "/v1/knowledge-bases/toys/plans"),
     Entry("GET", "/v1/budgets", 200),
     Entry("GET", "/v1/tasks/{task}", 200, "/v1/tasks/toys.colour"),
@@ -100,6 +101,19 @@ ADMIN = [
     Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200, "/v1/knowledge-bases/toys/units/u1"),
     Entry(
         "POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, "/v1/knowledge-bases/toys/plans", {"content": b"x"}
+    ),
+    Entry(
+        "POST",
+        "/v1/knowledge-bases/{knowledge_base}/cohorts",
+        201,
+        "/v1/knowledge-bases/toys/cohorts",
+        {"json": {"epsilon": 1, "delta": 1e-5, "public_size": 900}},
+    ),
+    Entry(
+        "POST",
+        "/v1/knowledge-bases/{knowledge_base}/cohorts/{cohort}/close",
+        409,
+        "/v1/knowledge-bases/toys/cohorts/9/close",
     ),
     Entry("POST", "/v1/keys", 201, options={"json": {"name": "x", "role": "analyst"}}),
     Entry("GET", "/v1/keys", 200),

@@ -45,6 +45,8 @@ OF_THE_OTHER_ROLE = {
         "PATCH /v1/knowledge-bases/{knowledge_base}",
         "POST /v1/keys",
         "POST /v1/knowledge-bases",
+        "POST /v1/knowledge-bases/{knowledge_base}/cohorts",
+        "POST /v1/knowledge-bases/{knowledge_base}/cohorts/{cohort}/close",
         "POST /v1/knowledge-bases/{knowledge_base}/exemplars",
         "POST /v1/knowledge-bases/{knowledge_base}/plans",
     },

@@ -70,6 +70,24 @@ def create(dpicl: Shell) -> None:
     dpicl.ok("kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", 60, "--yes")
 
 
+def test_cohorts_are_opened_closed_and_listed(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(dpicl)
+    budget = ("--epsilon", 5, "--delta", "2e-4", "--public-size")
+    monkeypatch.setattr("typer.confirm", lambda question: "Open it all the same?" not in question)
+    assert dpicl("cohort", "open", "toys", *budget, 60)[0] == 1
+    assert "Opened cohort 2 of toys with ε = 5" in dpicl.ok("cohort", "open", "toys", *budget, 120)
+    dpicl.ok("plan", "sign", plan_file, "--yes")
+    listed = json.loads(dpicl.ok("cohort", "list", "toys", "--json"))
+    assert [(one["cohort"], one["public_size"], one["free"]["epsilon"]) for one in listed] == [(1, 60, 4), (2, 120, 1)]
+    assert "of cohort 2 of 'toys'" in dpicl.fails("plan", "sign", plan_file, "--yes")
+    assert "Cohort 2: lifetime ε = 5; promised ε = 4; free ε = 1" in dpicl.ok("budget")
+    assert "is the newest" in dpicl.fails("cohort", "close", "toys", 2, "--yes")
+    assert "Closed cohort 1 of toys" in dpicl.ok("cohort", "close", "toys", 1, "--yes")
+    assert "cohort 1 of 'toys' is closed" in dpicl.fails("cohort", "close", "toys", 1, "--yes")
+    assert "120" in dpicl.ok("cohort", "list", "toys")
+    assert "has no cohort 9" in dpicl.fails("cohort", "close", "toys", 9, "--yes")
+
+
 def test_a_weak_promise_is_asked_about(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("typer.confirm", lambda question: asked.append(question) or len(asked) < 3)

@@ -130,7 +130,7 @@ def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     described = browser.services.records.store.get("notes")
     assert (described.public_size, described.fields, described.remote_engine) == (20000, ("text", "code"), True)
     budget = next(b for b in browser.services.records.ledger.budgets.statuses() if b.knowledge_base == "notes")
-    assert (float(budget.epsilon), float(budget.delta)) == (6, 1e-5)
+    assert (float(budget.tightest.epsilon), float(budget.tightest.delta)) == (6, 1e-5)
 
 
 def test_a_weak_promise_is_asked_about(browser: Browser) -> None:

@@ -7,12 +7,13 @@ import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from decimal import Decimal
 from threading import Event
 
 import pytest
 
-from accounting.ledger.budgets import BudgetStatus
+from accounting.ledger.budgets import CohortStatus
 from accounting.plan import Plan, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations
@@ -112,10 +113,10 @@ def test_plans_to_start_from_fit_any_knowledge_base(
     toys = services.records.store.get("toys")
     described = KnowledgeBase(
         **{name: getattr(toys, name) for name in KnowledgeBase.__slots__}
-        | {"fields": fields, "embedded_field": fields[0], "public_size": public_size}
+        | {"fields": fields, "embedded_field": fields[0], "public_sizes": (public_size,)}
     )
     free = Decimal("0.70001"), Decimal("1.23e-7")
-    status = BudgetStatus("toys", *free, Decimal(0), Decimal(0), *free, ())
+    status = CohortStatus(1, *free, Decimal(0), Decimal(0), *free, datetime.now(UTC), None)
     plan = load_plan(starting_text(described, status, Choices(kind=kind)))
     if len(fields) > 1:
         check_fits(plan, described)
@@ -302,7 +303,7 @@ def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
     assert "it asks for ε 5 and δ 2e-5, and ε 4 and δ 1e-4 are free" in words(page.text)
     assert "/confirm" not in page.text
     assert browser.post(f"{STUDIO}/confirm", {"text": text}).status_code == 422
-    digest = calibrate_plan(load_plan(text), 60).digest
+    digest = calibrate_plan(load_plan(f"{text}\ncohorts: [1]\n"), 60).digest
     refused = browser.post(f"{STUDIO}/sign", {"text": text, "name": "toys", "digest": digest, "after": "1"})
     assert refused.status_code == 409
     assert "is free; sign a smaller plan" in words(refused.text)

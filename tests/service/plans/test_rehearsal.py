@@ -80,7 +80,7 @@ def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(rec
     assert high - low < 0.5
     assert states(records) == {"released": 1}
     (status,) = records.ledger.budgets.statuses()
-    assert float(status.promised_epsilon) == EPSILON
+    assert float(status.tightest.promised_epsilon) == EPSILON
     report = replay(records, recompute=True)
     assert report.problems == []
     assert report.plans["toys@1"]["pld"].upper == pytest.approx(EPSILON, rel=0.003)
@@ -124,7 +124,7 @@ def test_one_that_dies_is_spent_and_never_run_again(records, rehearsal, monkeypa
     with pytest.raises(KeyboardInterrupt):
         run(records, rehearsal)
     (status,) = records.ledger.budgets.statuses()
-    assert float(status.promised_epsilon) == EPSILON
+    assert float(status.tightest.promised_epsilon) == EPSILON
     with pytest.raises(NotMadeError):
         charge_once(records.ledger, records.ledger.budgets.task("toys.colour-rehearsal@1"))
 

@@ -11,7 +11,9 @@ import yaml
 
 from accounting.ledger.trail import canonical
 from accounting.mechanisms import RnmGaussianMechanism
+from accounting.replay.books import violations
 from accounting.replay.trail import verify
+from exemplar_store import UnrecognisedUnitsError
 from service.application import ApplicationArgs
 from service.records.records import Records, open_records
 from service.records.signed import read_signed
@@ -37,7 +39,7 @@ def earlier(tmp_path: Path) -> Records:
 
 def test_its_budget_plan_key_and_exemplars_are_there(earlier: Records) -> None:
     (budget,) = earlier.ledger.budgets.statuses()
-    assert (float(budget.epsilon), float(budget.promised_epsilon)) == (8, 4)
+    assert (float(budget.tightest.epsilon), float(budget.tightest.promised_epsilon)) == (8, 4)
     (task,) = budget.tasks
     assert task.states == {"charged": 0, "released": 2, "voided": 1, "lost": 0}
     (plan,) = earlier.ledger.budgets.plans("toys")
@@ -82,6 +84,16 @@ def test_its_events_would_be_written_the_same_today(earlier: Records) -> None:
     for event in events:
         assert event.particulars is not None
         assert canonical(event.particulars.model_dump()) == event.body
+
+
+def test_it_is_one_cohort_and_stays_one(earlier: Records) -> None:
+    (budget,) = earlier.ledger.budgets.statuses()
+    assert [one.number for one in budget.cohorts] == [1]
+    assert [plan.cohorts for plan in earlier.ledger.budgets.plans("toys")] == [(1,)]
+    with pytest.raises(UnrecognisedUnitsError):  # unit 7 was forgotten, tag and all
+        earlier.open_cohort("toys", epsilon=1, delta=1e-5, public_size=60, by="root")
+    with earlier.database.connect() as connection:
+        assert violations(connection) == []
 
 
 def test_its_config_is_read(tmp_path: Path) -> None:

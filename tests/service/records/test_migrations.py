@@ -8,6 +8,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +20,12 @@ from alembic.migration import MigrationContext
 
 import exemplar_store.tables
 from accounting.ledger import tables as ledger_tables
-from accounting.ledger.charges import Ledger
+from accounting.ledger import trail
 from accounting.ledger.compatibility import OLDEST, SchemaError
+from accounting.ledger.events import BudgetOpened
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
-from exemplar_store import ExemplarStore, Row, Slot
+from exemplar_store import ExemplarStore, Row, Slot, UnrecognisedUnitsError
 from service.cli import main
 from service.records import tables
 from service.records.database import open_database
@@ -133,20 +136,23 @@ def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
 
 
 @contextmanager
-def with_a_response_field(engine: sa.Engine) -> Iterator[ExemplarStore]:
-    """This version's store on a database before revision 0003, which lacks a column; what is stored is the same."""
+def with_later_columns(engine: sa.Engine) -> Iterator[ExemplarStore]:
+    """This version's store on a database before revision 0003, which lacks columns; what is stored is the same."""
+    later = {"response_field": "VARCHAR(64)", "later_cohorts": "JSON"}
     with engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE knowledge_bases ADD COLUMN response_field VARCHAR(64)")
+        for name, written in later.items():
+            connection.exec_driver_sql(f"ALTER TABLE knowledge_bases ADD COLUMN {name} {written}")
     yield ExemplarStore(engine, bytes(range(32)))
     with engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE knowledge_bases DROP COLUMN response_field")
+        for name in later:
+            connection.exec_driver_sql(f"ALTER TABLE knowledge_bases DROP COLUMN {name}")
 
 
 def before_unit_sizes(engine: sa.Engine, folder: Path) -> list[str]:
     """A database as the version before stored it, with its audit trail, and units larger than they may be now."""
     shutil.copy(VERSIONS / "0001_initial.py", folder)
     assert migrate(engine, [folder]) == (None, "0001")
-    with with_a_response_field(engine) as store:
+    with with_later_columns(engine) as store:
         return fill(engine, store)
 
 
@@ -156,7 +162,10 @@ def fill(engine: sa.Engine, store: ExemplarStore) -> list[str]:
     with engine.begin() as connection:
         for name in KB:
             store.create(connection, name, **fields)
-            Ledger(engine).budgets.open(connection, name, 1, 1e-5)
+            opened = {"knowledge_base": name, "epsilon": Decimal(1), "delta": Decimal("0.00001")}
+            connection.execute(sa.insert(ledger_tables.budgets).values({**opened, "opened_at": datetime.now(UTC)}))
+            told = {field: str(value) for field, value in opened.items()}
+            trail.append(connection, datetime.now(UTC), BudgetOpened.model_validate(told))
 
     def rows(unit: str, size: int, each: int) -> list[Row]:
         return [Row(n, unit, {"text": f"{unit}-{n}".ljust(size, "x"), "label": "l"}) for n in range(1, each + 1)]
@@ -188,14 +197,14 @@ def test_units_larger_than_this_version_allows_are_not_migrated(engine: sa.Engin
     assert revision(engine) == "0001"
     with engine.connect() as connection:
         assert connection.execute(OLDEST).scalar() is None  # the version before goes on
-    with with_a_response_field(engine) as store:
+    with with_later_columns(engine) as store:
         assert sorted(one.fields["text"].split("-")[0] for one in all_of(store, "tickets")) == units
         for name, unit in (("letters", "one long"), ("tickets", "long"), ("tickets", "much"), ("tickets", "full")):
             store.forget(name, unit)
         before = sorted((one.fields["text"], one.embedding.tobytes()) for one in all_of(store, "tickets"))
-    assert migrate(engine) == ("0001", "0004")
+    assert migrate(engine) == ("0001", "0005")
     with engine.connect() as connection:
-        assert connection.execute(OLDEST).scalar() == "0003"
+        assert connection.execute(OLDEST).scalar() == "0005"
     store = ExemplarStore(engine, bytes(range(32)))
     assert store.get("tickets").response_field is None
     after = all_of(store, "tickets")
@@ -223,13 +232,16 @@ def test_larger_units_are_deleted_if_somebody_says_so(
     assert dpicl("--forget-oversized") == (
         0,
         "Forgot 1 unit of letters, with all its exemplars Forgot 3 units of tickets, with all their exemplars "
-        "Migrated from revision 0001 to 0004",
+        "Migrated from revision 0001 to 0005",
     )
-    assert dpicl("--forget-oversized") == (0, "Revision 0004: nothing to do")
+    assert dpicl("--forget-oversized") == (0, "Revision 0005: nothing to do")
     store = ExemplarStore(engine, bytes(range(32)))
     left = {name: Counter(one.fields["text"].split("-")[0] for one in all_of(store, name)) for name in KB}
     assert left["fits"] == left["letters"] == {"small": 3, "full": 16, "many": 1000}
     assert left["tickets"] == {"small": 3, "many": 1000}
+    with pytest.raises(UnrecognisedUnitsError):  # whoever was deleted and comes back would be taken for new
+        store.open_cohort("tickets", 9, lambda _connection, _number: None)
+    assert store.open_cohort("fits", 9, lambda _connection, _number: None) == 2
     events = AuditTrail(engine).events(kinds=["unit.forgotten"])
     assert [event.particulars.knowledge_base for event in events] == ["letters", *["tickets"] * 3]
     assert verify(AuditTrail(engine).export(), recompute=False).problems == []

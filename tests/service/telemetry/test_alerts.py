@@ -17,7 +17,8 @@ from service.telemetry.alerts import Alerts, mark_reached
 
 
 def task(answers: int) -> SignedTask:
-    plan = SignedPlan(1, "kb", 1, Decimal(1), Decimal(0), "pld", "{}", "", "", datetime.now(UTC), (("topic", answers),))
+    granted = (("topic", answers),)
+    plan = SignedPlan(1, "kb", 1, Decimal(1), Decimal(0), "pld", "{}", "", "", datetime.now(UTC), (1,), granted)
     return SignedTask(1, "topic", answers, plan)
 
 

@@ -1,0 +1,94 @@
+"""Cohorts: a knowledge base's units by when they first arrived.
+
+Positions are given out in the order in which units first arrive and are never taken back, nor is a unit's tag. So a
+cohort is a range of positions, which begins where the next one to be given out was when the cohort was opened; and a
+unit is in the same cohort for ever, also when it is forgotten and uploaded again, by its tag.
+
+A position below ``next_position`` without a tag belonged to somebody whom nobody would recognise: forgotten by a
+version that deleted tags, or lost in a restore (:func:`note_lost_arrivals`). Such a one may come back, and would then
+be taken for a new arrival, so no cohort is opened beside the one that they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import sqlalchemy as sa
+
+from exemplar_store.hidden import KnowledgeBaseRow, find
+from exemplar_store.tables import knowledge_bases, units
+
+FIRST = (1,)
+"""The cohort that every knowledge base has."""
+
+Spans = list[tuple[int, int]]
+"""Ranges of positions, first and end, in ascending order."""
+
+BeforeCohortCommit = Callable[[sa.Connection, int], None]
+"""Called last in the transaction that opens a cohort, with its number."""
+
+
+def spans(row: KnowledgeBaseRow, cohorts: Iterable[int]) -> Spans:
+    """Where the units of some cohorts are. A cohort that the knowledge base does not have holds nobody.
+
+    Args:
+        row: of the knowledge base.
+        cohorts: their numbers, from 1.
+    """
+    starts = [0, *(first for first, _size in row.later_cohorts or ())]
+    ends = [*starts[1:], row.next_position]
+    found: Spans = []
+    for number in sorted({number for number in cohorts if 1 <= number <= len(starts)}):
+        start, end = starts[number - 1], ends[number - 1]
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], end
+        else:
+            found.append((start, end))
+    return found
+
+
+def unrecognised(connection: sa.Connection, row: KnowledgeBaseRow, first: int = 0) -> bool:
+    """Whether a position from ``first`` on was somebody's whose tag is gone."""
+    here = sa.and_(units.c.kb_id == row.id, units.c.position >= first)
+    known = connection.execute(sa.select(sa.func.count()).select_from(units).where(here)).scalar_one()
+    return bool(known < row.next_position - first)
+
+
+def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> int:
+    """Open a cohort for whoever arrives from now on; its number.
+
+    Args:
+        connection: in a transaction that has locked the knowledge base.
+        row: of the knowledge base, read since.
+        public_size: number of the cohort's exemplars declared as public.
+    """
+    later = [*(row.later_cohorts or ()), [row.next_position, public_size]]
+    this = knowledge_bases.c.id == row.id
+    connection.execute(sa.update(knowledge_bases).where(this).values(later_cohorts=later))
+    return len(later) + 1
+
+
+def note_lost_arrivals(connection: sa.Connection, name: str) -> None:
+    """A restore lost units that had arrived: leave a position without a tag, so that no further cohort is opened.
+
+    Args:
+        connection: in a transaction.
+        name: of the knowledge base; nothing is done if the restore lost it, too.
+    """
+    if row := find(connection, name, lock=True):
+        this = knowledge_bases.c.id == row.id
+        connection.execute(sa.update(knowledge_bases).where(this).values(next_position=row.next_position + 1))
+
+
+def add_lost(connection: sa.Connection, name: str, number: int, public_size: int) -> None:
+    """Open again a cohort that a restore lost.
+
+    Args:
+        connection: in a transaction.
+        name: of the knowledge base; nothing is done if the restore lost it, too.
+        number: of the cohort; nothing is done unless it is the next.
+        public_size: as it was declared.
+    """
+    row = find(connection, name, lock=True)
+    if row is not None and number == len(row.later_cohorts or ()) + 2:
+        add(connection, row, public_size)

@@ -1,0 +1,128 @@
+"""A plan means the cohorts that it names when it is signed: it is charged to each, and draws on no other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from accounting.ledger.budgets import BudgetExceededError, CohortError
+from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from exemplar_store import Layout, read_json_lines
+from service.plans.budget_report import budget_report
+from service.plans.signing import not_free, prepare, settled, sign
+from service.records.records import Records
+from service.records.replaying import replay
+from service.records.signed import read_signed
+from service.services import open_services
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, rows
+
+
+class Listener(MajorityEngine):
+    """Remembers whose exemplars it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: set[str] = set()
+
+    async def contributions(self, task, query, slots, zero_shot):
+        self.heard |= {exemplar.fields["text"].split()[0] for slot in slots for exemplar in slot}
+        return await super().contributions(task, query, slots, zero_shot)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    """Sixty toys of ε 8; then sixty trains of ε 5 and sixty cars of ε 4, each in a cohort of their own."""
+    opened = make_records(tmp_path)
+    for what, epsilon in (("train", 5), ("car", 4)):
+        opened.open_cohort("toys", epsilon=epsilon, delta=1e-3, public_size=60, by="root")
+        exemplars = [{"unit_id": f"{what}{i}", "text": f"{what} {i}", "label": "red"} for i in range(60)]
+        opened.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed, by="root")
+    return opened
+
+
+def plan(**changes: object) -> Plan:
+    return load_plan(PLAN).model_copy(update=changes)
+
+
+def signed(records: Records, wanted: Plan) -> CalibratedPlan:
+    calibrated = prepare(records, wanted)
+    sign(records, calibrated, "root")
+    return calibrated
+
+
+def free(records: Records) -> list[float]:
+    (budget,) = budget_report(records)
+    return [one.free.epsilon for one in budget.cohorts]
+
+
+@pytest.mark.parametrize(
+    ("written", "cohorts", "left"),
+    [({}, [1, 2, 3], [4, 1, 0]), ({"retain": 2}, [2, 3], [8, 1, 0]), ({"cohorts": [1, 3]}, [1, 3], [4, 5, 0])],
+)
+def test_a_plan_is_charged_to_the_cohorts_that_it_means_at_signing(records, written, cohorts, left) -> None:
+    calibrated = signed(records, plan(**written))
+    assert (calibrated.plan.cohorts, calibrated.plan.retain) == (cohorts, None)
+    noise = calibrated.noise["colour"]
+    assert (calibrated.public_size, noise.sampling_probability) == (60 * len(cohorts), 20 / (60 * len(cohorts)))
+    assert free(records) == left
+    (stored,) = records.ledger.budgets.plans("toys")
+    assert list(stored.cohorts) == read_signed(stored.document).plan.cohorts == cohorts
+    assert replay(records, recompute=False).problems == []
+
+
+def test_what_a_plan_means_is_what_was_shown(records) -> None:
+    shown = prepare(records, plan())
+    records.open_cohort("toys", epsilon=1, delta=1e-5, public_size=60, by="root")
+    sign(records, shown, "root")
+    assert free(records) == [4, 1, 0, 1]
+
+
+def test_a_cohort_that_has_too_little_left_is_named_and_can_be_left_out(records) -> None:
+    signed(records, plan())
+    assert "of cohort 2 of 'toys'" in (not_free(records, plan()) or "")
+    again = prepare(records, plan())
+    with pytest.raises(BudgetExceededError, match=r"of cohort 2 of 'toys' .* or one that leaves this cohort out"):
+        sign(records, again, "root")
+    assert free(records) == [4, 1, 0]
+    assert not_free(records, plan(cohorts=[1])) is None
+    signed(records, plan(cohorts=[1]))
+    assert free(records) == [0, 1, 0]
+
+
+def test_a_closed_cohort_is_left_out_and_cannot_be_named(records) -> None:
+    budgets = records.ledger.budgets
+    early = prepare(records, plan(cohorts=[2]))
+    budgets.close_cohort("toys", 2, by="root")
+    for refused in (2, 3, 4):
+        with pytest.raises(CohortError, match=f"cohort {refused}"):
+            budgets.close_cohort("toys", refused, by="root")
+    with pytest.raises(CohortError, match="cohort 2 of 'toys' is closed"):
+        sign(records, early, "root")
+    assert settled(records, plan())[0].cohorts == settled(records, plan(retain=2))[0].cohorts == [1, 3]
+    assert "is closed" in (not_free(records, plan(cohorts=[2])) or "")
+    with pytest.raises(PlanError, match="its newest is number 3"):
+        prepare(records, plan(cohorts=[1, 4]))
+
+
+@pytest.mark.parametrize("written", ["cohorts: [2, 1]", "cohorts: [1, 1]", "cohorts: []", "cohorts: [0]", "retain: 0"])
+def test_cohorts_are_numbers_in_order(written: str) -> None:
+    with pytest.raises(PlanError, match=r"cohorts|retain"):
+        load_plan(f"{PLAN}\n{written}\n")
+    with pytest.raises(PlanError, match="write one of them"):
+        load_plan(f"{PLAN}\ncohorts: [1]\nretain: 1\n")
+
+
+@pytest.mark.parametrize("sampling", ["units", "blocks"])
+def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: str) -> None:
+    everything = {"shots": 10, "ensemble": 6 if sampling == "blocks" else 12, "sampling": sampling, "answers": 2}
+    of_two = plan(cohorts=[1, 3])
+    task = of_two.tasks["colour"].model_copy(update={**everything, "slot_cap": 1000})
+    signed(records, of_two.model_copy(update={"tasks": {"colour": task}}))
+    engine = Listener()
+    services = open_services(records, engine, EMBEDDER)
+    for query in ("one", "two"):
+        asyncio.run(services.answering.answer("toys.colour", query, key_id="ana"))
+    assert "car" in engine.heard
+    assert "train" not in engine.heard
