@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import schemathesis
 from schemathesis.config import (
@@ -22,7 +25,7 @@ from service.api.problems import MEDIA_TYPE
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.plans.signing import prepare, sign
-from service.records.records import open_records
+from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.sanitization.restore.made_up import published
@@ -58,7 +61,7 @@ UNGUESSABLE = {"GET /v1/releases/{release_id}", "POST /v1/restore/answers"}
 
 
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """The service that the document's examples speak of: a knowledge base ``support`` with the task ``queue``."""
     file = tmp_path_factory.mktemp("openapi") / "service.sqlite"
     settings = Settings(
@@ -77,11 +80,18 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     exemplars = [{"unit_id": f"customer-{i}", "text": TOLD[i % 2][1], "label": TOLD[i % 2][0]} for i in range(40)]
     records.store.ingest("support", read_json_lines(rows(exemplars), Layout(("text", "label"))), embedder.embed)
     sign(records, prepare(records, parse_plan(plans.CLASSIFY)), "test")
+    open_cohort = Records.open_cohort
+
+    def open_small(self: Records, name: str, **cohort: Any) -> int:
+        """Of a thousand million exemplars, the most that may be declared, every later preview takes minutes."""
+        return open_cohort(self, name, **cohort | {"public_size": min(600, cohort["public_size"])})
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Records, "open_cohort", open_small)
         patched.setenv("XDG_CACHE_HOME", str(file.parent))
         opened = open_services(records, NearestExemplarEngine(embedder), embedder)
-    opened.sanitizers.prepare()
-    return opened
+        opened.sanitizers.prepare()
+        yield opened
 
 
 def config(token: str) -> SchemathesisConfig:
