@@ -387,7 +387,9 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(records.store, "sample_slots", spy_sample)
     monkeypatch.setattr(RnmGaussian, "release", spy_release)
     run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert sampled == [(("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "embeddings": False})]
+    assert sampled == [
+        (("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "cohorts": (1,), "embeddings": False})
+    ]
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
     assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
@@ -618,7 +620,9 @@ def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "sample_blocks", spy)
     monkeypatch.delattr(ExemplarStore, "sample_slots")
     assert ask(services).release.answer["label"] in ("red", "blue")
-    assert sampled == [(("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "embeddings": False})]
+    assert sampled == [
+        (("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "cohorts": (1,), "embeddings": False})
+    ]
 
 
 def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
