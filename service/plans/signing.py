@@ -15,6 +15,9 @@ from service.plans.preview import PlanPreview
 from service.records.records import Records
 from service.records.signed import read_signed
 
+PLACEHOLDERS = ("first label", "second label")
+"""The labels of a plan that was begun for an admin, who alone knows the right ones."""
+
 
 class WorseThanFreeError(ValueError):
     """The plan's answers are not expected to be worth their price, and nobody said that this is accepted."""
@@ -86,6 +89,22 @@ def settled(records: Records, plan: Plan) -> tuple[Plan, int]:
     return named, described.public_size_of(numbers)
 
 
+def check_finished(plan: Plan) -> None:
+    """Whether nothing of a plan is left as it was begun.
+
+    Raises:
+        PlanError: labels are, in which no answer would ever fall.
+    """
+    begun = [
+        f"tasks.{name}.labels: {label!r} only stands for a label: write those that the exemplars have"
+        for name, task in plan.tasks.items()
+        for label in getattr(task, "labels", ())
+        if label in PLACEHOLDERS
+    ]
+    if begun:
+        raise PlanError(begun)
+
+
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:
     """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
 
@@ -117,12 +136,14 @@ def sign(
         embed: embeds the plan's public texts, if a release is made with some.
 
     Raises:
+        PlanError: it is not finished.
         accounting.ledger.budgets.PlansChangedError: it is not.
         accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left.
         service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, and nothing is
             signed; or the plan is signed, and a release not made, which the message says.
     """
     plan = calibrated.plan
+    check_finished(plan)
     once = [name for name, task in plan.tasks.items() if task.once]
     if once:  # what can be found to stand in their way now
         check_readable(records.store, plan.knowledge_base)

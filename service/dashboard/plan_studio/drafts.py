@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
@@ -16,6 +16,7 @@ from exemplar_store import KnowledgeBase
 from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
+from service.plans.signing import PLACEHOLDERS
 from service.records.signed import read_signed
 
 KINDS = {"labels": "one of some labels", "text": "a text"}
@@ -65,7 +66,7 @@ def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Choic
         what = [
             "kind: classify",
             "# All there are, as the exemplars have them.",
-            f"labels: {_flow(labels or ['first label', 'second label'])}",
+            f"labels: {_flow(labels or PLACEHOLDERS)}",
             f"label_field: {_text(answer)}",
         ]
         instruction = choices.instruction or "Answer with one of the labels."
@@ -155,5 +156,5 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # JSON's strings are YAML's, too
 
 
-def _flow(values: list[Any]) -> str:
+def _flow(values: Sequence[Any]) -> str:
     return f"[{', '.join(map(_text, values))}]"

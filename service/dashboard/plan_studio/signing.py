@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from starlette.responses import Response
 
 from accounting.ledger.budgets import BudgetExceededError, CohortError, PlansChangedError
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, PlanError
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.plan_studio.desk import (
     HOME,
@@ -19,9 +20,10 @@ from service.dashboard.plan_studio.desk import (
     read_draft,
     studio,
 )
+from service.dashboard.plan_studio.problems import located
 from service.pipeline.making import NotMadeError
 from service.pipeline.private_threads import privately
-from service.plans.signing import WorseThanFreeError, check_worth, sign
+from service.plans.signing import WorseThanFreeError, check_finished, check_worth, sign
 from service.services import Services
 
 pages = Pages()
@@ -34,6 +36,10 @@ async def confirm(visit: Visit) -> Response:
     draft = await read_draft(visit, desk)
     if draft.outcome is None or not price_of(desk, draft.outcome).fits:
         return await studio(visit, desk, draft, 200 if draft.computing else 422)
+    try:
+        check_finished(draft.outcome.calibrated.plan)
+    except PlanError as error:
+        return await studio(visit, desk, replace(draft, problems=located(error.problems, draft.text)), 422)
     return await _confirmation(visit, desk, draft, draft.outcome)
 
 
@@ -61,7 +67,7 @@ async def sign_(visit: Visit) -> Response:
         version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.key_name, int(after)))
     except NotMadeError as error:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
-    except (PlansChangedError, BudgetExceededError, CohortError) as error:
+    except (PlansChangedError, BudgetExceededError, CohortError, PlanError) as error:
         problem = f"Nothing was signed: {error}."
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)
     tasks = ", ".join(f"{name}.{task}" for task in calibrated.plan.tasks)

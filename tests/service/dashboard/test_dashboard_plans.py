@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from accounting.ledger.budgets import CohortStatus
-from accounting.plan import Plan, calibrate_plan, load_plan
+from accounting.plan import Plan, PlanError, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
@@ -22,7 +22,7 @@ from service.dashboard.plan_studio.charts import over_answers, over_epsilon, var
 from service.dashboard.plan_studio.drafts import Choices, signed_text, starting_text
 from service.dashboard.plan_studio.problems import located
 from service.plans.preview import preview
-from service.plans.signing import check_fits
+from service.plans.signing import check_fits, sign
 from service.services import Services
 from tests.service.conftest import PLAN, TEXT_PLAN, embed
 from tests.service.dashboard.dashboard_browser import Browser
@@ -330,6 +330,16 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     assert plan.signed_by == "chief"
     assert plan.digest == form["digest"]
     assert browser.services.records.audit.events(newest_first=True, limit=1)[0].kind == "plan.signed"
+
+
+def test_a_plan_is_not_signed_before_its_labels_are_written(browser: Browser, services: Services) -> None:
+    begun = written(browser.get(STUDIO).text)
+    page = browser.post(f"{STUDIO}/confirm", {"text": begun})
+    assert page.status_code == 422
+    assert "tasks.label.labels 'first label' only stands for a label: write those" in words(page.text)
+    with pytest.raises(PlanError, match="'second label' only stands for a label"):
+        sign(services.records, calibrate_plan(load_plan(begun), 900), "somebody")
+    assert signed(browser) == 0
 
 
 def test_a_plan_hardly_worth_its_price_is_asked_about_again(browser: Browser) -> None:
