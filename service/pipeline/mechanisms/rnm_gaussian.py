@@ -17,7 +17,7 @@ from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.private_threads import privately
 
-_FAINT = 0.35
+_FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""
 _HEARD = 0.6
 """How much of a prior that was released once the votes contain, beside zero-shot: they know the same exemplars. With 0,
