@@ -85,9 +85,7 @@ class LabelScores:
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
 """How each way to decide is drawn; the table has one more."""
-_NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
-_COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
-"""By votes, or by what is released once."""
+_COLOURS = {"hard": "C0", "soft": "C1"}
 
 
 def plot(results: Sequence[LabelScores], title: str) -> Any:
@@ -102,8 +100,7 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     for axes, answers in zip(every, panels, strict=True):
         for result in flat.values():
             if not result.method.startswith("one slot"):
-                method = result.method.removesuffix(", no noise")
-                style = "-" if method == "zero-shot" else _NOISELESS[result.vote or method]
+                style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}.get(result.vote, ":")
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
         lines: dict[tuple[str, str, str], list[LabelScores]] = {}
@@ -116,7 +113,7 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
                 [result.epsilon for result in line],
                 [result.accuracy for result in line],
                 yerr=[result.standard_error for result in line],
-                color=_COLOURS[vote or method],
+                color=_COLOURS.get(vote, "C2"),
                 linewidth=1,
                 linestyle=_LINES.get(decide, "-"),
                 marker=".",
