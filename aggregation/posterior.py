@@ -3,17 +3,17 @@
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
 the noise. With the parameters of :class:`Calibration`:
 
-    P(y)   =  softmax(prior · log p) at y
-    share  =  Gamma(shape k, mean μ) of a wrong label; of the right one with shape k + g, on the same scale
-    noisy  =  n · share + a normal of variance σ² + (blur · n)²
-    g      =  decisiveness / ln 50          k = g / (lead · L)          μ = softmax(echo · prior / g · log p)
+    P(y)  =  softmax(prior · log p) at y
+    votes =  n · (echo · prior / decisiveness · log p + lead · 1_y + spread · normal) + a constant
+    noisy =  votes + σ · normal                                         spread² = lead / decisiveness
 
-So shares that are all certain multiply P(y) by share^g, and not by e to the power of something times the share: as few
-slots that vote for a label speak against it as firmly as many speak for it. Noisy ones multiply it by
-E[share^g | noisy] / E[share^g], both of a wrong label's share. Shares are multiples of 1 %, so Bayes' rule is a sum.
+Both Gaussians are isotropic, so Bayes' rule is exact in closed form:
 
-Without noise and with echo = 1 the votes alone decide; with nothing but noise zero-shot alone does. How many slots vote
-is not public: its mean given the noisy total stands in for n.
+    r            =  (n · spread)² / ((n · spread)² + σ²)                the reliability, 0 to 1
+    log P(y | V) =  (1 − echo · r) · prior · log p_y + r · decisiveness · V_y / n + a constant
+
+Without noise (r = 1, echo = 1) the votes alone decide; with nothing but noise (r = 0) zero-shot alone does. How many
+slots vote is not public: its mean given the noisy total stands in for n.
 
 Privacy. Everything here is computed from noisy votes and public things: post-processing of :mod:`.rnm_gaussian`.
 """
@@ -26,20 +26,13 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
 SMOOTHING = 0.02
 """Share of the zero-shot probability that is spread evenly, so that none is 0."""
 
 Voters = TypeVar("Voters", float, npt.NDArray[np.float64])
 """How many slots vote, of one query or of many."""
-
-_SHARES = (np.arange(100) + 0.5) / 100
-_LOG_SHARES = np.log(_SHARES)
-_SPAN = math.log(50)
-"""Of the logarithms of shares that are told apart: from the blur to all."""
-_BLUR = 0.02
-"""Standard deviation of what chance does to a share without noise."""
 
 _FAR = 30.0  # standard deviations; a Gaussian's tail beyond is smaller than the smallest double
 
@@ -78,15 +71,13 @@ class LabelPosterior:
     def probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right, shape (..., labels).
+        """The probability of each label to be right, shape (labels,).
 
         Args:
-            noisy_votes: shape (..., labels).
+            noisy_votes: shape (labels,).
             zero_shot: public label probabilities, shape (labels,): none negative, not all of them 0.
         """
-        sd = self.sigma * math.sqrt(noisy_votes.shape[-1])
-        totals = noisy_votes.sum(axis=-1, keepdims=True)
-        voters = np.reshape([expected_voters(float(total), sd, self.slots) for total in totals.flat], totals.shape)
+        voters = expected_voters(float(noisy_votes.sum()), self.sigma * math.sqrt(len(noisy_votes)), self.slots)
         posterior: npt.NDArray[np.float64] = np.exp(self.log_probabilities(noisy_votes, zero_shot, voters))
         return posterior
 
@@ -100,63 +91,32 @@ class LabelPosterior:
             zero_shot: shape (..., labels).
             voters: shape (..., 1).
         """
-        c, labels = self.calibration, zero_shot.shape[-1]
-        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / labels
-        log_prior = c.prior * np.log(smoothed)
-        # The last axis is that of shares. What all of a label's have in common is left out of `seen`.
-        mean = special.softmax(c.echo / self._power * log_prior, axis=-1)[..., None]
-        wrong = (self._shape(labels) - 1) * _LOG_SHARES - self._shape(labels) / mean * _SHARES
-        right = wrong + self._power * _LOG_SHARES
-        n = np.asarray(voters, dtype=np.float64)[..., None]
-        seen = n * _SHARES * (noisy_votes[..., None] - n * _SHARES / 2) / (self.sigma**2 + (_BLUR * n) ** 2)
-        evidence = _log_sum(right + seen) - _log_sum(wrong + seen) - (_log_sum(right) - _log_sum(wrong))
-        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + evidence, axis=-1)
+        c = self.calibration
+        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / zero_shot.shape[-1]
+        weight = c.lead * voters / (self._variance(voters) + self.sigma**2)  # r · decisiveness / n, and 0 at n = 0
+        log_prior = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
+        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + weight * noisy_votes, axis=-1)
         return found
 
-    def reliability(self, voters: float, labels: int) -> float:
-        """How far noisy votes tell shares that chance alone makes: from 0 (only noise) to 1 (no noise)."""
-        variance = (voters / labels) ** 2 / self._shape(labels)
+    def reliability(self, voters: Voters) -> Voters:
+        """How far the votes of that many slots count beside zero-shot, from 0 (only noise) to 1 (no noise)."""
+        variance = self._variance(voters)
         return variance / (variance + self.sigma**2)
 
-    def lead_against(self, times: float, voters: float, labels: int) -> float:
-        """The lead in noisy votes that makes up for zero-shot finding the other labels so many times as likely.
+    def lead_against(self, times: float, voters: float) -> float:
+        """The lead in noisy votes that makes up for zero-shot finding another label so many times as likely.
 
         Args:
             times: above 1.
             voters: how many slots vote, above 0.
-            labels: how many there are; the others have as many votes as each other.
-
-        Returns:
-            At most ``voters``; infinity where that is not enough.
         """
-        zero_shot = np.full(labels, times)
-        zero_shot[0] = 1.0
+        c, reliability = self.calibration, self.reliability(voters)
+        against = max(0.0, 1 - c.echo * reliability) * c.prior * math.log(times)
+        return against * voters / (reliability * c.decisiveness)
 
-        def ahead(lead: float) -> float:
-            noisy = np.full(labels, (voters - lead) / labels)
-            noisy[0] += lead
-            found = self.log_probabilities(noisy, zero_shot, voters)
-            return float(found[0] - found[1])
-
-        if ahead(voters) < 0:
-            return math.inf
-        return float(optimize.brentq(ahead, 0.0, voters)) if ahead(0.0) < 0 else 0.0
-
-    @property
-    def _power(self) -> float:
-        """The model's g."""
-        return self.calibration.decisiveness / _SPAN
-
-    def _shape(self, labels: int) -> float:
-        """The model's k."""
-        return self._power / (self.calibration.lead * labels)
-
-
-def _log_sum(logs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of the last axis, as of exponentials."""
-    most = logs.max(axis=-1, keepdims=True)
-    found: npt.NDArray[np.float64] = np.log(np.exp(logs - most).sum(axis=-1)) + most[..., 0]
-    return found
+    def _variance(self, voters: Voters) -> Voters:
+        """(n · spread)²."""
+        return self.calibration.lead / self.calibration.decisiveness * voters**2
 
 
 def expected_voters(total: float, sd: float, most: float) -> float:

@@ -283,15 +283,15 @@ def _private(
     }
     right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
     probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
-    exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
-    noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
-    for i, truth in enumerate(votes.truth):
-        right[ARGMAX][:, i] = [plain.select(one) == truth for one in noisy[:, i]]
-        right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(one, votes.zero_shot[i]) == truth for one in noisy[:, i]]
-        for decide, posterior in posteriors.items():
-            believed = posterior[i].probabilities(noisy[:, i], votes.zero_shot[i])
-            right[decide][:, i] = believed.argmax(axis=-1) == truth
-            probability[decide][:, i] = believed.max(axis=-1)
+    for draw in range(grid.draws):
+        noisy = from_fixed_point(add_gaussian_noise(to_fixed_point(sums).ravel(), plain.sigma)).reshape(sums.shape)
+        for i, truth in enumerate(votes.truth):
+            right[ARGMAX][draw, i] = plain.select(noisy[i]) == truth
+            right[ARGMAX_WITH_PRIOR][draw, i] = informed.select(noisy[i], votes.zero_shot[i]) == truth
+            for decide, posterior in posteriors.items():
+                believed = posterior[i].probabilities(noisy[i], votes.zero_shot[i])
+                right[decide][draw, i] = believed.argmax() == truth
+                probability[decide][draw, i] = believed.max()
     rows = []
     for decide, found in right.items():
         row = score("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)

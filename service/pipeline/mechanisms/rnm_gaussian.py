@@ -115,20 +115,19 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
             outcome="this label is released",
             chance=lambda lead: probability_correct(lead, sigma, labels),
         )
-        return votes if self.posterior is None else _weighed(votes, self.posterior, labels)
+        return votes if self.posterior is None else _weighed(votes, self.posterior)
 
 
-def _weighed(votes: Outlook, posterior: LabelPosterior, labels: int) -> Outlook:
+def _weighed(votes: Outlook, posterior: LabelPosterior) -> Outlook:
     """The same where the posterior decides: with zero-shot undecided it releases the label of the most noisy votes."""
     slots = posterior.slots
-    reliability = posterior.reliability(slots, labels)
-    against = posterior.lead_against(_LIKELIER, slots, labels)
-    more = f"be about {math.ceil(against)} slots larger" if against < math.inf else "exceed all slots"
+    reliability = posterior.reliability(slots)
+    against = math.ceil(posterior.lead_against(_LIKELIER, slots))
     return replace(
         votes,
         slots_mean="slots of lead for one label over every other, and zero-shot undecided",
-        notes=f" If zero-shot finds the others {_LIKELIER:g} times as likely, the lead must {more}. "
-        f"The noisy votes keep {100 * reliability:.0f} % of their weight against zero-shot.",
+        notes=f" If zero-shot finds another label {_LIKELIER:g} times as likely, the lead must be {against} slots "
+        f"larger. The noisy votes keep {100 * reliability:.0f} % of their weight against zero-shot.",
         drowned=reliability < _FAINT,
         instead="Zero-shot mostly decides: most answers are expected to be the engine's own without exemplars, which "
         "are free.",
