@@ -12,7 +12,7 @@ from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.plans.budget_report import CohortBudget
-from service.records.new_knowledge_base import NewCohort, WeakPromiseError, weaknesses
+from service.records.new_knowledge_base import NewCohort, check_promise
 from service.records.records import Records
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/cohorts", tags=["knowledge bases"])
@@ -43,8 +43,7 @@ async def open_cohort(
     """Whoever arrives for the first time from now on belongs to it, for ever. Open it when a calendar or a contract
     says so, not when you see who has arrived.
     """
-    if not accept_weak_promise and (found := weaknesses(body.epsilon, body.delta, body.public_size)):
-        raise WeakPromiseError(" ".join(found))
+    check_promise(body.epsilon, body.delta, body.public_size, accepted=accept_weak_promise)
     records = services.records
     number = await asyncio.to_thread(records.open_cohort, knowledge_base, **body.model_dump(), by=admin.id)
     return (await asyncio.to_thread(_views, records, knowledge_base))[number - 1]

@@ -16,7 +16,7 @@ from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.bodies import streams_body
 from service.problem_kinds import ProblemKind
-from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase, WeakPromiseError, weaknesses
+from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase, check_promise
 
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
@@ -94,8 +94,7 @@ async def create(
     ] = False,
 ) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
-    if not accept_weak_promise and (found := weaknesses(body.epsilon, body.delta, body.public_size)):
-        raise WeakPromiseError(" ".join(found))
+    check_promise(body.epsilon, body.delta, body.public_size, accepted=accept_weak_promise)
     await asyncio.to_thread(services.records.create_knowledge_base, **body.model_dump(), by=admin.id)
     return view(await asyncio.to_thread(services.records.store.get, body.name))
 

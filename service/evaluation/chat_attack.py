@@ -1,4 +1,7 @@
-"""The GPT inference of InferDPT (Tong et al. 2023, appendix D): a chat model is asked what a text's words were."""
+"""The GPT inference of InferDPT (Tong et al. 2023, appendix D): a chat model is asked what words stood in a text.
+
+The question is put in words of our own.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,12 @@ from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.remote.chat_endpoint import ChatEndpoint, Failure
 
 _PROMPT = """\
-Given a list of tokens, denoted as "INPUTS," which have been subjected to text perturbation through differential \
-privacy techniques, your task is to recover each token in the list to its most likely original one.
+Every item of the JSON list below was a word of one text until it was replaced at random, to hide it. For each item, \
+guess the word that most likely stood there.
 
-As an example, consider the list "INPUTS": ["Privacy", "LLM", "Text"]. The expected output format should be:
+Answer with one bracketed string for each item, in their order, and nothing else: [["word"], ["word"], ["word"]]
 
-[["Prediction"], # Corresponding to "Privacy"
-["Prediction"], # Corresponding to "LLM"
-["Prediction"] # Corresponding to "Text"]
-
-"Prediction" represents the most plausible original tokens before perturbation.
-
-For the given list of "INPUTS": {tokens}
-
-Generate predictions for each token in the list."""
+Items: {tokens}"""
 _PREDICTION = re.compile(r'\[\s*("(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")\s*\]')
 _TOKENS_EACH = 24
 

@@ -43,6 +43,22 @@ def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
     return found
 
 
+def check_promise(epsilon: float, delta: float, public_size: int, *, accepted: bool) -> None:
+    """Whether a budget may be given for life without another question.
+
+    Args:
+        epsilon: of the lifetime budget.
+        delta: of the lifetime budget.
+        public_size: see :class:`NewKnowledgeBase`.
+        accepted: whether whoever gives it knows its weaknesses.
+
+    Raises:
+        WeakPromiseError: names them.
+    """
+    if not accepted and (found := weaknesses(epsilon, delta, public_size)):
+        raise WeakPromiseError(" ".join(found))
+
+
 class NewCohort(BaseModel):
     """A cohort to open."""
 

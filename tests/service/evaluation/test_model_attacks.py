@@ -110,7 +110,7 @@ def test_a_model_without_a_mask_is_none(bert: Path, tmp_path: Path) -> None:
 
 
 def inputs(asked: Asked) -> list[str]:
-    return json.loads(asked.prompt.rsplit('"INPUTS": ', 1)[1].split("\n\n")[0])
+    return json.loads(asked.prompt.rsplit("Items: ", 1)[1])
 
 
 async def echoing(asked: Asked) -> bytes:
