@@ -64,6 +64,26 @@ Lock = Callable[[sa.Connection], Locked]
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where an upload goes."""
+
+    database: sa.Engine
+    knowledge_base: KnowledgeBase
+    keys: KnowledgeBaseKeys
+    """As they are when the upload begins."""
+    lock: Lock
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is done beside storing an upload; with ``dry_run`` nothing is, and nothing is stored."""
+
+    announce: Announce = say_nothing
+    before_commit: BeforeCommit = do_nothing
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class IngestReport:
     """What an upload changed."""
 
@@ -78,19 +98,11 @@ class IngestReport:
 
 
 def ingest(
-    database: sa.Engine,
-    knowledge_base: KnowledgeBase,
-    keys: KnowledgeBaseKeys,
-    lock: Lock,
-    rows: Iterable[Row],
-    embed: Embed | None,
-    progress: Progress | None,
-    before_commit: BeforeCommit,
-    announce: Announce,
-    dry_run: bool,
+    to: Destination, rows: Iterable[Row], embed: Embed | None, progress: Progress | None, commit: Commit
 ) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
-    if dry_run and embed is not None:
+    knowledge_base = to.knowledge_base
+    if commit.dry_run and embed is not None:
         embed = partial(_unit_vectors, knowledge_base.embedding_dimension or 1)
     if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
         raise EmbeddingError(
@@ -98,18 +110,14 @@ def ingest(
             + ("that have embeddings; ingest with them." if embed is None else "without embeddings; ingest so.")
         )
     with Spool() as checked:
-        ignored = _check(knowledge_base, keys, rows, checked)
+        ignored = _check(knowledge_base, to.keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(
-                database, knowledge_base, keys, lock, checked, 0, progress, before_commit, announce, dry_run
-            )
+            stored = _write(to, checked, 0, progress, commit)
         else:
             with Spool() as embedded:
                 dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(
-                    database, knowledge_base, keys, lock, embedded, dimension, None, before_commit, announce, dry_run
-                )
+                stored = _write(to, embedded, dimension, None, commit)
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
@@ -219,42 +227,31 @@ class _Stored:
     units: int = 0
 
 
-def _write(
-    database: sa.Engine,
-    knowledge_base: KnowledgeBase,
-    before: KnowledgeBaseKeys,
-    lock: Lock,
-    spool: Spool,
-    dimension: int,
-    progress: Progress | None,
-    before_commit: BeforeCommit,
-    announce: Announce,
-    dry_run: bool,
-) -> _Stored:
+def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | None, commit: Commit) -> _Stored:
     """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
-    Tags were made under the keys ``before``; the knowledge base's keys may have been renewed since. While they are
+    Tags were made under the keys as they were; the knowledge base's keys may have been renewed since. While they are
     being renewed, units that the copy has already get their new exemplars there, too.
     """
     stored = _Stored()
     if not len(spool):
         return stored
-    if not dry_run:
-        announce()
-    with database.connect() as connection, connection.begin() as transaction:
-        locked = lock(connection)
+    if not commit.dry_run:
+        commit.announce()
+    with to.database.connect() as connection, connection.begin() as transaction:
+        locked = to.lock(connection)
         row, keys = locked.row, locked.keys
         first_new = next_position = row.next_position
         if row.embedding_dimension not in (None, dimension):
             raise EmbeddingError(
-                f"Another upload filled knowledge base {knowledge_base.name!r} with embeddings of length "
+                f"Another upload filled knowledge base {to.knowledge_base.name!r} with embeddings of length "
                 f"{row.embedding_dimension}, this one has {dimension}."
             )
         done = 0
         grown: set[int] = set()  # positions of units stored before this upload
         for batch in _batches(spool, WRITE_BATCH):
-            if keys is not before:
-                batch = [record.renewed(before, keys, dimension > 0) for record in batch]
+            if keys is not to.keys:
+                batch = [record.renewed(to.keys, keys, dimension > 0) for record in batch]
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             grown.update(position for position in positions.values() if position < first_new)
             new = []
@@ -275,10 +272,10 @@ def _write(
         _check_stored_sizes(connection, oversized, sorted(grown))
         update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
-        if dry_run:
+        if commit.dry_run:
             transaction.rollback()
         else:
-            before_commit(connection)
+            commit.before_commit(connection)
     return stored
 
 

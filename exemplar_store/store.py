@@ -26,6 +26,8 @@ from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
 from exemplar_store.ingest import (
     Announce,
     BeforeCommit,
+    Commit,
+    Destination,
     Embed,
     IngestReport,
     Locked,
@@ -228,9 +230,8 @@ class ExemplarStore:
                 return Locked(row, keys)
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
-        return ingest(
-            self._database, _describe(row), keys, lock, rows, embed, progress, before_commit, announce, dry_run
-        )
+        to = Destination(self._database, _describe(row), keys, lock)
+        return ingest(to, rows, embed, progress, Commit(announce, before_commit, dry_run))
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars and their embeddings. Its tag and its position stay.

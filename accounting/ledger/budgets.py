@@ -1,83 +1,47 @@
 """Lifetime budgets and the plans signed against them.
 
-A knowledge base is a sequence of cohorts, people by when they arrived, and each has one budget (ε, δ) for its whole
-life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them, for ever. The plans of a
-cohort add up by basic composition: the sums of the ε and of the δ stay within its budget. That holds although a later
-plan is chosen after answers of earlier ones were seen, and although their queries are interleaved (concurrent
-composition: Vadhan and Zhang, 2023). The sums are exact, in decimal: three plans of ε = 0.1 fit into 0.3, and nothing
-more does.
+A knowledge base is a sequence of cohorts (:mod:`accounting.ledger.cohorts`), and each has one budget (ε, δ) for its
+whole life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them, for ever.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from datetime import datetime
+from decimal import Decimal
 from difflib import get_close_matches
 
 import sqlalchemy as sa
 
 from accounting.ledger import trail
+from accounting.ledger.amounts import Number, checked, in_words
+from accounting.ledger.clock import Clock, utc_now
+from accounting.ledger.cohorts import (
+    CohortStatus,
+    budget_of,
+    check_free,
+    cohorts_of,
+    lock,
+    plans_of,
+    statuses_of,
+    unknown_budget,
+)
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import BudgetOpened, CohortClosed, CohortOpened, PlanSigned
+from accounting.ledger.errors import (
+    BudgetExistsError,
+    LedgerError,
+    PlansChangedError,
+    UnknownBudgetError,
+    UnknownPlanError,
+    UnknownTaskError,
+)
+from accounting.ledger.events import BudgetOpened, PlanSigned
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
-Number = Decimal | float | str
-Clock = Callable[[], datetime]
-
 _ADDRESS = re.compile(r"(?P<knowledge_base>[^@]+)\.(?P<task>[^.@]+)(?:@(?P<version>[1-9][0-9]{0,8}))?")
-_EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation])
-
-
-class LedgerError(Exception):
-    """What the ledger refuses; the message says what to do."""
-
-
-class UnknownBudgetError(LedgerError):
-    """No budget was opened for this knowledge base."""
-
-
-class BudgetExistsError(LedgerError):
-    """The knowledge base has its lifetime budget already; it cannot be changed."""
-
-
-class UnknownPlanError(LedgerError):
-    """The knowledge base has no signed plan of this version."""
-
-
-class UnknownTaskError(LedgerError):
-    """No signed plan has the task addressed."""
-
-
-class PlansChangedError(LedgerError):
-    """Another plan was signed since the signer looked."""
-
-
-class CohortError(LedgerError):
-    """There is no such cohort, or it is closed, or cannot be closed yet."""
-
-
-class BudgetExceededError(LedgerError):
-    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ).
-
-    ``cohort`` is the number of the one that has too little, in a knowledge base with several; None for its only one.
-    """
-
-    def __init__(self, knowledge_base: str, asked: Pair, promised: Pair, free: Pair, cohort: int | None = None) -> None:
-        self.knowledge_base, self.asked, self.promised, self.free = knowledge_base, asked, promised, free
-        self.cohort = cohort
-        of = repr(knowledge_base) if cohort is None else f"cohort {cohort} of {knowledge_base!r}"
-        otherwise = "" if cohort is None else ", or one that leaves this cohort out"
-        super().__init__(
-            f"the plan asks for {_pair(asked)}, but of the lifetime budget of {of} {_pair(promised)} is "
-            f"promised to signed plans and only {_pair(free)} is free; sign a smaller plan{otherwise}"
-        )
-
-
-Pair = tuple[Decimal, Decimal]
 
 
 @dataclass(frozen=True)
@@ -157,21 +121,6 @@ class TaskStatus:
 
 
 @dataclass(frozen=True)
-class CohortStatus:
-    """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans."""
-
-    number: int
-    epsilon: Decimal
-    delta: Decimal
-    promised_epsilon: Decimal
-    promised_delta: Decimal
-    free_epsilon: Decimal
-    free_delta: Decimal
-    opened_at: datetime
-    closed_at: datetime | None
-
-
-@dataclass(frozen=True)
 class BudgetStatus:
     """A knowledge base's lifetime budgets, one for each cohort in order, and the tasks of its plans."""
 
@@ -192,11 +141,6 @@ class BudgetStatus:
     def tightest(self) -> CohortStatus:
         """Of those that further plans may draw on, the one with the least ε free; of none, the newest."""
         return min(self.of(self.open_cohorts) or self.cohorts[-1:], key=lambda one: (one.free_epsilon, one.free_delta))
-
-
-def utc_now() -> datetime:
-    """The clock, unless a test brings another."""
-    return datetime.now(UTC)
 
 
 def address(knowledge_base: str, task: str, version: int) -> str:
@@ -234,8 +178,8 @@ class Budgets:
             BudgetExistsError: it has one; a lifetime budget is for ever.
             ValueError: ε is not above 0, or δ not in [0, 1).
         """
-        asked = _checked(epsilon, delta)
-        if connection.execute(_budget(knowledge_base)).first() is not None:
+        asked = checked(epsilon, delta)
+        if connection.execute(budget_of(knowledge_base)).first() is not None:
             raise BudgetExistsError(f"knowledge base {knowledge_base!r} has its lifetime budget already")
         now = self._clock()
         row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
@@ -256,89 +200,18 @@ class Budgets:
         Raises:
             BudgetExistsError: it has another, or several cohorts.
         """
-        row = connection.execute(_budget(knowledge_base)).first()
-        if row is not None and len(_cohorts(connection, knowledge_base)) > 1:
+        row = connection.execute(budget_of(knowledge_base)).first()
+        if row is not None and len(cohorts_of(connection, knowledge_base)) > 1:
             raise BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
                 "and nobody can tell any more who belongs to which: choose another name"
             )
-        if row is not None and (row.epsilon, row.delta) != _checked(epsilon, delta):
+        if row is not None and (row.epsilon, row.delta) != checked(epsilon, delta):
             raise BudgetExistsError(
-                f"knowledge base {knowledge_base!r} had a lifetime budget of {_pair((row.epsilon, row.delta))} before "
-                "its exemplars were lost in a restore, and keeps it: create it with the same"
+                f"knowledge base {knowledge_base!r} had a lifetime budget of {in_words((row.epsilon, row.delta))} "
+                "before its exemplars were lost in a restore, and keeps it: create it with the same"
             )
         return row is not None
-
-    def open_cohort(
-        self,
-        connection: sa.Connection,
-        knowledge_base: str,
-        number: int,
-        epsilon: Number,
-        delta: Number,
-        *,
-        public_size: int,
-        by: str,
-    ) -> None:
-        """Give a further cohort its lifetime budget, within the transaction that opens it in the exemplar store.
-
-        Args:
-            connection: in a transaction.
-            knowledge_base: whose.
-            number: of the cohort, by the exemplar store.
-            epsilon: for its whole life, above 0.
-            delta: for its whole life, in [0, 1).
-            public_size: its public number of exemplars, for the audit trail.
-            by: who opens it, for the audit trail.
-
-        Raises:
-            UnknownBudgetError: no such knowledge base.
-            CohortError: this number is not the next.
-            ValueError: ε is not above 0, or δ not in [0, 1).
-        """
-        asked = _checked(epsilon, delta)
-        _lock(connection, knowledge_base)
-        newest = len(_cohorts(connection, knowledge_base))
-        if number != newest + 1:
-            raise CohortError(
-                f"{knowledge_base!r} has {newest} cohorts by its ledger and {number - 1} by its exemplars: one of them "
-                "was changed outside this program"
-            )
-        now = self._clock()
-        row = {"knowledge_base": knowledge_base, "number": number, "epsilon": asked[0], "delta": asked[1]}
-        connection.execute(sa.insert(cohorts).values({**row, "opened_at": now}))
-        granted = CohortOpened(
-            knowledge_base=knowledge_base,
-            cohort=number,
-            epsilon=str(asked[0]),
-            delta=str(asked[1]),
-            public_size=public_size,
-            by=by,
-        )
-        trail.append(connection, now, granted)
-
-    def close_cohort(self, knowledge_base: str, number: int, *, by: str) -> None:
-        """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
-
-        Args:
-            knowledge_base: whose.
-            number: of the cohort.
-            by: who closes it, for the audit trail.
-
-        Raises:
-            UnknownBudgetError: no such knowledge base.
-            CohortError: there is no such cohort, it is closed already, or it is the newest, to which people arrive.
-        """
-        with self._database.begin() as connection:
-            _lock(connection, knowledge_base)
-            standing = _cohorts(connection, knowledge_base)
-            _open_one(knowledge_base, standing, number)
-            if number == len(standing):
-                raise CohortError(f"cohort {number} of {knowledge_base!r} is the newest: open the next one first")
-            now = self._clock()
-            this = sa.and_(cohorts.c.knowledge_base == knowledge_base, cohorts.c.number == number)
-            connection.execute(sa.update(cohorts).where(this).values(closed_at=now))
-            trail.append(connection, now, CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
 
     def sign(
         self,
@@ -374,19 +247,19 @@ class Budgets:
             UnknownBudgetError: no such knowledge base.
             ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
         """
-        asked = _checked(epsilon, delta)
+        asked = checked(epsilon, delta)
         drawn_on = tuple(sorted(set(cohorts)))
         _check_tasks(tasks)
         with self._database.begin() as connection:
-            _lock(connection, knowledge_base)
-            signed = connection.execute(_plans_of(knowledge_base)).all()
+            lock(connection, knowledge_base)
+            signed = connection.execute(plans_of(knowledge_base)).all()
             version = max((plan.version for plan in signed), default=0) + 1
             if after_version is not None and after_version != version - 1:
                 raise PlansChangedError(
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
-            _check_free(connection, knowledge_base, drawn_on, asked)
+            check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
             values = {
                 "knowledge_base": knowledge_base,
@@ -432,7 +305,7 @@ class Budgets:
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
         """Every signed plan of a knowledge base, oldest first."""
         with reading(self._database) as connection:
-            ids = connection.execute(_plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
+            ids = connection.execute(plans_of(knowledge_base).with_only_columns(plans.c.id)).scalars()
             return [_read_plan(connection, plans.c.id == plan_id) for plan_id in ids.all()]
 
     def task(self, task_address: str) -> SignedTask:
@@ -460,16 +333,6 @@ class Budgets:
                 self._plans_read[which] = _read_plan(connection, plans.c.id == row.plan_id)
             return SignedTask(row.id, row.name, row.answers, self._plans_read[which])
 
-    def check_free(self, knowledge_base: str, cohorts: Sequence[int], *, epsilon: float, delta: float) -> None:
-        """Whether a plan with this budget, which draws on these cohorts, could be signed now.
-
-        Raises:
-            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
-            CohortError: there is no such cohort, or it is closed.
-        """
-        with reading(self._database) as connection:
-            _check_free(connection, knowledge_base, cohorts, _checked(epsilon, delta))
-
     def status(self, knowledge_base: str) -> BudgetStatus:
         """One knowledge base's budgets, with its tasks.
 
@@ -479,19 +342,7 @@ class Budgets:
         for status in self.statuses():
             if status.knowledge_base == knowledge_base:
                 return status
-        raise _unknown_budget(knowledge_base)
-
-    def open_cohorts(self, knowledge_base: str) -> tuple[int, ...]:
-        """Numbers of the cohorts that further plans may draw on.
-
-        Raises:
-            UnknownBudgetError: no such knowledge base.
-        """
-        with reading(self._database) as connection:
-            standing = _cohorts(connection, knowledge_base)
-        if not standing:
-            raise _unknown_budget(knowledge_base)
-        return tuple(number for number, one in standing.items() if one.closed_at is None)
+        raise unknown_budget(knowledge_base)
 
     def statuses(self) -> list[BudgetStatus]:
         """Every knowledge base's budget with its tasks, by name and version."""
@@ -523,13 +374,6 @@ _tasks = tasks  # `sign` has an argument of this name
 def _status(
     connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, dict[str, int]]
 ) -> BudgetStatus:
-    signed = connection.execute(_plans_of(row.knowledge_base)).all()
-    standing = []
-    for one in _cohorts(connection, row.knowledge_base).values():
-        promised, free = rest((one.epsilon, one.delta), charged_to(one.number, signed))
-        standing.append(
-            CohortStatus(one.number, one.epsilon, one.delta, *promised, *free, one.opened_at, one.closed_at)
-        )
     ordered = _tasks_of(row.knowledge_base).order_by(plans.c.version, tasks.c.id)
     statuses = tuple(
         TaskStatus(
@@ -545,65 +389,7 @@ def _status(
         )
         for task in connection.execute(ordered)
     )
-    return BudgetStatus(row.knowledge_base, tuple(standing), statuses)
-
-
-Row = sa.Row[tuple[object, ...]]
-
-
-def _lock(connection: sa.Connection, knowledge_base: str) -> None:
-    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest."""
-    if connection.execute(_budget(knowledge_base).with_for_update(key_share=True)).first() is None:
-        raise _unknown_budget(knowledge_base)
-
-
-def _cohorts(connection: sa.Connection, knowledge_base: str) -> dict[int, Row]:
-    """A knowledge base's cohorts by number, in order."""
-    of = sa.select(cohorts).where(cohorts.c.knowledge_base == knowledge_base).order_by(cohorts.c.number)
-    return {row.number: row for row in connection.execute(of)}
-
-
-def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
-    """What the plans that name a cohort promise, each."""
-    return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
-
-
-def _check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence[int], asked: Pair) -> None:
-    """Whether each of these cohorts may be drawn on and has this much left."""
-    standing = _cohorts(connection, knowledge_base)
-    if not standing:
-        raise _unknown_budget(knowledge_base)
-    if not numbers:
-        raise CohortError(f"a plan draws on one cohort at least, and none of {knowledge_base!r} is open")
-    signed = connection.execute(_plans_of(knowledge_base)).all()
-    for number in numbers:
-        cohort = _open_one(knowledge_base, standing, number)
-        promised, free = rest((cohort.epsilon, cohort.delta), charged_to(number, signed))
-        if asked[0] > free[0] or asked[1] > free[1]:
-            named = number if len(standing) > 1 else None
-            raise BudgetExceededError(knowledge_base, asked, promised, free, named)
-
-
-def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> Row:
-    """The cohort of this number, if it may be drawn on."""
-    cohort = standing.get(number)
-    if cohort is None:
-        raise CohortError(f"{knowledge_base!r} has no cohort {number}: it has {', '.join(map(str, standing))}")
-    if cohort.closed_at is not None:
-        raise CohortError(f"cohort {number} of {knowledge_base!r} is closed")
-    return cohort
-
-
-def _unknown_budget(knowledge_base: str) -> UnknownBudgetError:
-    return UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")
-
-
-def _budget(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    return sa.select(budgets).where(budgets.c.knowledge_base == knowledge_base)
-
-
-def _plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
+    return BudgetStatus(row.knowledge_base, statuses_of(connection, row.knowledge_base), statuses)
 
 
 def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
@@ -623,30 +409,6 @@ def _read_plan(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> Sig
     return SignedPlan(**row._mapping, tasks=tuple((name, answers) for name, answers in connection.execute(named)))
 
 
-def exact(value: Number) -> Decimal:
-    """The decimal a number was written as: a float's shortest decimal, a string's own digits.
-
-    Raises:
-        ValueError: not a finite number, or of more than 100 digits or beyond 10^±400 (so that sums stay exact).
-    """
-    try:
-        number = Decimal(value) if isinstance(value, Decimal | str | int) else Decimal(repr(float(value)))
-    except InvalidOperation:
-        raise ValueError(f"{value!r} is not a decimal number") from None
-    if not number.is_finite() or len(number.as_tuple().digits) > 100 or (number and abs(number.adjusted()) > 400):
-        raise ValueError(f"{value!r} is not a finite number of at most 100 digits between 1e-400 and 1e400")
-    return number
-
-
-def _checked(epsilon: Number, delta: Number) -> Pair:
-    pair = exact(epsilon), exact(delta)
-    if pair[0] <= 0:
-        raise ValueError(f"epsilon: {epsilon} is not above 0")
-    if not 0 <= pair[1] < 1:
-        raise ValueError(f"delta: {delta} is not in [0, 1)")
-    return pair
-
-
 def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
     if not named:
         raise ValueError("tasks: a plan needs at least one")
@@ -657,16 +419,3 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
     if len({name for name, _ in named}) < len(named):
         raise ValueError("tasks: two tasks have the same name")
-
-
-def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
-    """What signed plans promise, and what is free, both exact."""
-    with localcontext(_EXACT):
-        promised = Decimal(0), Decimal(0)
-        for epsilon, delta in signed:
-            promised = promised[0] + epsilon, promised[1] + delta
-        return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
-
-
-def _pair(pair: Pair) -> str:
-    return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"

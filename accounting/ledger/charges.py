@@ -28,8 +28,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import Budgets, Clock, LedgerError, SignedTask, address, utc_now
+from accounting.ledger.budgets import Budgets, SignedTask, address
+from accounting.ledger.clock import Clock, utc_now
+from accounting.ledger.cohorts import Cohorts
 from accounting.ledger.dialects import insert, reading
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
@@ -105,12 +108,14 @@ class Ledger:
 
     Attributes:
         budgets: what is charged: lifetime budgets, signed plans and their tasks.
+        cohorts: whose budgets those are.
     """
 
     def __init__(
         self, database: sa.Engine, *, lease_s: float = 120, clock: Clock = utc_now, witness: Witness | None = None
     ) -> None:
         self.budgets = Budgets(database, clock=clock)
+        self.cohorts = Cohorts(database, clock=clock)
         self._database = database
         self._clock = clock
         self._lease = timedelta(seconds=lease_s)

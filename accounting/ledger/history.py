@@ -12,9 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import LedgerError, address
+from accounting.ledger.budgets import address
 from accounting.ledger.charges import Release
 from accounting.ledger.dialects import reading
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges, plans, releases, tasks
 
 

@@ -9,8 +9,8 @@ from functools import cache
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import LedgerError
 from accounting.ledger.dialects import insert
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import quotas
 
 NO_KEY = ""

@@ -27,7 +27,10 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import address, charged_to, exact, rest, utc_now
+from accounting.ledger.amounts import exact, rest
+from accounting.ledger.budgets import address
+from accounting.ledger.clock import utc_now
+from accounting.ledger.cohorts import charged_to
 from accounting.ledger.events import (
     AnswerCharged,
     BudgetOpened,

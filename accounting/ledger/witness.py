@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import LedgerError
 from accounting.ledger.dialects import reading
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import Mark
 from accounting.ledger.tables import REFUSE_FUNCTION, Guard, UtcDateTime
 from accounting.ledger.trail import BATCH, FIRST, AuditEvent, AuditTrail, digest, timestamp

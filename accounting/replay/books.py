@@ -11,7 +11,9 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import address, charged_to, rest
+from accounting.ledger.amounts import rest
+from accounting.ledger.budgets import address
+from accounting.ledger.cohorts import charged_to
 from accounting.ledger.events import (
     AnswerCharged,
     AnswerReleased,

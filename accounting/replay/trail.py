@@ -17,7 +17,8 @@ from decimal import Decimal
 from functools import singledispatchmethod
 from typing import Any
 
-from accounting.ledger.budgets import address, exact, rest
+from accounting.ledger.amounts import exact, rest
+from accounting.ledger.budgets import address
 from accounting.ledger.events import (
     AdminSignedIn,
     AdminSignedOut,

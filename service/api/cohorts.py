@@ -67,7 +67,7 @@ async def close_cohort(
     """No further plan draws on it, for ever. Plans that are signed go on. The newest cannot be closed."""
     records = services.records
     await asyncio.to_thread(records.store.get, knowledge_base)
-    await asyncio.to_thread(records.ledger.budgets.close_cohort, knowledge_base, cohort, by=admin.id)
+    await asyncio.to_thread(records.ledger.cohorts.close, knowledge_base, cohort, by=admin.id)
     return (await asyncio.to_thread(_views, records, knowledge_base))[cohort - 1]
 
 

@@ -21,9 +21,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.ledger.budgets import BudgetExceededError, CohortError, UnknownBudgetError, UnknownTaskError
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
 from accounting.ledger.compatibility import SchemaError
+from accounting.ledger.errors import BudgetExceededError, CohortError, UnknownBudgetError, UnknownTaskError
 from accounting.ledger.history import UnknownCursorError
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError

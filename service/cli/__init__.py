@@ -28,7 +28,7 @@ app = typer.Typer(
 
 _OF_EVAL = ("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu")
 _MENDABLE = {
-    "accounting.ledger.budgets": "LedgerError",
+    "accounting.ledger.errors": "LedgerError",
     "accounting.ledger.compatibility": "SchemaError",
     "accounting.plan": "PlanError",
     "accounting.privacy.accountants": "AccountantsDisagreeError",

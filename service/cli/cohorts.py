@@ -48,7 +48,7 @@ def close(
     """Close a cohort: no further plan draws on it, for ever. Plans that are signed go on."""
     if not yes and not typer.confirm(f"Let no further plan draw on cohort {number} of {name}, for ever?"):
         raise typer.Exit(1)
-    records().ledger.budgets.close_cohort(name, number, by=getpass.getuser())
+    records().ledger.cohorts.close(name, number, by=getpass.getuser())
     typer.echo(f"Closed cohort {number} of {name}")
 
 

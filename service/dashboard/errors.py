@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from accounting.ledger.budgets import UnknownPlanError, UnknownTaskError
 from accounting.ledger.charges import UnknownReleaseError
+from accounting.ledger.errors import UnknownPlanError, UnknownTaskError
 from accounting.ledger.history import UnknownCursorError
 from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit

@@ -191,7 +191,7 @@ class Answering:
             abstain_below: the least probability of a label that is shown; unless given, the task's.
 
         Raises:
-            accounting.ledger.budgets.UnknownTaskError: no such task.
+            accounting.ledger.errors.UnknownTaskError: no such task.
             InvalidQueryError: the query does not fit the task, or such a threshold does not.
             accounting.ledger.charges.AnswersExhaustedError: the task has no answers left.
             accounting.ledger.charges.IdempotencyConflictError: the idempotency key was used for another query.

@@ -21,8 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import LedgerError, SignedTask
+from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.quotas import NO_KEY
 from exemplar_store import ExemplarStore
 from service.embedding.embedder import Embed

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from accounting.ledger.budgets import BudgetStatus, CohortStatus, SignedPlan, TaskStatus
+from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
+from accounting.ledger.cohorts import CohortStatus
 from service.pipeline.making import ONE_RELEASE
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter

@@ -57,7 +57,7 @@ def export(records: Records, task: str) -> tuple[bytes, Certificate]:
     """The exemplars that a task has chosen, as lines of JSON, with their certificate.
 
     Raises:
-        accounting.ledger.budgets.UnknownTaskError: there is no such task.
+        accounting.ledger.errors.UnknownTaskError: there is no such task.
         service.pipeline.making.NotMadeError: its release is not there.
         ValueError: it chooses none.
     """

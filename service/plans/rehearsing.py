@@ -106,7 +106,7 @@ async def rehearse(
         padded: whether it ends after a whole number of grains.
 
     Raises:
-        accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left; nothing is signed.
+        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left; nothing is signed.
         service.pipeline.making.NotMadeError: there is nothing to rehearse on; nothing is signed.
         service.engines.protocol.EngineUnavailableError: the engine does not answer; nothing is signed.
         service.pipeline.answering.RemoteEngineForbiddenError: exemplars may not be shown to it; nothing is signed.

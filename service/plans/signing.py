@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from accounting.ledger.budgets import BudgetExceededError, CohortError, LedgerError, SignedPlan, address
+from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
+from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
 from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import ExemplarStoreError, KnowledgeBase
@@ -41,11 +42,11 @@ def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
     """Numbers of the cohorts that a plan would draw on if it was signed now.
 
     Raises:
-        accounting.ledger.budgets.UnknownBudgetError: no such knowledge base.
+        accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
     """
     if plan.cohorts is not None:
         return tuple(plan.cohorts)
-    not_closed = records.ledger.budgets.open_cohorts(plan.knowledge_base)
+    not_closed = records.ledger.cohorts.not_closed(plan.knowledge_base)
     return not_closed if plan.retain is None else not_closed[-plan.retain :]
 
 
@@ -53,12 +54,12 @@ def check_free(records: Records, plan: Plan) -> None:
     """Whether a plan's cohorts have enough of their lifetime budgets left, before seconds go into calibrating it.
 
     Raises:
-        accounting.ledger.budgets.BudgetExceededError: one has not; says which.
-        accounting.ledger.budgets.CohortError: there is no such cohort, or it is closed.
-        accounting.ledger.budgets.UnknownBudgetError: no such knowledge base.
+        accounting.ledger.errors.BudgetExceededError: one has not; says which.
+        accounting.ledger.errors.CohortError: there is no such cohort, or it is closed.
+        accounting.ledger.errors.UnknownBudgetError: no such knowledge base.
     """
     asked = plan.budget
-    records.ledger.budgets.check_free(
+    records.ledger.cohorts.check_free(
         plan.knowledge_base, drawn_on(records, plan), epsilon=asked.epsilon, delta=asked.delta
     )
 
@@ -137,8 +138,8 @@ def sign(
 
     Raises:
         PlanError: it is not finished.
-        accounting.ledger.budgets.PlansChangedError: it is not.
-        accounting.ledger.budgets.BudgetExceededError: the lifetime budget has not enough left.
+        accounting.ledger.errors.PlansChangedError: it is not.
+        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
         service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, and nothing is
             signed; or the plan is signed, and a release not made, which the message says.
     """
@@ -180,7 +181,7 @@ def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
         embed: as of :func:`sign`.
 
     Raises:
-        accounting.ledger.budgets.UnknownTaskError: there is none.
+        accounting.ledger.errors.UnknownTaskError: there is none.
         service.pipeline.making.NotMadeError: it was charged and lost, or is being made.
         ValueError: the task's answers are released each by itself.
     """

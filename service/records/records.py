@@ -83,11 +83,11 @@ class Records:
 
     def open_cohort(self, name: str, *, epsilon: float, delta: float, public_size: int, by: str) -> int:
         """Open a cohort with its lifetime budget, or neither; its number. Who arrives from now on belongs to it."""
-        budgets = self.ledger.budgets
+        cohorts = self.ledger.cohorts
         return self.store.open_cohort(
             name,
             public_size,
-            lambda connection, number: budgets.open_cohort(
+            lambda connection, number: cohorts.open(
                 connection, name, number, epsilon, delta, public_size=public_size, by=by
             ),
         )

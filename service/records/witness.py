@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 
-from accounting.ledger.budgets import LedgerError
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import (
     CohortOpened,
     ExemplarsIngested,

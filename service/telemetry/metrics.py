@@ -20,8 +20,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from accounting.ledger.budgets import BudgetStatus, LedgerError, SignedPlan, TaskStatus, address
+from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus, address
 from accounting.ledger.dialects import reading
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges
 from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked

@@ -15,7 +15,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from accounting.ledger.budgets import BudgetStatus, CohortStatus, exact
+from accounting.ledger.amounts import exact
+from accounting.ledger.budgets import BudgetStatus
+from accounting.ledger.cohorts import CohortStatus
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from accounting.ledger.budgets import CohortStatus
+from accounting.ledger.cohorts import CohortStatus
 from accounting.tasks import DRAWN
 from exemplar_store import KnowledgeBase
 from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter

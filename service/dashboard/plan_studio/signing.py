@@ -7,7 +7,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from accounting.ledger.budgets import BudgetExceededError, CohortError, PlansChangedError
+from accounting.ledger.errors import BudgetExceededError, CohortError, PlansChangedError
 from accounting.plan import CalibratedPlan, PlanError
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.plan_studio.desk import (

@@ -19,8 +19,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import BudgetExceededError
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
+from accounting.ledger.errors import BudgetExceededError
 from service.records.database import open_database
 
 

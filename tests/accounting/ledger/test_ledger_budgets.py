@@ -10,16 +10,16 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import tables
-from accounting.ledger.budgets import (
+from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.charges import Ledger
+from accounting.ledger.errors import (
     BudgetExceededError,
     BudgetExistsError,
     PlansChangedError,
-    SignedPlan,
     UnknownBudgetError,
     UnknownPlanError,
     UnknownTaskError,
 )
-from accounting.ledger.charges import Ledger
 from accounting.replay.books import violations
 
 

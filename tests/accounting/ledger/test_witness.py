@@ -12,8 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import restoring, tables
-from accounting.ledger.budgets import BudgetExistsError, SignedTask, utc_now
+from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
+from accounting.ledger.clock import utc_now
+from accounting.ledger.errors import BudgetExistsError
 from accounting.ledger.events import KeyCreated, LedgerRestored, Mark
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail, append

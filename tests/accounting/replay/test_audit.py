@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import tables
-from accounting.ledger.budgets import LedgerError, SignedTask
+from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
+from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import (
     KINDS,
     AdminSignedIn,
@@ -86,8 +87,8 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
         ledger.charge(task, b"4", key_id="bo")
     ledger.refuse(task.address, "bo", "quota-exhausted")
     with engine.begin() as connection:
-        ledger.budgets.open_cohort(connection, "kb", 2, 1, 1e-5, public_size=900, by="root")
-    ledger.budgets.close_cohort("kb", 1, by="root")
+        ledger.cohorts.open(connection, "kb", 2, 1, 1e-5, public_size=900, by="root")
+    ledger.cohorts.close("kb", 1, by="root")
     late = charge(ledger, task, b"5")
     clock.now += timedelta(seconds=61)
     assert ledger.expire_leases() == 1

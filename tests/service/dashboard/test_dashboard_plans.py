@@ -13,7 +13,7 @@ from threading import Event
 
 import pytest
 
-from accounting.ledger.budgets import CohortStatus
+from accounting.ledger.cohorts import CohortStatus
 from accounting.plan import Plan, PlanError, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations

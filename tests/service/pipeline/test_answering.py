@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import UnknownBudgetError, UnknownTaskError
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError
+from accounting.ledger.errors import UnknownBudgetError, UnknownTaskError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges, tasks
 from accounting.plan import calibrate_plan, load_plan

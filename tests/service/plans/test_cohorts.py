@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.budgets import BudgetExceededError, CohortError
+from accounting.ledger.errors import BudgetExceededError, CohortError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from exemplar_store import Layout, read_json_lines
 from service.plans.budget_report import budget_report
@@ -92,12 +92,12 @@ def test_a_cohort_that_has_too_little_left_is_named_and_can_be_left_out(records)
 
 
 def test_a_closed_cohort_is_left_out_and_cannot_be_named(records) -> None:
-    budgets = records.ledger.budgets
+    cohorts = records.ledger.cohorts
     early = prepare(records, plan(cohorts=[2]))
-    budgets.close_cohort("toys", 2, by="root")
+    cohorts.close("toys", 2, by="root")
     for refused in (2, 3, 4):
         with pytest.raises(CohortError, match=f"cohort {refused}"):
-            budgets.close_cohort("toys", refused, by="root")
+            cohorts.close("toys", refused, by="root")
     with pytest.raises(CohortError, match="cohort 2 of 'toys' is closed"):
         sign(records, early, "root")
     assert settled(records, plan())[0].cohorts == settled(records, plan(retain=2))[0].cohorts == [1, 3]

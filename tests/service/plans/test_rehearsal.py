@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.budgets import BudgetExceededError
+from accounting.ledger.errors import BudgetExceededError
 from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
 from exemplar_store import Layout, read_json_lines
 from service.api.openai.surface import _models

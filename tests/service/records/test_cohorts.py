@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import exemplar_store.tables
 import service.records.tables
-from accounting.ledger import budgets, restoring, tables
-from accounting.ledger.budgets import BudgetExceededError, CohortError
+from accounting.ledger import cohorts, restoring, tables
+from accounting.ledger.amounts import Pair
 from accounting.ledger.charges import Ledger
+from accounting.ledger.errors import BudgetExceededError, CohortError
 from accounting.ledger.events import ExemplarsIngested
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail
@@ -89,7 +90,7 @@ class History:
 
     def open(self) -> None:
         def grant(connection: sa.Connection, number: int) -> None:
-            granted = self.here.ledger.budgets.open_cohort
+            granted = self.here.ledger.cohorts.open
             granted(connection, self.name, number, EACH, 0, public_size=9, by="root")
 
         with suppress(UnrecognisedUnitsError):
@@ -97,7 +98,7 @@ class History:
 
     def shut(self, number: int) -> None:
         with suppress(CohortError):  # there is none, or it is the newest, or closed
-            self.here.ledger.budgets.close_cohort(self.name, number, by="root")
+            self.here.ledger.cohorts.close(self.name, number, by="root")
 
     def sign(self, epsilon: int, *cohorts: int) -> None:
         """Draw on some cohorts, or on the newest."""
@@ -112,7 +113,7 @@ class History:
                 document=document,
                 tasks=[("topic", 1)],
                 signed_by="root",
-                cohorts=cohorts or self.here.ledger.budgets.open_cohorts(self.name)[-1:],
+                cohorts=cohorts or self.here.ledger.cohorts.not_closed(self.name)[-1:],
             )
 
     def upload(self, unit: str) -> None:
@@ -219,7 +220,7 @@ def test_nor_after_any_restore(restorable: Callable[[], History]) -> None:
     any_history(restorable, 40, **AFTER_A_BACKUP)
 
 
-def of_the_newest_alone(number: int, signed) -> list[budgets.Pair]:
+def of_the_newest_alone(number: int, signed) -> list[Pair]:
     return [(plan.epsilon, plan.delta) for plan in signed if number == max(plan.cohorts)]
 
 
@@ -232,7 +233,7 @@ def with_the_tag(connection: sa.Connection, kb_id: int, position: int | None) ->
 @pytest.mark.parametrize(
     ("where", "what", "bug", "story"),
     [
-        (budgets, "charged_to", of_the_newest_alone, "upload ann; open; sign 2 1 2; sign 2 1"),
+        (cohorts, "charged_to", of_the_newest_alone, "upload ann; open; sign 2 1 2; sign 2 1"),
         (store, "_delete_exemplars", with_the_tag, "upload ann; sign 2; open; forget ann; upload ann; sign 2"),
         (store, "spans", lambda row, _cohorts: spans(row, range(9)), "upload ann; sign 2; open; sign 2 2"),
     ],

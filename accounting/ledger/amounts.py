@@ -1,0 +1,55 @@
+"""Budgets as exact decimals: three plans of ε = 0.1 fit into 0.3, and nothing more does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+
+Number = Decimal | float | str
+Pair = tuple[Decimal, Decimal]
+"""(ε, δ)."""
+
+_EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation])
+
+
+def exact(value: Number) -> Decimal:
+    """The decimal a number was written as: a float's shortest decimal, a string's own digits.
+
+    Raises:
+        ValueError: not a finite number, or of more than 100 digits or beyond 10^±400 (so that sums stay exact).
+    """
+    try:
+        number = Decimal(value) if isinstance(value, Decimal | str | int) else Decimal(repr(float(value)))
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is not a decimal number") from None
+    if not number.is_finite() or len(number.as_tuple().digits) > 100 or (number and abs(number.adjusted()) > 400):
+        raise ValueError(f"{value!r} is not a finite number of at most 100 digits between 1e-400 and 1e400")
+    return number
+
+
+def checked(epsilon: Number, delta: Number) -> Pair:
+    """Both as decimals.
+
+    Raises:
+        ValueError: ε is not above 0, or δ not in [0, 1).
+    """
+    pair = exact(epsilon), exact(delta)
+    if pair[0] <= 0:
+        raise ValueError(f"epsilon: {epsilon} is not above 0")
+    if not 0 <= pair[1] < 1:
+        raise ValueError(f"delta: {delta} is not in [0, 1)")
+    return pair
+
+
+def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
+    """What signed plans promise, and what is free, both exact."""
+    with localcontext(_EXACT):
+        promised = Decimal(0), Decimal(0)
+        for epsilon, delta in signed:
+            promised = promised[0] + epsilon, promised[1] + delta
+        return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
+
+
+def in_words(pair: Pair) -> str:
+    """As error messages write a budget."""
+    return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"

@@ -1,0 +1,13 @@
+"""What time it is: in UTC, unless a test brings another clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The present."""
+    return datetime.now(UTC)

@@ -1,0 +1,214 @@
+"""Cohorts: people by when they arrived, each cohort with one budget (ε, δ) for its whole life.
+
+A plan is charged to every cohort that it names. The plans of a cohort add up by basic composition: the sums of the ε
+and of the δ stay within its budget. That holds although a later plan is chosen after answers of earlier ones were seen,
+and although their queries are interleaved (concurrent composition: Vadhan and Zhang, 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+import sqlalchemy as sa
+
+from accounting.ledger import trail
+from accounting.ledger.amounts import Number, Pair, checked, rest
+from accounting.ledger.clock import Clock
+from accounting.ledger.dialects import reading
+from accounting.ledger.errors import BudgetExceededError, CohortError, UnknownBudgetError
+from accounting.ledger.events import CohortClosed, CohortOpened
+from accounting.ledger.tables import budgets, cohorts, plans
+
+Row = sa.Row[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class CohortStatus:
+    """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans."""
+
+    number: int
+    epsilon: Decimal
+    delta: Decimal
+    promised_epsilon: Decimal
+    promised_delta: Decimal
+    free_epsilon: Decimal
+    free_delta: Decimal
+    opened_at: datetime
+    closed_at: datetime | None
+
+
+class Cohorts:
+    """Cohorts' lifetime budgets (:attr:`accounting.ledger.charges.Ledger.cohorts`).
+
+    Args:
+        database: see :class:`accounting.ledger.budgets.Budgets`.
+        clock: returns the present as an aware datetime.
+    """
+
+    def __init__(self, database: sa.Engine, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def open(
+        self,
+        connection: sa.Connection,
+        knowledge_base: str,
+        number: int,
+        epsilon: Number,
+        delta: Number,
+        *,
+        public_size: int,
+        by: str,
+    ) -> None:
+        """Give a further cohort its lifetime budget, within the transaction that opens it in the exemplar store.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: whose.
+            number: of the cohort, by the exemplar store.
+            epsilon: for its whole life, above 0.
+            delta: for its whole life, in [0, 1).
+            public_size: its public number of exemplars, for the audit trail.
+            by: who opens it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            CohortError: this number is not the next.
+            ValueError: ε is not above 0, or δ not in [0, 1).
+        """
+        asked = checked(epsilon, delta)
+        lock(connection, knowledge_base)
+        newest = len(cohorts_of(connection, knowledge_base))
+        if number != newest + 1:
+            raise CohortError(
+                f"{knowledge_base!r} has {newest} cohorts by its ledger and {number - 1} by its exemplars: one of them "
+                "was changed outside this program"
+            )
+        now = self._clock()
+        row = {"knowledge_base": knowledge_base, "number": number, "epsilon": asked[0], "delta": asked[1]}
+        connection.execute(sa.insert(cohorts).values({**row, "opened_at": now}))
+        granted = CohortOpened(
+            knowledge_base=knowledge_base,
+            cohort=number,
+            epsilon=str(asked[0]),
+            delta=str(asked[1]),
+            public_size=public_size,
+            by=by,
+        )
+        trail.append(connection, now, granted)
+
+    def close(self, knowledge_base: str, number: int, *, by: str) -> None:
+        """Let no further plan draw on a cohort, for ever. Plans that are signed go on.
+
+        Args:
+            knowledge_base: whose.
+            number: of the cohort.
+            by: who closes it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            CohortError: there is no such cohort, it is closed already, or it is the newest, to which people arrive.
+        """
+        with self._database.begin() as connection:
+            lock(connection, knowledge_base)
+            standing = cohorts_of(connection, knowledge_base)
+            _open_one(knowledge_base, standing, number)
+            if number == len(standing):
+                raise CohortError(f"cohort {number} of {knowledge_base!r} is the newest: open the next one first")
+            now = self._clock()
+            this = sa.and_(cohorts.c.knowledge_base == knowledge_base, cohorts.c.number == number)
+            connection.execute(sa.update(cohorts).where(this).values(closed_at=now))
+            trail.append(connection, now, CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
+
+    def not_closed(self, knowledge_base: str) -> tuple[int, ...]:
+        """Numbers of the cohorts that further plans may draw on.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+        """
+        with reading(self._database) as connection:
+            standing = cohorts_of(connection, knowledge_base)
+        if not standing:
+            raise unknown_budget(knowledge_base)
+        return tuple(number for number, one in standing.items() if one.closed_at is None)
+
+    def check_free(self, knowledge_base: str, cohorts: Sequence[int], *, epsilon: float, delta: float) -> None:
+        """Whether a plan with this budget, which draws on these cohorts, could be signed now.
+
+        Raises:
+            BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
+            CohortError: there is no such cohort, or it is closed.
+        """
+        with reading(self._database) as connection:
+            check_free(connection, knowledge_base, cohorts, checked(epsilon, delta))
+
+
+def lock(connection: sa.Connection, knowledge_base: str) -> None:
+    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest."""
+    if connection.execute(budget_of(knowledge_base).with_for_update(key_share=True)).first() is None:
+        raise unknown_budget(knowledge_base)
+
+
+def cohorts_of(connection: sa.Connection, knowledge_base: str) -> dict[int, Row]:
+    """A knowledge base's cohorts by number, in order."""
+    of = sa.select(cohorts).where(cohorts.c.knowledge_base == knowledge_base).order_by(cohorts.c.number)
+    return {row.number: row for row in connection.execute(of)}
+
+
+def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
+    """What the plans that name a cohort promise, each."""
+    return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
+
+
+def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence[int], asked: Pair) -> None:
+    """Whether each of these cohorts may be drawn on and has this much left."""
+    standing = cohorts_of(connection, knowledge_base)
+    if not standing:
+        raise unknown_budget(knowledge_base)
+    if not numbers:
+        raise CohortError(f"a plan draws on one cohort at least, and none of {knowledge_base!r} is open")
+    signed = connection.execute(plans_of(knowledge_base)).all()
+    for number in numbers:
+        cohort = _open_one(knowledge_base, standing, number)
+        promised, free = rest((cohort.epsilon, cohort.delta), charged_to(number, signed))
+        if asked[0] > free[0] or asked[1] > free[1]:
+            named = number if len(standing) > 1 else None
+            raise BudgetExceededError(knowledge_base, asked, promised, free, named)
+
+
+def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> Row:
+    """The cohort of this number, if it may be drawn on."""
+    cohort = standing.get(number)
+    if cohort is None:
+        raise CohortError(f"{knowledge_base!r} has no cohort {number}: it has {', '.join(map(str, standing))}")
+    if cohort.closed_at is not None:
+        raise CohortError(f"cohort {number} of {knowledge_base!r} is closed")
+    return cohort
+
+
+def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortStatus, ...]:
+    """How much of each of its cohorts' budgets is left, in order."""
+    signed = connection.execute(plans_of(knowledge_base)).all()
+    found = []
+    for one in cohorts_of(connection, knowledge_base).values():
+        promised, free = rest((one.epsilon, one.delta), charged_to(one.number, signed))
+        found.append(CohortStatus(one.number, one.epsilon, one.delta, *promised, *free, one.opened_at, one.closed_at))
+    return tuple(found)
+
+
+def budget_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    """Selects the row that says that a knowledge base has a budget."""
+    return sa.select(budgets).where(budgets.c.knowledge_base == knowledge_base)
+
+
+def plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
+    """Selects its signed plans, oldest first."""
+    return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
+
+
+def unknown_budget(knowledge_base: str) -> UnknownBudgetError:
+    """There is no knowledge base of this name."""
+    return UnknownBudgetError(f"no knowledge base {knowledge_base!r} has a budget; create it first")

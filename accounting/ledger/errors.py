@@ -1,0 +1,50 @@
+"""What the ledger refuses about budgets, plans and cohorts."""
+
+from __future__ import annotations
+
+from accounting.ledger.amounts import Pair, in_words
+
+
+class LedgerError(Exception):
+    """What the ledger refuses; the message says what to do."""
+
+
+class UnknownBudgetError(LedgerError):
+    """No budget was opened for this knowledge base."""
+
+
+class BudgetExistsError(LedgerError):
+    """The knowledge base has its lifetime budget already; it cannot be changed."""
+
+
+class UnknownPlanError(LedgerError):
+    """The knowledge base has no signed plan of this version."""
+
+
+class UnknownTaskError(LedgerError):
+    """No signed plan has the task addressed."""
+
+
+class PlansChangedError(LedgerError):
+    """Another plan was signed since the signer looked."""
+
+
+class CohortError(LedgerError):
+    """There is no such cohort, or it is closed, or cannot be closed yet."""
+
+
+class BudgetExceededError(LedgerError):
+    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ).
+
+    ``cohort`` is the number of the one that has too little, in a knowledge base with several; None for its only one.
+    """
+
+    def __init__(self, knowledge_base: str, asked: Pair, promised: Pair, free: Pair, cohort: int | None = None) -> None:
+        self.knowledge_base, self.asked, self.promised, self.free = knowledge_base, asked, promised, free
+        self.cohort = cohort
+        of = repr(knowledge_base) if cohort is None else f"cohort {cohort} of {knowledge_base!r}"
+        otherwise = "" if cohort is None else ", or one that leaves this cohort out"
+        super().__init__(
+            f"the plan asks for {in_words(asked)}, but of the lifetime budget of {of} {in_words(promised)} is "
+            f"promised to signed plans and only {in_words(free)} is free; sign a smaller plan{otherwise}"
+        )
