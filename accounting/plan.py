@@ -202,8 +202,8 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
         noise=_noise(plan, samplings, events),
         epsilon={name: EpsilonRange(lower=b.lower, upper=b.upper) for name, b in bounds.items()},
         unsupported={
-            name: accountant.unsupported(events) or "its numerics do not reach this delta"
-            for name, accountant in ACCOUNTANTS.items()
+            name: get_accountant(name).unsupported(events) or "its numerics do not reach this delta"
+            for name in ACCOUNTANTS
             if name not in bounds
         },
     )

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import opendp.prelude as dp
+from opendp import domains, measurements, measures, metrics
+from opendp.mod import Measurement, enable_features
 from scipy import special
 
 from aggregation.keywords import WordCounts, count_words
@@ -44,7 +45,7 @@ LARGEST_DELTA0 = 0.1
 
 _ROUNDING = 1e-12  # relative; far more than the quantile of the normal distribution can err by
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,11 @@ def top_words(counts: WordCounts, k: int) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _exponential_mechanism(scale: float) -> dp.Measurement:
+def _exponential_mechanism(scale: float) -> Measurement:
     """Picks index i with probability proportional to ``exp(score_i/scale)``.
 
     The measure named only selects Gumbel noise (pure differential privacy would select exponential noise, another
     distribution with twice the range); OpenDP's own bookkeeping is not used.
     """
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
-    return dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=scale)
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.linf_distance(T="i64")
+    return measurements.make_noisy_max(*space, measures.zero_concentrated_divergence(), scale=scale)

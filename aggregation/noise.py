@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import opendp.prelude as dp
+from opendp import domains, measurements, metrics
+from opendp.mod import Measurement, enable_features
 
 FRACTION_BITS = 40
 """Binary places of the fixed-point numbers."""
@@ -22,7 +23,7 @@ ONE = 1 << FRACTION_BITS
 SMALLEST_SIGMA = 0.01
 """Below this Theorem 19 says nothing, and nobody calls such noise private."""
 
-dp.enable_features("contrib")
+enable_features("contrib")
 
 FixedPoint = npt.NDArray[np.int64]
 
@@ -56,6 +57,6 @@ def add_gaussian_noise(values: FixedPoint, sigma: float) -> FixedPoint:
 
 
 @lru_cache(maxsize=256)
-def _measurement(lattice_sigma: float) -> dp.Measurement:
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return dp.m.make_gaussian(*space, scale=lattice_sigma)
+def _measurement(lattice_sigma: float) -> Measurement:
+    space = domains.vector_domain(domains.atom_domain(T="i64")), metrics.l2_distance(T="f64")
+    return measurements.make_gaussian(*space, scale=lattice_sigma)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event
 from accounting.privacy.pairs import certain_loss
-from accounting.privacy.pld import PldAccountant
-from accounting.privacy.prv import PrvAccountant
-from accounting.privacy.rdp import RdpAccountant
 
 __all__ = [
     "ACCOUNTANTS",
@@ -27,7 +25,8 @@ __all__ = [
     "require_agreement",
 ]
 
-ACCOUNTANTS: Mapping[str, Accountant] = {a.name: a for a in (PldAccountant(), PrvAccountant(), RdpAccountant())}
+ACCOUNTANTS = ("pld", "prv", "rdp")
+"""What plans call them."""
 
 # PRV and PLD compute the same quantity by different numerics.
 _PRV_PLD_TOLERANCE = 0.02
@@ -39,15 +38,27 @@ class AccountantsDisagreeError(RuntimeError):
     """Two accountants contradict each other about the same events."""
 
 
+@cache
 def get_accountant(name: str) -> Accountant:
     """The accountant that plans call ``name``.
 
     Raises:
         ValueError: there is none; the message lists those there are.
     """
-    if name not in ACCOUNTANTS:
-        raise ValueError(f"there is no accountant {name!r}; choose one of {', '.join(ACCOUNTANTS)}")
-    return ACCOUNTANTS[name]
+    match name:  # Imported here: what they compute with takes longer to import than most commands and replicas need.
+        case "pld":
+            from accounting.privacy.pld import PldAccountant
+
+            return PldAccountant()
+        case "prv":
+            from accounting.privacy.prv import PrvAccountant
+
+            return PrvAccountant()
+        case "rdp":
+            from accounting.privacy.rdp import RdpAccountant
+
+            return RdpAccountant()
+    raise ValueError(f"there is no accountant {name!r}; choose one of {', '.join(ACCOUNTANTS)}")
 
 
 def compare(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
@@ -93,7 +104,8 @@ def require_agreement(found: Mapping[str, EpsilonBounds]) -> None:
 
 def _bounds(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
     found: dict[str, EpsilonBounds] = {}
-    for name, accountant in ACCOUNTANTS.items():
+    for name in ACCOUNTANTS:
+        accountant = get_accountant(name)
         if accountant.unsupported(events) is None:
             try:
                 found[name] = accountant.bounds(events, delta)
@@ -105,7 +117,7 @@ def _bounds(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
 def _require_inverse(events: Sequence[Event], delta: float, upper: float) -> None:
     """Whether PLD finds the plan's δ at the ε that it found for it."""
     if math.isfinite(upper):
-        back = ACCOUNTANTS["pld"].delta(events, upper)
+        back = get_accountant("pld").delta(events, upper)
         if back > _INVERSE_TOLERANCE * delta:
             raise AccountantsDisagreeError(
                 f"pld says that epsilon is at most {upper:.6g} at a delta of {delta:.3g}, and that delta is {back:.3g} "

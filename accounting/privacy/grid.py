@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
 
 from accounting.privacy.profiles import Array
 from accounting.privacy.subsampling import Direction
@@ -78,6 +77,8 @@ def _top(direction: Direction, tail: float) -> float:
 
 def _connect_dots(direction: Direction, step: float, top: float) -> tuple[Array, float]:
     """Masses at ``step, 2 step, ...`` up to ``top``, and at infinity."""
+    from dp_accounting.pld import pld_pmf  # takes longer to import than most commands and replicas need
+
     points = max(1, math.ceil(top / step))
     deltas = np.minimum.accumulate(direction.upper(step * np.arange(points + 1, dtype=np.float64)))
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, 0, points, deltas).to_dense_pmf()
