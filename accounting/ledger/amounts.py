@@ -50,6 +50,12 @@ def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
         return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
 
 
+def times(lifetime: Pair, asked: Pair) -> int:
+    """How many plans fit that ask for this each: the most whose exact sums leave nothing below 0."""
+    with localcontext(_EXACT):
+        return int(min(whole // part for whole, part in zip(lifetime, asked, strict=True) if part))
+
+
 def in_words(pair: Pair) -> str:
     """As error messages write a budget."""
     return f"(ε = {pair[0].normalize():g}, δ = {pair[1].normalize():g})"

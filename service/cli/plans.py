@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.ledger.amounts import Number
+from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
@@ -20,6 +21,7 @@ from service.plans.preview import PlanPreview, TaskPreview, plot, preview
 from service.plans.signing import check_free, not_free, prepare
 from service.plans.signing import release as make_release
 from service.plans.signing import sign as sign_plan
+from service.plans.steady import MONTHS, Arrivals, SteadyPreview, preview_steadily
 from service.records.engine_record import last_engine
 from service.records.records import Records
 
@@ -38,6 +40,24 @@ def preview_(
         int | None,
         typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
     ] = None,
+    units_a_month: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-3,
+            help="About how many new people arrive, announced: also show what it gives for ever.",
+        ),
+    ] = None,
+    months_a_cohort: Annotated[float, typer.Option(min=1e-3, help="Months from one cohort to the next.")] = MONTHS,
+    units_a_cohort: Annotated[
+        float | None,
+        typer.Option(min=1e-3, help="In place of months: as long as so many people take to arrive at that rate."),
+    ] = None,
+    cohort_epsilon: Annotated[
+        float | None, typer.Option(help="Lifetime ε of each cohort. [default: the newest one's]")
+    ] = None,
+    cohort_delta: Annotated[
+        float | None, typer.Option(help="Lifetime δ of each cohort. [default: the newest one's]")
+    ] = None,
     plot_file: PlotFile = None,
     json: Json = False,
 ) -> None:
@@ -47,11 +67,27 @@ def preview_(
     answer takes, and what the same budget gives if it is spent otherwise.
     """
     plan = load_plan(file.read_text())
-    if public_size is None:
-        opened = records()
-        _show(prepare(opened, plan), opened, plot_file, json, alternatives=True)
-    else:  # needs no database and no key
-        _show(calibrate_plan(plan, public_size), None, plot_file, json, alternatives=True)
+    opened = records() if public_size is None else None  # else it needs no database and no key
+    steady = None
+    if units_a_month is not None:
+        months = months_a_cohort if units_a_cohort is None else units_a_cohort / units_a_month
+        epsilon, delta = _cohort_budget(opened, plan, cohort_epsilon, cohort_delta)
+        arrivals = Arrivals(units_a_month=units_a_month, months_a_cohort=months, epsilon=epsilon, delta=delta)
+        steady = preview_steadily(plan, arrivals)
+    calibrated = prepare(opened, plan) if opened else calibrate_plan(plan, public_size or 0)
+    _show(calibrated, opened, plot_file, json, alternatives=True, steady=steady)
+
+
+def _cohort_budget(
+    opened: Records | None, plan: Plan, epsilon: float | None, delta: float | None
+) -> tuple[Number, Number]:
+    """As written, or else the newest cohort's."""
+    if epsilon is not None and delta is not None:
+        return epsilon, delta
+    if opened is None:
+        raise ValueError("say what each cohort has with --cohort-epsilon and --cohort-delta")
+    newest = opened.ledger.budgets.status(plan.knowledge_base).cohorts[-1]
+    return newest.epsilon if epsilon is None else epsilon, newest.delta if delta is None else delta
 
 
 @app.command()
@@ -115,6 +151,7 @@ def _show(
     json: bool = False,
     *,
     alternatives: bool = False,
+    steady: SteadyPreview | None = None,
 ) -> None:
     described = preview(calibrated)
     otherwise = spent_otherwise(calibrated.plan, calibrated.public_size) if alternatives else {}
@@ -125,7 +162,8 @@ def _show(
     if json:
         listed = {name: [one.model_dump() for one in seen] for name, seen in otherwise.items()}
         shown = {**described.model_dump(), "alternatives": listed, "engine": engine.model_dump() if engine else None}
-        print_json({**shown, "exceeds": exceeds})
+        for_ever = {"steady": steady.model_dump()} if steady else {}
+        print_json({**shown, "exceeds": exceeds, **for_ever})
         return
     _print(described)
     if exceeds:
@@ -134,6 +172,10 @@ def _show(
         title = f"{name}: its share of the budget spent otherwise"
         rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]
         print_table(title, ["mechanism", *_COLUMNS, ""], rows)
+    if steady:
+        console().print(f"[bold]For ever[/bold]: {steady.state.in_words}")
+        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in steady.tasks.items()]
+        print_table(f"Then, with {steady.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if opened:
         print_engine(engine)
     if plot_file:

@@ -21,6 +21,7 @@ from accounting.ledger.events import (
     UnitForgotten,
 )
 from accounting.ledger.history import Day, History
+from accounting.plan import PlanError
 from exemplar_store import KnowledgeBase
 from service.dashboard import burn_down
 from service.dashboard.audit_words import EventInWords, in_words
@@ -29,6 +30,7 @@ from service.dashboard.overview import Summary, summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import number
 from service.plans.preview import PlanPreview, preview
+from service.plans.steady import MONTHS, steady_state
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -101,6 +103,7 @@ class View:
     first_page: bool
     changes: list[EventInWords]
     key_names: Mapping[str, str]
+    steady: str | None
     rule: str = burn_down.RULE
 
 
@@ -125,7 +128,21 @@ def _view(records: Records, name: str, after: str | None) -> View:
             for event in records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
         ],
         key_names=names,
+        steady=_steady(records, name),
     )
+
+
+def _steady(records: Records, name: str) -> str | None:
+    """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
+    signed, newest = records.ledger.budgets.plans(name), records.ledger.budgets.status(name).cohorts[-1]
+    if not signed:
+        return None
+    plan = read_signed(signed[-1].document).plan
+    try:
+        state = steady_state(plan, len(signed[-1].cohorts), MONTHS, newest.epsilon, newest.delta)
+    except PlanError:
+        return None
+    return state.in_words
 
 
 def _plan(signed: SignedPlan) -> PlanView:

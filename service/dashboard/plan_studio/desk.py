@@ -226,5 +226,5 @@ async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:
 
 async def studio(visit: Visit, desk: Desk, draft: DraftPlan, status: int = 200, **extra: Any) -> Response:
     """The whole page."""
-    context = {"otherwise": None, "tried": None, "choices": chosen({}), "kinds": KINDS} | extra
+    context = {"otherwise": None, "tried": None, "lasting": None, "choices": chosen({}), "kinds": KINDS} | extra
     return visit.page("plan_studio.html", status, here="plans", **await shown(visit, desk, draft), **context)

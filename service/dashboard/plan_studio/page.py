@@ -10,6 +10,7 @@ from starlette.responses import Response
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.plan_studio.desk import HOME, DraftPlan, open_desk, read_draft, shown, studio, vary
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
+from service.dashboard.plan_studio.steady import lasting
 from service.dashboard.plan_studio.trials import Attempt, attempt
 
 pages = Pages()
@@ -60,6 +61,16 @@ async def curves(visit: Visit) -> Response:
     if visit.is_htmx:
         return visit.page("plan_curves.html", desk=desk, draft=draft, otherwise=varied)
     return await studio(visit, desk, draft, otherwise=varied)
+
+
+@pages.post(HOME + "/steady")
+async def steady(visit: Visit) -> Response:
+    """What the plan would give for ever, if people keep arriving."""
+    desk = await open_desk(visit)
+    found = await lasting(visit, desk)
+    if visit.is_htmx:
+        return visit.page("plan_steady.html", lasting=found)
+    return await studio(visit, desk, await read_draft(visit, desk), lasting=found)
 
 
 @pages.post(HOME + "/try")

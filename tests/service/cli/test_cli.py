@@ -184,6 +184,22 @@ def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkey
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
 
 
+def test_a_preview_tells_what_lasts(dpicl: Shell, plan_file: Path, tmp_path: Path) -> None:
+    create(dpicl)
+    file = tmp_path / "rolling.yaml"
+    file.write_text(PLAN + "retain: 2\n")
+    arriving = ("--units-a-month", 50, "--units-a-cohort", 100)
+    seen = json.loads(dpicl.ok("plan", "preview", file, *arriving, "--json"))["steady"]
+    (cohort,) = json.loads(dpicl.ok("cohort", "list", "toys", "--json"))
+    plans = int(min(cohort["lifetime"]["epsilon"] / 4, cohort["lifetime"]["delta"] / 1e-4))
+    assert (seen["public_size"], seen["state"]["plans_a_cohort"]) == (200, plans)
+    assert seen["state"]["answers_a_month"]["colour"] == pytest.approx(20 * plans / 4)
+    offline = ("--public-size", 60, "--cohort-epsilon", 12)
+    assert "--cohort-delta" in dpicl.fails("plan", "preview", file, *arriving, *offline)
+    assert "for ever" in dpicl.ok("plan", "preview", file, *arriving, *offline, "--cohort-delta", 0.1)
+    assert "retain: say how many" in dpicl.fails("plan", "preview", plan_file, *arriving)
+
+
 def test_signing_is_asked_about(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(dpicl)
     monkeypatch.setattr("typer.confirm", lambda _question: False)

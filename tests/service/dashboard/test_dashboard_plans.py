@@ -66,11 +66,11 @@ def test_strangers_see_and_sign_nothing(services: Services) -> None:
     stranger = Browser(services)
     for path in ("/plans", STUDIO):
         assert stranger.get(path).headers["location"].startswith("/admin/sign-in")
-    for path in ("", "/curves", "/try", "/confirm", "/sign"):
+    for path in ("", "/curves", "/steady", "/try", "/confirm", "/sign"):
         assert stranger.post(STUDIO + path, {"text": SMALL}).headers["location"].startswith("/admin/sign-in")
     assert stranger.sign_in().status_code == 303
     form = confirm(stranger) | {"name": "toys"}
-    for path in ("", "/curves", "/try", "/confirm", "/sign"):
+    for path in ("", "/curves", "/steady", "/try", "/confirm", "/sign"):
         assert stranger.post(STUDIO + path, form | {"csrf": "guessed"}).status_code == 403
         assert stranger.post(STUDIO + path, form, headers={"Origin": "http://evil.example"}).status_code == 403
     assert signed(stranger) == 1
@@ -381,6 +381,22 @@ def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) 
 
 ROWS = "text,label\nred ball,red\nblue ball,blue\n"
 LINES = '{"text": "red ball", "label": "red"}\n\n{"text": "blue ball", "label": "blue"}'
+
+
+def test_what_a_plan_gives_for_ever_is_computed(browser: Browser) -> None:
+    form = {"text": f"{SMALL}\nretain: 4\n", "units_a_month": "50", "months": "3"}
+    part = words(browser.post(f"{STUDIO}/steady", form, headers=HTMX).text)
+    assert "the newest 4 cohorts every 3 months, for ever. Answers a month: 6.67 of colour." in part
+    assert "drawn on about 600" in part
+    page = browser.post(f"{STUDIO}/steady", form).text
+    assert "for ever" in page
+    assert 'value="50"' in page
+    for wrong, says in (({"units_a_month": "many"}, "numbers above 0"), ({"text": SMALL}, "retain: say how many")):
+        part = browser.post(f"{STUDIO}/steady", form | wrong, headers=HTMX).text
+        assert 'role="alert"' in part
+        assert says in words(part)
+    said = words(browser.get("/knowledge-bases/toys").text)
+    assert "With a cohort every 3 months, this plan can be signed on the newest cohort every 1.5" in said
 
 
 @pytest.mark.parametrize("rows", [ROWS, LINES])
