@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sanitization import uniform
 from sanitization.audit import Audit
@@ -113,6 +113,9 @@ class TextSanitizer:
     embed: Embed | None = None
     most_unknown: int | None = None
 
+    unit: ClassVar[Literal["word", "text"]] = "word"
+    """What ε is of."""
+
     @cached_property
     def artifact(self) -> Artifact:
         """What describes it."""
@@ -130,7 +133,7 @@ class TextSanitizer:
 
     @property
     def epsilon(self) -> float:
-        """Of a word: what the audit found."""
+        """Of a :attr:`unit`: what the audit found."""
         return self.served.audit.epsilon
 
     @property

@@ -8,9 +8,10 @@ nearest to itself would take too many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,37 @@ from sanitization.mechanisms import Embed, Served
 from sanitization.medoids import CANDIDATES, Medoids, medoids
 from sanitization.response import RandomisedResponse
 from sanitization.text import TextSanitizer
-from sanitization.tokens import Partition, Token
+from sanitization.tokens import KEPT, Partition, Token
 from sanitization.vocabulary import IntArray, Vocabulary, distances
 
-NAME = "whole_rr"
+WholeName = Literal["whole_rr"]
+NAME: WholeName = "whole_rr"
 FEWEST = 4
+
+
+def kept(mechanism: str, keep: Iterable[str] | None) -> frozenset[str]:
+    """What texts keep: what is asked for, or else what is usual; of whole texts nothing.
+
+    Raises:
+        ValueError: something of whole texts is to be kept.
+    """
+    if mechanism != NAME:
+        return frozenset(KEPT if keep is None else keep)
+    if keep:
+        raise ValueError(f"{NAME} replaces texts as a whole and can keep nothing of them: leave out what to keep")
+    return frozenset()
+
+
+def read_public_texts(file: Path) -> tuple[str, ...]:
+    """The different lines of a file that are not blank.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: they are too few or too many, or not UTF-8.
+    """
+    texts = tuple(dict.fromkeys(line for line in file.read_text("utf-8").splitlines() if line.strip()))
+    _check_count(texts)
+    return texts
 
 
 class _OneToken(Partition):
@@ -39,6 +66,8 @@ class _OneToken(Partition):
 @dataclass(frozen=True, eq=False)
 class WholeTextSanitizer(TextSanitizer):
     """See :func:`open_whole`."""
+
+    unit: ClassVar[Literal["word", "text"]] = "text"
 
     @property
     def guarantee(self) -> str:
@@ -66,8 +95,7 @@ def open_whole(
     Raises:
         ValueError: too few or too many texts, one of them twice, or ε is out of range.
     """
-    if not FEWEST <= len(texts) <= CANDIDATES:
-        raise ValueError(f"{FEWEST} to {CANDIDATES:,} public texts are needed, not {len(texts):,}")
+    _check_count(texts)
     public = Vocabulary(texts, vectors, np.ones(len(texts)))
 
     def made() -> Kept:
@@ -79,6 +107,11 @@ def open_whole(
     admit(found, epsilon)
     served = Served(_response(known, epsilon), found, f"{len(known):,} of {len(public):,} public texts", known)
     return WholeTextSanitizer(NAME, served, _OneToken(), embed)
+
+
+def _check_count(texts: Sequence[str]) -> None:
+    if not FEWEST <= len(texts) <= CANDIDATES:
+        raise ValueError(f"{FEWEST} to {CANDIDATES:,} public texts are needed, not {len(texts):,}")
 
 
 def _response(known: Vocabulary, epsilon: float) -> RandomisedResponse:

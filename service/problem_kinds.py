@@ -74,7 +74,7 @@ class ProblemKind(Enum):
     SANITIZER_UNAVAILABLE = (
         503,
         "The service sanitises no texts, or still embeds its words. Nothing was charged, and nothing was sanitised. "
-        "The operator can set `DPICL_SANITIZER_WORDS`.",
+        "The operator can set `DPICL_SANITIZER_WORDS`, or `DPICL_PUBLIC_TEXTS` for `whole_rr`.",
     )
     EPSILON_NOT_ATTAINABLE = (
         422,

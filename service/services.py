@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sanitization.whole import NAME as WHOLE
+from sanitization.whole import read_public_texts
 from service.embedding.embedder import TextEmbedder
-from service.embedding.sanitizers import Sanitizers
+from service.embedding.sanitizers import Sanitizers, setting_for
 from service.embedding.words import cache_folder
 from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.protocol import Engine
@@ -51,9 +54,18 @@ def check_sanitizers(settings: Settings, sanitize: SanitizeConfig | None) -> Non
 
     Raises:
         SanitizersMissingError: they cannot.
+        OSError: the public texts cannot be read.
+        ValueError: they are too few or too many.
     """
-    if sanitize is not None and not settings.sanitizer_words:
-        raise SanitizersMissingError("the engine's questions are to be sanitised: set DPICL_SANITIZER_WORDS")
+    public_texts = _public_texts(settings)
+    if sanitize is not None and not (public_texts if sanitize.mechanism == WHOLE else settings.sanitizer_words):
+        raise SanitizersMissingError(
+            f"the engine's questions are to be sanitised by {sanitize.mechanism}: set {setting_for(sanitize.mechanism)}"
+        )
+
+
+def _public_texts(settings: Settings) -> Sequence[str]:
+    return () if settings.public_texts is None else read_public_texts(settings.public_texts)
 
 
 def open_services(
@@ -82,12 +94,14 @@ def open_services(
     Raises:
         SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
         service.pipeline.latency.UnknownLatencyError: it does, and nobody has said how long it takes.
-        ValueError: the settings do not say where the witness is, or that there is none.
+        OSError: the public texts cannot be read.
+        ValueError: they are too few or too many; or the settings do not say where the witness is, or that there is
+            none.
     """
     settings = records.settings
     check_witness(settings)
     grain_s = fixed_grain_s(settings, language_model=language_model)
-    sanitizers = Sanitizers(settings.sanitizer_words, embedder, cache_folder())
+    sanitizers = Sanitizers(settings.sanitizer_words, _public_texts(settings), embedder, cache_folder())
     check_sanitizers(settings, sanitize)
     if sanitize is not None:
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)

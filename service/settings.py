@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
     """How many English words `/v1/sanitize` knows, such as 3000; 0 switches it off. They are embedded at the first
     start, and kept in `$XDG_CACHE_HOME/dpicl`."""
+    public_texts: Path | None = None
+    """A file of 4 to 6,000 public texts, one a line, for sanitising by `whole_rr`. None unless set."""
     restore_bundles: Path | None = None
     """A folder of bundles, which `dpicl restore publish` adds to and `/v1/restore` serves. None unless set."""
     text_epsilon_cap: float | None = Field(default=None, ge=0)

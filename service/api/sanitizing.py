@@ -6,10 +6,11 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
+from sanitization.whole import WholeName, kept
 from service.api.dependencies import AnalystKey, TheServices
 from service.embedding.sanitizers import EpsilonNotAttainableError
 
@@ -27,19 +28,33 @@ class TextsToSanitize(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
-    mechanism: Literal["medoid_rr", "nearest_rr"] = "medoid_rr"
-    epsilon: float = Field(default=8.0, gt=0, description=f"The most that ε of a word may be; in steps of {STEP:g}.")
-    keep: list[Keepable] = Field(default=["stopwords", "punctuation"], description="What is released as it is.")
+    mechanism: Literal["medoid_rr", "nearest_rr"] | WholeName = Field(
+        default="medoid_rr", description="`whole_rr` makes of each text one of the operator's public texts."
+    )
+    epsilon: float = Field(
+        default=8.0,
+        gt=0,
+        description=f"The most that ε of a word may be, or with `whole_rr` of a text; in steps of {STEP:g}.",
+    )
+    keep: list[Keepable] | None = Field(
+        default=None,
+        description="What is released as it is: unless given, stopwords and punctuation, and with `whole_rr` nothing.",
+    )
     conversation: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,200}$")] | None = Field(
         default=None, description="A name under which the cost is counted, too."
     )
+
+    @model_validator(mode="after")
+    def _keeps_what_it_can(self) -> TextsToSanitize:
+        kept(self.mechanism, self.keep)
+        return self
 
 
 class SanitizedView(BaseModel):
     """A text that may leave."""
 
     text: str
-    tokens: int
+    tokens: int = Field(description="With `whole_rr` one.")
     epsilon_token: float
     epsilon_text: float = Field(description="The sum of ε over its words. Kept tokens and numbers cost nothing.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
@@ -47,7 +47,6 @@ app = typer.Typer(
 _NOMINAL = [1.0, 6.0, 10.0]
 _ATTACKED = [4.0, 8.0]
 _OWNER = "local"
-_MECHANISM = "medoid_rr"
 _KEEP = "stopwords,punctuation"
 _TOGETHER = 256
 
@@ -72,10 +71,16 @@ def text(
             help="Each text becomes one of this file's lines, all of it for one ε.", exists=True, dir_okay=False
         ),
     ] = None,
-    mechanism: Annotated[str, typer.Option(help="See `dpicl sanitize audit`.")] = _MECHANISM,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(help="See `dpicl sanitize audit`; medoid_rr unless given, and whole_rr with --public-texts."),
+    ] = None,
     keep: Annotated[
-        str, typer.Option(help="What is released as it is: of stopwords, punctuation, placeholders, case.")
-    ] = _KEEP,
+        str | None,
+        typer.Option(
+            help="What is released as it is, of stopwords, punctuation, placeholders, case; the first two unless given."
+        ),
+    ] = None,
     conversation: Annotated[str, typer.Option(help="Count these texts under a name, too.")] = "",
     cap: Annotated[float | None, typer.Option(min=0, help="Refuse texts above this ε, all texts together.")] = None,
     ledger: Annotated[
@@ -93,14 +98,17 @@ def text(
     The same line always becomes the same text, and costs nothing more. The first time, words are embedded, which takes
     some ten seconds of processor time.
     """
+    from sanitization.whole import NAME, kept
     from service.records.text_ledger import open_local
 
-    if public_texts is None:
-        sanitizer = _sanitizer(mechanism, epsilon, keep, words, vectors, word_list, cache)
-    elif (mechanism, keep, vectors, word_list) == (_MECHANISM, _KEEP, None, None):
+    mechanism = mechanism or ("medoid_rr" if public_texts is None else NAME)
+    public = kept(mechanism, None if keep is None else _kept(keep))
+    if mechanism != NAME and public_texts is None:
+        sanitizer = _sanitizer(mechanism, epsilon, public, words, vectors, word_list, cache)
+    elif mechanism == NAME and public_texts is not None and vectors is None:
         sanitizer = _whole(public_texts, epsilon, cache)
     else:
-        raise typer.BadParameter("--public-texts goes with no mechanism, no words and nothing to keep")
+        raise typer.BadParameter(f"{NAME} needs --public-texts, and they go with no other mechanism and no --vectors")
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
     for lines in _batches(_lines(file), 1 if str(file) == "-" else _TOGETHER):
@@ -118,7 +126,7 @@ def text(
         return
     typer.echo(
         f"{sanitizer.guarantee}\nReleased as it is: {', '.join(sanitizer.released_as_public)}.\n"
-        f"New {'words' if public_texts is None else 'texts'}: {drawn:,}, together ε = {spent:.6g}. "
+        f"New {sanitizer.unit}s: {drawn:,}, together ε = {spent:.6g}. "
         f"All your texts so far: ε = {total:.6g}.",
         err=True,
     )
@@ -321,7 +329,7 @@ def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> di
 def _sanitizer(
     mechanism: str,
     epsilon: float,
-    keep: str,
+    keep: Iterable[str],
     words: int,
     vectors: Path | None,
     word_list: Path | None,
@@ -332,15 +340,14 @@ def _sanitizer(
 
     vocabulary, folder = _open(words, vectors, word_list, cache)
     embed = EmbeddedOnDemand() if vectors is None else None
-    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=_kept(keep), embed=embed)
+    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=keep, embed=embed)
 
 
 def _whole(file: Path, epsilon: float, cache: Path | None) -> TextSanitizer:
-    from sanitization.whole import open_whole
+    from sanitization.whole import open_whole, read_public_texts
     from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once
 
-    folder = cache or cache_folder()
-    texts = list(dict.fromkeys(line for line in file.read_text().splitlines() if line.strip()))
+    folder, texts = cache or cache_folder(), read_public_texts(file)
     return open_whole(texts, embedded_once(texts, folder), epsilon, folder, EmbeddedOnDemand())
 
 

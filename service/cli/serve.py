@@ -103,6 +103,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         _pin_sqlite_path("DPICL_WITNESS_URL", witness)
     if opened.settings.restore_bundles is not None:
         os.environ["DPICL_RESTORE_BUNDLES"] = str(opened.settings.restore_bundles.resolve())
+    if opened.settings.public_texts is not None:
+        os.environ["DPICL_PUBLIC_TEXTS"] = str(opened.settings.public_texts.resolve())
 
     if "RAY_ADDRESS" in os.environ:  # the operator brings a cluster
         ray.init(namespace="serve", logging_level=logging.WARNING)

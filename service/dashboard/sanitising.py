@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +13,9 @@ from starlette.responses import Response
 from sanitization.attacks import Attacked, attack
 from sanitization.mechanisms import RESPONSES
 from sanitization.text import Sanitized, TextError, TextSanitizer
-from sanitization.tokens import KEEPABLE
+from sanitization.tokens import KEEPABLE, KEPT
+from sanitization.vocabulary import FloatArray
+from sanitization.whole import NAME as WHOLE
 from service.dashboard.pages import Pages, Visit
 from service.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers, SanitizersUnavailableError
 
@@ -20,8 +23,11 @@ pages = Pages()
 
 MOST_CHARACTERS = 1000
 LEAST, LARGEST, STEP = 0.5, 16.0, 0.5
+MOST_TEXTS = 100
+"""That are listed of those that can come out."""
 _EXAMPLE = "My landlord in Boston keeps the deposit of 1,250 dollars."
-_KEEP = ("stopwords", "punctuation")
+_USUAL = "medoid_rr"
+_SHOWN = (*RESPONSES, WHOLE)
 
 
 @dataclass(frozen=True)
@@ -48,20 +54,22 @@ class Shown:
     Attributes:
         sanitizer: what did it.
         drawn: one draw.
-        words: of the sentence, each once.
-        attacked: what outputs tell of a word, as frequent as words are.
+        words: of the sentence, each once, unless it is sanitised as a whole.
+        texts: else what it can become, with the chances, the likeliest first.
+        attacked: what outputs tell of a word, as frequent as words are; or of a whole text.
     """
 
     sanitizer: TextSanitizer
     drawn: Sanitized
     words: list[Word]
+    texts: list[tuple[str, float]]
     attacked: Attacked
 
 
 @pages.get("/sanitising")
 async def write(visit: Visit) -> Response:
     """The page, with an example."""
-    return await _page(visit, _EXAMPLE, 8.0, RESPONSES[1], _KEEP)
+    return await _page(visit, _EXAMPLE, 8.0, "", KEPT)
 
 
 @pages.post("/sanitising")
@@ -71,14 +79,15 @@ async def see(visit: Visit) -> Response:
         epsilon = min(max(float(visit.field("epsilon")), LEAST), LARGEST)
     except ValueError:
         epsilon = 8.0
-    mechanism = visit.field("mechanism")
-    keep = tuple(name for name in visit.fields("keep") if name in KEEPABLE)
-    name = mechanism if mechanism in RESPONSES else RESPONSES[1]
-    return await _page(visit, visit.field("text")[:MOST_CHARACTERS], epsilon, name, keep)
+    keep = tuple(name for name in KEEPABLE if name in visit.fields("keep"))
+    return await _page(visit, visit.field("text")[:MOST_CHARACTERS], epsilon, visit.field("mechanism"), keep)
 
 
 async def _page(visit: Visit, text: str, epsilon: float, mechanism: str, keep: tuple[str, ...]) -> Response:
     problem, shown = "", None
+    mechanisms = [name for name in visit.services.sanitizers.mechanisms if name in _SHOWN]
+    if mechanism not in mechanisms:
+        mechanism = _USUAL if _USUAL in mechanisms or not mechanisms else mechanisms[0]
     try:
         # In steps, or moving ε would make tables without end.
         steps = STEP * round(epsilon / STEP)
@@ -92,7 +101,8 @@ async def _page(visit: Visit, text: str, epsilon: float, mechanism: str, keep: t
         epsilon=epsilon,
         mechanism=mechanism,
         keep=keep,
-        mechanisms=RESPONSES,
+        mechanisms=mechanisms,
+        whole=WHOLE,
         keepable=KEEPABLE,
         limits=(LEAST, LARGEST, STEP),
         most=MOST_CHARACTERS,
@@ -108,15 +118,25 @@ def show(sanitizers: Sanitizers, text: str, epsilon: float, mechanism: str, keep
         SanitizersUnavailableError: there are no sanitisers, or not yet.
         TextError: the text has too many unknown words.
     """
-    sanitizer = sanitizers.open(mechanism, epsilon, keep)
+    sanitizer = sanitizers.open(mechanism, epsilon, () if mechanism == WHOLE else keep)
+    laws, attacked = sanitizer.laws(text), _attacked(sanitizer)
+    words = _words(sanitizer, laws) if sanitizer.unit == "word" else []
+    texts = _likeliest(sanitizer, laws[0][1]) if sanitizer.unit == "text" else []
+    return Shown(sanitizer, sanitizer.sanitize(text), words, texts, attacked)
+
+
+def _words(sanitizer: TextSanitizer, laws: Sequence[tuple[str, FloatArray]]) -> list[Word]:
     outputs = sanitizer.served.channel.outputs
-    laws = {word.lower(): law for word, law in sanitizer.laws(text)}
-    words = [
+    return [
         Word(word, float(law[outputs.index(word)]) if word in outputs else 0.0, outputs[at], float(law[at]))
-        for word, law in laws.items()
+        for word, law in {word.lower(): law for word, law in laws}.items()
         if (at := int(np.argmax(law))) >= 0
     ]
-    return Shown(sanitizer, sanitizer.sanitize(text), words, _attacked(sanitizer))
+
+
+def _likeliest(sanitizer: TextSanitizer, law: FloatArray) -> list[tuple[str, float]]:
+    outputs = sanitizer.served.channel.outputs
+    return [(outputs[at], float(law[at])) for at in np.argsort(-law, kind="stable")[:MOST_TEXTS]]
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Sanitisers on the built-in words, opened when they are first asked for, and kept."""
+"""Sanitisers on the built-in words and the operator's public texts, opened when first asked for, and kept."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sanitization.mechanisms import SMALLEST_EPSILON
+from sanitization import whole
+from sanitization.mechanisms import PUBLISHED, RESPONSES, SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
 from sanitization.text import TextSanitizer, open_sanitizer
 from sanitization.vocabulary import Vocabulary
 from service.embedding.embedder import TextEmbedder
-from service.embedding.words import minilm_words
+from service.embedding.words import embedded_once, minilm_words
 
 _KEPT = 32
 _TOGETHER = 64
@@ -35,37 +36,53 @@ class EpsilonNotAttainableError(ValueError):
         super().__init__(f"ε = {epsilon:g} is not attainable: the least is {least:g}, the largest {largest:g}")
 
 
+def setting_for(mechanism: str) -> str:
+    """Where the operator says what a mechanism is made of."""
+    return "DPICL_PUBLIC_TEXTS" if mechanism == whole.NAME else "DPICL_SANITIZER_WORDS"
+
+
 class Sanitizers:
     """Opens them; threads may share it.
 
     Args:
         words: how many they know; 0 for none at all.
-        embedder: of words.
+        public_texts: what whole texts become; without any, they become nothing.
+        embedder: of words and texts.
         folder: keeps embeddings and tables.
     """
 
-    def __init__(self, words: int, embedder: TextEmbedder, folder: Path) -> None:
+    def __init__(self, words: int, public_texts: Sequence[str], embedder: TextEmbedder, folder: Path) -> None:
         self._words = words
+        self._public_texts = public_texts
         self._embedder = embedder
         self._folder = folder
         self._vocabulary: Vocabulary | None = None
+        self._placed: np.ndarray | None = None
         self._prepared = threading.Event()
         self._opening = threading.Lock()
         self._open = lru_cache(_KEPT)(self._opened)
 
     @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What can be opened, or will be once all is embedded."""
+        return (*RESPONSES, *PUBLISHED) * bool(self._words) + (whole.NAME,) * bool(self._public_texts)
+
+    @property
     def wanted(self) -> bool:
         """Whether there are to be any."""
-        return self._words > 0
+        return bool(self.mechanisms)
 
     def prepare(self) -> None:
-        """Embed the words, unless that was done before; some milliseconds of processor time for each.
+        """Embed words and texts, unless that was done before; some milliseconds of processor time for each.
 
         Raises:
             OSError: the folder cannot be written.
             RuntimeError: the embedder does not answer.
         """
-        self._vocabulary = minilm_words(self._words, self._folder, self._embed)
+        if self._words:
+            self._vocabulary = minilm_words(self._words, self._folder, self._embed)
+        if self._public_texts:
+            self._placed = embedded_once(self._public_texts, self._folder, self._embed)
         self._prepared.set()
 
     def wait(self) -> None:
@@ -77,27 +94,35 @@ class Sanitizers:
         if self.wanted and not self._prepared.wait(_LONGEST_S):
             raise SanitizersUnavailableError("the words cannot be embedded: see the service's log")
 
-    def open(self, mechanism: str, epsilon: float, keep: Sequence[str]) -> TextSanitizer:
-        """The sanitiser with these parameters (:func:`sanitization.text.open_sanitizer`); the first time takes seconds.
+    def open(self, mechanism: str, epsilon: float, keep: Sequence[str] | None) -> TextSanitizer:
+        """The sanitiser with these parameters; the first time takes seconds.
+
+        Args:
+            mechanism: its name.
+            epsilon: see :func:`sanitization.text.open_sanitizer` and :func:`sanitization.whole.open_whole`.
+            keep: see :func:`sanitization.whole.kept`.
 
         Raises:
-            SanitizersUnavailableError: the words are not embedded.
+            SanitizersUnavailableError: the operator has not asked for it, or its words are not embedded.
             EpsilonNotAttainableError: ε is out of range.
             ValueError: something else is wrong with the parameters, or a table would be too large.
             LookupError: no such mechanism.
         """
         if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
             raise EpsilonNotAttainableError(epsilon, SMALLEST_EPSILON)
-        if self._vocabulary is None:
+        if not (self._public_texts if mechanism == whole.NAME else self._words):
             raise SanitizersUnavailableError(
-                "the words are still being embedded; come back in a minute"
-                if self.wanted
-                else "this service sanitises no texts: the operator must set DPICL_SANITIZER_WORDS"
+                f"this service sanitises no texts by {mechanism}: the operator must set {setting_for(mechanism)}"
             )
+        if not self._prepared.is_set():
+            raise SanitizersUnavailableError("the words are still being embedded; come back in a minute")
         with self._opening:
-            return self._open(mechanism, epsilon, frozenset(keep))
+            return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
 
     def _opened(self, mechanism: str, epsilon: float, keep: frozenset[str]) -> TextSanitizer:
+        if mechanism == whole.NAME:
+            assert self._placed is not None  # noqa: S101  # nosec B101
+            return whole.open_whole(self._public_texts, self._placed, epsilon, self._folder, self._embed)
         assert self._vocabulary is not None  # noqa: S101  # nosec B101
         return open_sanitizer(
             mechanism,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from sanitization.mechanisms import SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
+from sanitization.whole import WholeName, kept
 
 
 class _Config(BaseModel):
@@ -73,15 +74,21 @@ class VllmConfig(_LanguageModel):
 
 
 class SanitizeConfig(_Config):
-    """How questions are sanitised. Needs ``DPICL_SANITIZER_WORDS``."""
+    """How questions are sanitised. Needs ``DPICL_SANITIZER_WORDS``, or ``DPICL_PUBLIC_TEXTS`` for ``whole_rr``."""
 
     epsilon: float = Field(default=8.0, ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)
-    """The most that ε of a word may be."""
-    mechanism: Literal[
-        "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape"
-    ] = "medoid_rr"
-    keep: tuple[Keepable, ...] = ("stopwords", "punctuation")
-    """What of a question leaves as it is."""
+    """The most that ε of a word may be, or with ``whole_rr`` of a question."""
+    mechanism: (
+        Literal["medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape"]
+        | WholeName
+    ) = "medoid_rr"
+    keep: tuple[Keepable, ...] | None = None
+    """What of a question leaves as it is: unless given, stopwords and punctuation, and with ``whole_rr`` nothing."""
+
+    @model_validator(mode="after")
+    def _keeps_what_it_can(self) -> SanitizeConfig:
+        kept(self.mechanism, self.keep)
+        return self
 
 
 class RealignConfig(_Config):

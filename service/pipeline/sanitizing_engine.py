@@ -16,6 +16,8 @@ from typing import Any
 
 from exemplar_store import Slot
 from sanitization.text import TextError, TextSanitizer
+from sanitization.whole import NAME as WHOLE
+from sanitization.whole import kept
 from service.embedding.sanitizers import Sanitizers
 from service.engines.configs import SanitizeConfig
 from service.engines.protocol import (
@@ -104,12 +106,7 @@ class SanitizingEngine:
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""
         remote = await self._remote.describe()
-        kept = ", ".join(self._config.keep) or "nothing"
-        notice = (
-            f"{remote.notice} Before that the words of questions are replaced at random by {self._config.mechanism}: "
-            f"ε is at most {self._config.epsilon:g} for each word; the sum over all words for a question. Kept as they "
-            f"are: {kept}. That protects who asks, not the exemplars."
-        )
+        notice = f"{remote.notice} Before that {_replaced(self._config)} That protects who asks, not the exemplars."
         if self._local is None:
             return replace(remote, notice=notice)
         local = await self._local.describe()
@@ -151,3 +148,17 @@ class SanitizingEngine:
         except Exception as error:
             raise EngineUnavailableError("the question cannot be sanitised, so it is not sent") from error
         return SanitizedQuery(zip(query, (one.text for one in done), strict=True))
+
+
+def _replaced(config: SanitizeConfig) -> str:
+    """What becomes of a question, for people."""
+    if config.mechanism == WHOLE:
+        return (
+            f"each field of a question becomes one of the operator's public texts, at random by {WHOLE}: ε is at most "
+            f"{config.epsilon:g} for the field as a whole."
+        )
+    names = ", ".join(sorted(kept(config.mechanism, config.keep))) or "nothing"
+    return (
+        f"the words of questions are replaced at random by {config.mechanism}: ε is at most {config.epsilon:g} for "
+        f"each word; the sum over all words for a question. Kept as they are: {names}."
+    )

@@ -69,9 +69,11 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         development=True,
         latency_unpadded=True,
         sanitizer_words=60,
+        public_texts=file.parent / "public.txt",
         restore_bundles=file.parent / "bundles",
     )
     published(file.parent / "bundles")
+    (file.parent / "public.txt").write_text("one\ntwo\nthree\nfour\n")
     records = open_records(settings)
     records.create_knowledge_base(
         "support", epsilon=800, delta=0.5, public_size=600, fields=["text", "label"], embedded_field="text"

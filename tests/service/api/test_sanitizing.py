@@ -18,6 +18,7 @@ from service.settings import Settings
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 WORDS = 300
+PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
 TEXT = "Jane had a state school in 1999, <NAME>!"  # three words, one of them unknown, and "NAME"
 
 
@@ -27,11 +28,13 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     folder = tmp_path_factory.mktemp("sanitising")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        (folder / "public.txt").write_text("\n\n".join(PUBLIC))
         settings = Settings(
             database_url=f"sqlite:///{folder / 'service.sqlite'}",
             development=True,
             latency_unpadded=True,
             sanitizer_words=WORDS,
+            public_texts=folder / "public.txt",
             text_epsilon_cap=60,
         )
         records = make_records(folder, settings=settings)
@@ -85,9 +88,28 @@ def test_the_cap(ask: Any) -> None:
     assert ask(texts=["house"], epsilon=10).status_code == 200
 
 
+def test_whole_texts(ask: Any) -> None:
+    """One ε for a text, however long or empty it is; at ε = 25 another than the nearest with a chance below 1e-10."""
+    long = "My landlord in Boston wants me to pay for the repairs of the roof. " * 9
+    said = ask(texts=[long, "", long, "And my cat?"], mechanism="whole_rr", epsilon=9.9, conversation="today").json()
+    epsilon = said["artifact"]["audit"]["epsilon"]
+    assert 9.49 < epsilon <= 9.5
+    assert {item["text"] for item in said["items"]} <= set(PUBLIC)
+    assert [(item["tokens"], item["epsilon_text"]) for item in said["items"]] == [(1, epsilon)] * 4
+    assert said["ledger"]["charged"] == said["ledger"]["conversation_epsilon"] == pytest.approx(3 * epsilon)
+    assert said["released_as_public"] == ["the number and order of texts", "which of your texts are equal"]
+    assert (said["artifact"]["mechanism"], said["artifact"]["keep"]) == ("whole_rr", [])
+    nearest = ask(texts=["Who must pay the plumber?"], mechanism="whole_rr", epsilon=25, keep=[]).json()
+    assert nearest["items"][0]["text"] == PUBLIC[1]
+    assert nearest["ledger"]["epsilon"] == pytest.approx(3 * epsilon + 25)
+    capped = ask(texts=["Who must pay the plumber now?"], mechanism="whole_rr", epsilon=25)
+    assert (capped.status_code, capped.json()["error"]["code"]) == (403, "text_budget_exhausted")
+
+
+@pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])
 @pytest.mark.parametrize("epsilon", [0.4, 25.01, 1e300])
-def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float) -> None:
-    refused = ask(texts=["a"], epsilon=epsilon)
+def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float, mechanism: str) -> None:
+    refused = ask(texts=["a"], epsilon=epsilon, mechanism=mechanism)
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "epsilon_not_attainable")
     assert (refused.json()["least"], refused.json()["largest"]) == (0.5, 25)
 
@@ -100,6 +122,7 @@ def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float) -> None:
         {"texts": ["a"], "epsilon": -1},
         {"texts": ["a"], "keep": ["names"]},
         {"texts": ["a"], "mechanism": "rantext"},
+        {"texts": ["a"], "mechanism": "whole_rr", "keep": ["stopwords"]},
         {"texts": ["a"], "conversation": "a\nb"},
         {"texts": [" ".join(f"x{'q' * i}" for i in range(MOST_UNKNOWN + 1))]},
     ],
@@ -121,6 +144,23 @@ def test_no_text_is_logged(ask: Any, caplog: pytest.LogCaptureFixture, capfd: py
 
 
 def test_a_service_without_sanitisers(tmp_path: Path) -> None:
-    refused = asking(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))(texts=["a"])
-    assert refused.status_code == 503
-    assert "DPICL_SANITIZER_WORDS" in refused.json()["detail"]
+    ask = asking(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))
+    for mechanism, setting in (("medoid_rr", "DPICL_SANITIZER_WORDS"), ("whole_rr", "DPICL_PUBLIC_TEXTS")):
+        refused = ask(texts=["a"], mechanism=mechanism)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sanitizer_unavailable")
+        assert setting in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"one\ntwo\none\n\nthree", b"\xff\n" * 5])
+def test_public_texts_that_are_none(tmp_path: Path, content: bytes | None) -> None:
+    """The service does not start."""
+    if content is not None:
+        (tmp_path / "public.txt").write_bytes(content)
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
+        development=True,
+        latency_unpadded=True,
+        public_texts=tmp_path / "public.txt",
+    )
+    with pytest.raises((OSError, ValueError), match=r"public\.txt|needed, not [03]|utf-8"):
+        open_services(make_records(tmp_path, settings=settings), MajorityEngine(), EMBEDDER)

@@ -89,8 +89,10 @@ def test_whole_texts(texts: list[object], tmp_path: Path) -> None:
     assert [item["epsilon_text"] for item in said["items"]] == pytest.approx([25] * 3)
     assert said["ledger"]["epsilon"] == pytest.approx(50)
     assert said["artifact"]["parameters"] == "4 of 4 public texts"
-    refused = CliRunner().invoke(app, ["sanitize", "text", *map(str, [*options, "--keep", "case"])])
-    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert printed(*options, "--mechanism", "whole_rr", stdin=asked)[0] == first
+    for refused in ([*options, "--mechanism", "medoid_rr"], ["--mechanism", "whole_rr"], [*options, *texts]):
+        done = CliRunner().invoke(app, ["sanitize", "text", *map(str, refused)])
+        assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
@@ -111,6 +113,7 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
     [
         (["--epsilon", "26"], "ε must be from 0.001 to 25, not 26"),
         (["--keep", "names"], "'names' cannot be kept: only stopwords"),
+        (["--keep", "case", "--mechanism", "whole_rr"], "whole_rr replaces texts as a whole and can keep nothing"),
         (["--mechanism", "rot13"], "no mechanism 'rot13': nearest_rr"),
         (["--cap", "15"], "these texts cost ε = 16, and together with earlier ones that would exceed the cap of 15"),
         (["no-such-file"], "No such file"),

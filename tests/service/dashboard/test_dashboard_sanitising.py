@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import math
 import re
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.service.conftest import MajorityEngine, make_records
 from tests.service.dashboard.dashboard_browser import Browser
 
 HTMX = {"hx-request": "true"}
+PUBLIC = [f"{question} {number}?" for number in range(60) for question in ("Who pays for repair", "Is a <cat> allowed")]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,14 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder))
         database = f"sqlite:///{folder / 'service.sqlite'}"
-        settings = Settings(database_url=database, development=True, latency_unpadded=True, sanitizer_words=300)
+        (folder / "public.txt").write_text("\n".join(PUBLIC))
+        settings = Settings(
+            database_url=database,
+            development=True,
+            latency_unpadded=True,
+            sanitizer_words=300,
+            public_texts=folder / "public.txt",
+        )
         return open_services(make_records(folder, settings=settings), MajorityEngine(), Embedder())
 
 
@@ -60,6 +70,48 @@ def test_moving_epsilon(browser: Browser) -> None:
     assert found["0.5"][0] < 1 < 99 < found["16"][0]
     assert [found[epsilon][1] for epsilon in ("0.5", "16", "nonsense", "99")] == ["0.5", "16", "8", "16"]
     assert {one[2] for one in found.values()} == {"6 of 7 tokens"}
+
+
+def test_whole_texts(browser: Browser) -> None:
+    """At ε = 16 all public texts can come out, the nearest nearly always; at 0.5 few, and an attacker can but guess."""
+    browser.services.sanitizers.prepare()
+    found = {}
+    for epsilon in ("0.5", "16"):
+        data = {"text": PUBLIC[7], "epsilon": epsilon, "mechanism": "whole_rr", "keep": ["stopwords"]}
+        page = browser.post("/sanitising", data, headers=HTMX).text
+        assert "<cat>" not in page
+        rows = re.findall(r'<th scope="row">(.*?)</th><td class="number">([\d.]+) %', page)
+        assert {html.unescape(text) for text, _ in rows} <= set(PUBLIC)
+        told = facts(page)
+        assert "ε of a word, audited" not in told
+        assert told["ε of the whole sentence, audited"] == epsilon
+        assert told["It becomes the nearest text"] == f"{rows[0][1]} %"
+        found[epsilon] = rows, float(told["An attacker guesses the nearest text"].split()[0]), page
+    few, guess, _ = found["0.5"]
+    assert 2 <= len(few) < 20
+    assert 100 / len(few) < guess < 100 * math.exp(0.5) / len(few)
+    every, guess, page = found["16"]
+    assert len(every) == 100
+    assert "the first 100 of them" in page
+    assert html.unescape(every[0][0]) == PUBLIC[7]
+    assert guess == float(every[0][1]) > 99.9
+
+
+def test_a_service_with_public_texts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "public.txt").write_text("\n".join(PUBLIC[:9]))
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
+        development=True,
+        latency_unpadded=True,
+        public_texts=tmp_path / "public.txt",
+    )
+    browser = Browser(open_services(make_records(tmp_path, settings=settings), MajorityEngine(), Embedder()))
+    browser.sign_in()
+    browser.services.sanitizers.prepare()
+    page = browser.get("/sanitising").text
+    assert re.findall(r'<option value="(\w+)"', page) == ["whole_rr"]
+    assert "It becomes the nearest text" in facts(page)
 
 
 def test_nothing_is_stored_and_nothing_quoted(browser: Browser, capfd: pytest.CaptureFixture, tmp_path: Path) -> None:

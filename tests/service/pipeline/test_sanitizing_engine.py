@@ -33,6 +33,8 @@ from service.settings import Settings
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, make_records, nearly_noiseless
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
+PUBLIC = [f"the {thing} is here" for thing in ("moon", "sun", "river", "hill", "road", "tree")]
+"""What whole questions may become."""
 SECRET = "zebrafish quagga okapi"  # pragma: allowlist secret
 """Words that no sanitiser knows, and so can put into no text."""
 QUESTION = f"Is the {SECRET} red?"
@@ -169,6 +171,28 @@ def test_all_that_is_asked_about_a_question_is_one_sanitised_text(records: Recor
     assert states(records)["colour voided"] == 1
 
 
+def test_a_whole_question_becomes_one_public_text(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+    """The same for zero-shot, candidates and slots; charged once, not for each word; without ``sanitizer_words``."""
+    (tmp_path / "public.txt").write_text("\n".join(PUBLIC))
+    records = world(tmp_path, calibrated, sanitizer_words=0, public_texts=tmp_path / "public.txt", text_epsilon_cap=9)
+    whole = {"mechanism": "whole_rr", "epsilon": 4}
+    long = f"{QUESTION} {SECRET * 9}"
+    given, prompts = ask(records, ("colour", long, "ann"), ("story", long, "ann"), **whole)
+    assert [type(answer) for answer in given] == [Answer] * 2
+    assert len(prompts) > 20
+    (question,) = questions_in(prompts)
+    assert question.removesuffix(":") in PUBLIC
+    assert not re.search(SECRET.replace(" ", "|"), "".join(prompts))
+    ask(records, ("colour", "Red?", "ann"), **whole)
+    cost = records.texts.cost("ann")
+    assert (cost.texts, cost.words, cost.epsilon) == (2, 2, pytest.approx(8))
+    capped, nothing = ask(records, ("colour", "And blue?", "ann"), **whole)
+    assert isinstance(capped[0], TextBudgetExhaustedError)
+    assert nothing == []
+    notice = asyncio.run(services(records, "http://127.0.0.1:9/v1", **whole).engine.describe()).notice
+    assert "ε is at most 4 for the field as a whole" in notice
+
+
 def test_another_key_has_another_text(records: Records) -> None:
     """Eight words at ε = 1 are equal by chance about once in 10¹²."""
     long = f"{SECRET} {SECRET} {SECRET}"
@@ -249,11 +273,15 @@ def _no_wrapper(opened: Services) -> None:
 
 
 @pytest.mark.parametrize("fault", [_no_words, _no_memory, _no_embedder, _no_table, _no_wrapper])
-@pytest.mark.parametrize("exemplars", ["remote", "local"])
+@pytest.mark.parametrize(("exemplars", "mechanism"), [("remote", "nearest_rr"), ("local", "whole_rr")])
 def test_whatever_breaks_nothing_is_sent_and_nothing_charged(
-    fault: Callable[[Services], None], exemplars: str, records: Records
+    fault: Callable[[Services], None], exemplars: str, mechanism: str, tmp_path: Path, calibrated: CalibratedPlan
 ) -> None:
-    given, prompts = ask(records, ("colour", QUESTION, "ann"), prepare=fault, epsilon=5.5, exemplars=exemplars)
+    (tmp_path / "public.txt").write_text("\n".join(PUBLIC))
+    records = world(tmp_path, calibrated, public_texts=tmp_path / "public.txt")
+    given, prompts = ask(
+        records, ("colour", QUESTION, "ann"), prepare=fault, epsilon=5.5, exemplars=exemplars, mechanism=mechanism
+    )
     assert isinstance(given[0], EngineUnavailableError)
     assert SECRET not in str(given[0])
     assert prompts == []
@@ -304,7 +332,10 @@ def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> N
     records = world(tmp_path, calibrated, sanitizer_words=0)
     with pytest.raises(SanitizersMissingError, match="set DPICL_SANITIZER_WORDS"):
         services(records, "http://127.0.0.1:9/v1")
-    for change in ({"epsilon": 26}, {"epsilon": 0}, {"mechanism": "rot13"}, {"keep": ["names"]}):
+    with pytest.raises(SanitizersMissingError, match="set DPICL_PUBLIC_TEXTS"):
+        services(records, "http://127.0.0.1:9/v1", mechanism="whole_rr")
+    whole = {"mechanism": "whole_rr", "keep": ["case"]}
+    for change in (whole, {"epsilon": 26}, {"epsilon": 0}, {"mechanism": "rot13"}, {"keep": ["names"]}):
         with pytest.raises(ValidationError):
             services(records, "http://127.0.0.1:9/v1", **change)
     with pytest.raises(ValidationError, match="need sanitize"):
