@@ -30,6 +30,7 @@ _DRAIN_WITHIN_S = 300  # as Ingress' graceful_shutdown_timeout_s: a query may wa
 _LOOK_EVERY_S = 1.0
 _ASK_EVERY_S = 0.25
 _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
+_LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks after 2 s if left alone
 
 
 def serve(
@@ -94,6 +95,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
     for application in schema.applications:
+        for deployment in application.deployments:
+            deployment.graceful_shutdown_wait_loop_s = _LOOK_AGAIN_S
         engine = ApplicationArgs.model_validate(application.args).engine
         fixed_grain_s(opened.settings, language_model=engine.is_llm)
         check_sanitizers(opened.settings, getattr(engine, "sanitize", None))
