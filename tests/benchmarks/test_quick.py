@@ -47,10 +47,10 @@ PRINTS = {
     "routing": [rf"max_ongoing_requests 64: {N} s, {N} times as long"],
     "sampling": [rf"drawn, {kind}\n.*ratio\n.*\n *{N} +{N} +{N} +{N} +{N} +{N}$" for kind in ("warm", "cold")],
     "sanitizing": [
-        rf"medoid_rr of {N} words: built in {N} s, {N} GB of memory, {N} MB$",
-        rf"^cold start from what is kept: {N} s$",
+        rf"medoid_rr of {N} words: built in {N} s \({N} s of the processor\), {N} GB of memory, {N} MB$",
+        rf"^cold start from what is kept: {N} s, the process {N} s of the processor in all$",
         rf"^medoid_rr +{N} +{N}$",
-        *(rf"^{name} +{N} +{N} +{N} +{N}$" for name in ("santext", "custext", "rantext")),
+        *(rf"^{name} +{N} +{N} +{N} +{N}$" for name in ("santext", "custext", "rantext", "cape")),
     ],
     "scale_out": [
         rf"^ +2 +{N} +{N} +{N} +{N} +CPU ms/answer: .*engine {N}",
