@@ -14,6 +14,7 @@ from sanitization.mechanisms import PUBLISHED, RESPONSES, Served, best_nominal, 
 from sanitization.mixing import least_mixing
 from sanitization.published.santext import SanText
 from sanitization.table import TableError
+from sanitization.vocabulary import Vocabulary
 from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import vocabulary
 
@@ -28,6 +29,27 @@ def test_as_private_as_announced(name: str, epsilon: float, tmp_path: Path) -> N
     assert epsilon / 2 <= served.audit.epsilon <= epsilon
     assert served.audit.complete
     assert served.audit == audit(served.channel)
+
+
+@pytest.mark.parametrize("count", [2, 3, 50])
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_all_of_the_epsilon_asked_for(name: str, count: int, tmp_path: Path) -> None:
+    for epsilon in (1.0, 6.0):
+        assert serve(name, vocabulary(count, 24), epsilon, tmp_path).audit.epsilon == pytest.approx(epsilon, abs=2e-5)
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
+def test_the_order_of_words_tells_nothing(name: str, tmp_path: Path) -> None:
+    words = vocabulary(60, 24)
+    shuffled = np.random.default_rng(3).permutation(60)
+    other = Vocabulary([words.words[at] for at in shuffled], words.vectors[shuffled], words.shares[shuffled])
+
+    def law(known: Vocabulary) -> np.ndarray:
+        channel = serve(name, known, 4.0, tmp_path).channel
+        outputs = np.argsort(np.array(channel.outputs))
+        return channel.rows(np.array([known.index[word] for word in words.words]))[:, outputs]
+
+    np.testing.assert_allclose(law(other), law(words), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])

@@ -88,6 +88,10 @@ def test_a_number_says_nothing(folder: Path) -> None:
         assert min(drawn) >= 1
         assert max(drawn) <= LARGEST_NUMBER
         assert len(set(drawn)) > 200  # 260 expected
+    for number in ("7", "12/05/1980"):  # CUSTEXT adds 0 to 999 to a number
+        drawn = [int(one.text) for one in sanitizer.sanitize_all([number] * 20_000)]
+        tenths = np.bincount((np.array(drawn) - 1) * 10 // LARGEST_NUMBER, minlength=10)
+        assert p_value(tenths, 20_000, 0.1) > ALPHA
 
 
 def test_only_words_of_texts_come_out(folder: Path) -> None:
