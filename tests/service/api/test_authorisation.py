@@ -147,6 +147,7 @@ SESSION = [
     Entry("GET", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 200, f"{_TOYS}/plan/curves"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/steady", 200, f"{_TOYS}/plan/steady"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 200, f"{_TOYS}/plan/try"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422, f"{_TOYS}/plan/confirm"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422, f"{_TOYS}/plan/sign"),
