@@ -25,6 +25,10 @@ N = r"([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)"
 # What each prints, every group a figure. A new benchmark needs its own here.
 PRINTS = {
     "adaptive_gain": [rf"^ *{N} +{N} +{N} +{N} +{N} \({N}%\) +{N} \({N}%\) +{N}$"],
+    "arrivals": [
+        rf"^ +12 +4 +2, 3, 4, 5 +{N} +{N} +{N} +{N} ± {N} %$",
+        rf"{N} in all\nthe ledger: {N} answers charged$",
+    ],
     "budget_comparison": [
         rf"keyword_joint_em:.*\n\n\| answers .*\n.*\n\| {N} \| {N} (?:\| {N} ){{5}}\| {N} \| {N} \| {N} \|$",
         rf"keyword_ptr:.*\n\n\| answers .*\n.*\n\| {N} \| {N} (?:\| {N}, {N} ){{5}}\| {N} \| {N} \| {N} \|$",

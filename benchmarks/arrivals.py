@@ -1,0 +1,185 @@
+"""A simulated year: people keep arriving, a cohort is opened each quarter, and plans draw on the newest four.
+
+The knowledge base begins with some people, and each month brings a tenth as many. Each quarter opens a cohort for those
+who arrive in it and signs one plan, and each month asks a third of the plan's answers. Everything goes through the
+service's own functions: upload, calibration, ledger, sample, engine, noise.
+
+    python benchmarks/arrivals.py DATA/agnews [--people 3500] [--answers 999] [--quick]
+
+DATA/agnews has ``train.jsonl`` and ``test.jsonl`` with ``id``, ``text``, ``label``; each row is a person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from accounting.ledger.errors import BudgetExceededError
+from accounting.plan import Plan, load_plan
+from exemplar_store import Layout, Row
+from service.embedding.embedder import Embedder, cores
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.plans.signing import check_free, prepare, sign
+from service.plans.steady import steady_state
+from service.records.records import open_records
+from service.records.signed import read_signed
+from service.services import Services, open_services
+from service.settings import Settings
+from service.synthetic.tickets import tickets
+
+PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
+EPSILON, DELTA = 8.0, 1e-4
+RETAIN = 4
+MONTHS, QUARTERS = 3, 4
+LAYOUT = Layout(("text", "label"))
+
+Example = Mapping[str, str]
+"""A text and its label."""
+
+
+@dataclass(frozen=True)
+class Month:
+    """What one month's questions got.
+
+    Attributes:
+        plan: version.
+        cohorts: that it draws on.
+        public_size: of these.
+        noise: σ of each label's votes.
+        asked: questions, each answered.
+        right: of them.
+    """
+
+    plan: int
+    cohorts: tuple[int, ...]
+    public_size: int
+    noise: float
+    asked: int
+    right: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("--people", type=int, default=3500, help="at the beginning")
+    parser.add_argument("--answers", type=int, default=999, help="of each quarter's plan")
+    parser.add_argument("--quick", action="store_true", help="made-up tickets: 400 people, 60 answers")
+    options = parser.parse_args()
+    plan = load_plan(PLAN.read_text())
+    if options.quick:
+        people, answers = 400, 60
+        exemplars, questions = made_up()
+        labels = tuple(sorted({one["label"] for one in exemplars}))
+        tasks = {"topic": plan.tasks["topic"].model_copy(update={"labels": labels, "ensemble": 20})}
+        plan = plan.model_copy(update={"tasks": tasks})
+    else:
+        people, answers = options.people, options.answers
+        exemplars, questions = (read(options.data / f"{name}.jsonl") for name in ("train", "test"))
+    plan = rolling(plan, answers)
+    with tempfile.TemporaryDirectory() as folder:
+        records = open_records(
+            Settings(database_url=f"sqlite:///{folder}/year.sqlite", development=True, latency_unpadded=True)
+        )
+        embedder = Embedder(threads=cores())
+        services = open_services(records, NearestExemplarEngine(embedder), embedder)
+        months = list(asyncio.run(year(services, plan, exemplars, questions, people)))
+        show(services, plan, months)
+
+
+def rolling(plan: Plan, answers: int) -> Plan:
+    """A plan to be signed each quarter: a quarter of a cohort's budget, drawn from the newest four."""
+    ((name, task),) = plan.tasks.items()
+    budget = plan.budget.model_copy(update={"epsilon": EPSILON / RETAIN, "delta": DELTA / RETAIN})
+    tasks = {name: task.model_copy(update={"answers": answers})}
+    return plan.model_copy(update={"budget": budget, "retain": RETAIN, "tasks": tasks})
+
+
+async def year(
+    services: Services, plan: Plan, exemplars: Sequence[Example], questions: Sequence[Example], people: int
+) -> list[Month]:
+    """Live through it.
+
+    Args:
+        services: with an empty database.
+        plan: from :func:`rolling`.
+        exemplars: one a person, in the order in which they arrive.
+        questions: at least as many as a plan answers, with the right labels.
+        people: how many there are at the beginning; a tenth as many arrive each month.
+    """
+    records, name = services.records, plan.knowledge_base
+    ((task, written),) = plan.tasks.items()
+    monthly, asking = people // 10, written.answers // MONTHS
+    rows = (Row(number, f"person {number}", dict(one)) for number, one in enumerate(exemplars))
+    records.create_knowledge_base(
+        name, epsilon=EPSILON, delta=DELTA, public_size=people, fields=LAYOUT.fields, embedded_field="text"
+    )
+    upload(services, name, islice(rows, people))
+    key, _token = records.keys.create("whoever asks", "analyst")
+    months = []
+    for _quarter in range(QUARTERS):
+        records.open_cohort(name, epsilon=EPSILON, delta=DELTA, public_size=MONTHS * monthly, by="calendar")
+        signed = sign(records, prepare(records, plan), "calendar")
+        calibrated = read_signed(signed.document)
+        for month in range(MONTHS):
+            upload(services, name, islice(rows, monthly))
+            asked = questions[month * asking : (month + 1) * asking]
+            right = 0
+            for one in asked:
+                answer = await services.answering.answer(
+                    f"{name}.{task}@{signed.version}", {"text": one["text"]}, key_id=key.id
+                )
+                right += answer.charged and answer.release.answer["label"] == one["label"]
+            noise = calibrated.noise[task].mechanism.noise_multiplier * 2**0.5
+            months.append(Month(signed.version, signed.cohorts, calibrated.public_size, noise, len(asked), right))
+    return months
+
+
+def upload(services: Services, name: str, rows: Iterator[Row]) -> None:
+    services.records.ingest(name, rows, services.embedder.embed, by="calendar")
+
+
+def forecast(plan: Plan) -> float:
+    """Answers a month that were said to come for ever."""
+    (answers,) = steady_state(plan, RETAIN, MONTHS, EPSILON, DELTA).answers_a_month.values()
+    return answers
+
+
+def show(services: Services, plan: Plan, months: Sequence[Month]) -> None:
+    print("month  plan  cohorts     public size  noise  asked  right")
+    for number, month in enumerate(months, 1):
+        share, cohorts = month.right / month.asked, ", ".join(map(str, month.cohorts))
+        error = (share * (1 - share) / month.asked) ** 0.5
+        print(
+            f"{number:>5}  {month.plan:>4}  {cohorts:<10}  {month.public_size:>11,}  {month.noise:>5.1f}  "
+            f"{month.asked:>5}  {100 * share:5.1f} ± {100 * error:.1f} %"
+        )
+    charged = sum(task.charged for task in services.records.ledger.budgets.status(plan.knowledge_base).tasks)
+    print(f"forecast: {forecast(plan):g} answers a month, {forecast(plan) * len(months):g} in all")
+    print(f"the ledger: {charged} answers charged")
+    try:
+        check_free(services.records, plan)
+    except BudgetExceededError as error:
+        print(f"one more plan before the next cohort: {error}")
+
+
+def read(file: Path) -> list[Example]:
+    with file.open(encoding="utf-8") as stream:
+        rows = [{name: row[name] for name in LAYOUT.fields} for row in map(json.loads, stream)]
+    return list({row["text"]: row for row in rows}.values())  # a question asked twice is answered twice for one charge
+
+
+def made_up() -> tuple[list[Example], list[Example]]:
+    rows = [{"text": one["text"], "label": one["queue"]} for one in tickets()]
+    random.Random(0).shuffle(rows)
+    return rows[100:], rows[:100]
+
+
+if __name__ == "__main__":
+    main()
