@@ -144,6 +144,10 @@ class ProblemKind(Enum):
         "The cohort does not exist, is closed, or cannot be opened or closed now. Nothing was changed. The detail says "
         "what to do.",
     )
+    KNOWLEDGE_BASE_ARCHIVED = (
+        409,
+        "The knowledge base is archived for ever: it takes no plan, cohort or exemplar. Nothing was changed.",
+    )
     INVALID_KNOWLEDGE_BASE = (
         422,
         "A field name, the embedded field or the response field is invalid. Nothing was created.",

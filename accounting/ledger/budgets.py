@@ -23,6 +23,7 @@ from accounting.ledger.cohorts import (
     CohortStatus,
     budget_of,
     check_free,
+    check_not_archived,
     cohorts_of,
     lock,
     plans_of,
@@ -129,6 +130,11 @@ class BudgetStatus:
     tasks: tuple[TaskStatus, ...]
 
     @property
+    def archived_at(self) -> datetime | None:
+        """Since when nothing new is signed, opened or stored; None: it is."""
+        return self.cohorts[-1].closed_at
+
+    @property
     def open_cohorts(self) -> tuple[int, ...]:
         """Numbers of those that further plans may draw on: what a plan draws on that names none."""
         return tuple(one.number for one in self.cohorts if one.closed_at is None)
@@ -199,9 +205,11 @@ class Budgets:
 
         Raises:
             BudgetExistsError: it has another, or several cohorts.
+            KnowledgeBaseArchivedError: it is archived.
         """
-        row = connection.execute(budget_of(knowledge_base)).first()
-        if row is not None and len(cohorts_of(connection, knowledge_base)) > 1:
+        row, standing = connection.execute(budget_of(knowledge_base)).first(), cohorts_of(connection, knowledge_base)
+        check_not_archived(knowledge_base, standing)
+        if row is not None and len(standing) > 1:
             raise BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
                 "and nobody can tell any more who belongs to which: choose another name"
@@ -244,6 +252,7 @@ class Budgets:
             PlansChangedError: it is not.
             BudgetExceededError: the sum over a cohort's signed plans would leave its lifetime budget.
             CohortError: there is no such cohort, or it is closed.
+            KnowledgeBaseArchivedError: nothing is signed for it any more.
             UnknownBudgetError: no such knowledge base.
             ValueError: a number out of range, no task, a bad or repeated task name, answers below 1.
         """

@@ -18,8 +18,8 @@ from accounting.ledger import trail
 from accounting.ledger.amounts import Number, Pair, checked, rest
 from accounting.ledger.clock import Clock
 from accounting.ledger.dialects import reading
-from accounting.ledger.errors import BudgetExceededError, CohortError, UnknownBudgetError
-from accounting.ledger.events import CohortClosed, CohortOpened
+from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError, UnknownBudgetError
+from accounting.ledger.events import CohortClosed, CohortOpened, KnowledgeBaseArchived, Particulars
 from accounting.ledger.tables import budgets, cohorts, plans
 
 Row = sa.Row[tuple[object, ...]]
@@ -80,7 +80,7 @@ class Cohorts:
             ValueError: ε is not above 0, or δ not in [0, 1).
         """
         asked = checked(epsilon, delta)
-        lock(connection, knowledge_base)
+        self.check_open(connection, knowledge_base)
         newest = len(cohorts_of(connection, knowledge_base))
         if number != newest + 1:
             raise CohortError(
@@ -115,24 +115,56 @@ class Cohorts:
         with self._database.begin() as connection:
             lock(connection, knowledge_base)
             standing = cohorts_of(connection, knowledge_base)
+            check_not_archived(knowledge_base, standing)
             _open_one(knowledge_base, standing, number)
             if number == len(standing):
                 raise CohortError(f"cohort {number} of {knowledge_base!r} is the newest: open the next one first")
             now = self._clock()
-            this = sa.and_(cohorts.c.knowledge_base == knowledge_base, cohorts.c.number == number)
-            connection.execute(sa.update(cohorts).where(this).values(closed_at=now))
+            close(connection, knowledge_base, number, now)
             trail.append(connection, now, CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
+
+    def archive(self, knowledge_base: str, *, by: str) -> None:
+        """Close every cohort, the newest too, for ever: nothing new is signed, opened or stored. Signed plans go on.
+
+        Args:
+            knowledge_base: which.
+            by: who archives it, for the audit trail.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            KnowledgeBaseArchivedError: it is archived already.
+        """
+        with self._database.begin() as connection:
+            self.check_open(connection, knowledge_base)
+            now = self._clock()
+            trail.append(connection, now, *archived(connection, knowledge_base, now, by))
+
+    def check_open(self, connection: sa.Connection, knowledge_base: str) -> None:
+        """Whether a knowledge base takes anything new; it is not archived before the caller's transaction ends.
+
+        Args:
+            connection: in a transaction.
+            knowledge_base: which.
+
+        Raises:
+            UnknownBudgetError: no such knowledge base.
+            KnowledgeBaseArchivedError: it does not.
+        """
+        lock(connection, knowledge_base)
+        check_not_archived(knowledge_base, cohorts_of(connection, knowledge_base))
 
     def not_closed(self, knowledge_base: str) -> tuple[int, ...]:
         """Numbers of the cohorts that further plans may draw on.
 
         Raises:
             UnknownBudgetError: no such knowledge base.
+            KnowledgeBaseArchivedError: none ever again.
         """
         with reading(self._database) as connection:
             standing = cohorts_of(connection, knowledge_base)
         if not standing:
             raise unknown_budget(knowledge_base)
+        check_not_archived(knowledge_base, standing)
         return tuple(number for number, one in standing.items() if one.closed_at is None)
 
     def check_free(self, knowledge_base: str, cohorts: Sequence[int], *, epsilon: float, delta: float) -> None:
@@ -158,6 +190,22 @@ def cohorts_of(connection: sa.Connection, knowledge_base: str) -> dict[int, Row]
     return {row.number: row for row in connection.execute(of)}
 
 
+def close(connection: sa.Connection, knowledge_base: str, number: int, now: datetime) -> None:
+    """Let no further plan draw on a cohort."""
+    this = sa.and_(cohorts.c.knowledge_base == knowledge_base, cohorts.c.number == number)
+    connection.execute(sa.update(cohorts).where(this).values(closed_at=now))
+
+
+def archived(connection: sa.Connection, knowledge_base: str, now: datetime, by: str) -> list[Particulars]:
+    """Archive a knowledge base that is not, within the caller's transaction; what to append to the trail."""
+    happened: list[Particulars] = []
+    for number, one in cohorts_of(connection, knowledge_base).items():
+        if one.closed_at is None:
+            close(connection, knowledge_base, number, now)
+            happened.append(CohortClosed(knowledge_base=knowledge_base, cohort=number, by=by))
+    return [*happened, KnowledgeBaseArchived(knowledge_base=knowledge_base, by=by)] if happened else []
+
+
 def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
     """What the plans that name a cohort promise, each."""
     return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
@@ -168,8 +216,9 @@ def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence
     standing = cohorts_of(connection, knowledge_base)
     if not standing:
         raise unknown_budget(knowledge_base)
+    check_not_archived(knowledge_base, standing)
     if not numbers:
-        raise CohortError(f"a plan draws on one cohort at least, and none of {knowledge_base!r} is open")
+        raise CohortError("a plan draws on one cohort at least")
     signed = connection.execute(plans_of(knowledge_base)).all()
     for number in numbers:
         cohort = _open_one(knowledge_base, standing, number)
@@ -177,6 +226,12 @@ def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence
         if asked[0] > free[0] or asked[1] > free[1]:
             named = number if len(standing) > 1 else None
             raise BudgetExceededError(knowledge_base, asked, promised, free, named)
+
+
+def check_not_archived(knowledge_base: str, standing: Mapping[int, Row]) -> None:
+    """People arrive to the newest cohort until the knowledge base is archived: it is closed then, and only then."""
+    if standing and standing[len(standing)].closed_at is not None:
+        raise KnowledgeBaseArchivedError(knowledge_base)
 
 
 def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> Row:

@@ -33,6 +33,16 @@ class CohortError(LedgerError):
     """There is no such cohort, or it is closed, or cannot be closed yet."""
 
 
+class KnowledgeBaseArchivedError(CohortError):
+    """The knowledge base takes nothing new, for ever."""
+
+    def __init__(self, knowledge_base: str) -> None:
+        super().__init__(
+            f"knowledge base {knowledge_base!r} is archived for ever: it takes no plan, cohort or exemplar any more; "
+            "create another"
+        )
+
+
 class BudgetExceededError(LedgerError):
     """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ).
 

@@ -116,6 +116,22 @@ class CohortClosed(Particulars):
         return f"cohort {self.cohort} of {self.knowledge_base} was closed: will be closed again"
 
 
+class KnowledgeBaseArchived(Particulars):
+    """A knowledge base takes no plan, cohort or exemplar any more; all its cohorts were closed just before."""
+
+    kind: ClassVar[str] = "knowledge_base.archived"
+    title: ClassVar[str] = "Knowledge base archived"
+
+    knowledge_base: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} archived {self.knowledge_base}: it takes no plan, cohort or exemplar any more."
+
+    def if_lost(self) -> str:
+        return f"knowledge base {self.knowledge_base} was archived: will be archived again"
+
+
 class PlanSigned(Particulars):
     """Part of cohorts' lifetime budgets was granted.
 

@@ -12,7 +12,7 @@ than a lifetime budget, no task of that knowledge base answers ever again, and a
 A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
 come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
 belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends: nothing answers from it, and
-every cohort is closed.
+it is archived.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from accounting.ledger import trail
 from accounting.ledger.amounts import exact, rest
 from accounting.ledger.budgets import address
 from accounting.ledger.clock import utc_now
-from accounting.ledger.cohorts import charged_to
+from accounting.ledger.cohorts import archived, charged_to, close
 from accounting.ledger.events import (
     AnswerCharged,
     BudgetOpened,
@@ -41,6 +41,7 @@ from accounting.ledger.events import (
     ExemplarsIngested,
     KeyCreated,
     KeyRevoked,
+    KnowledgeBaseArchived,
     LedgerRestored,
     Mark,
     Particulars,
@@ -150,6 +151,7 @@ def acknowledge(
             happened = [
                 one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
+            happened += restoring.archive_again(by)
             happened += [one for name in sorted(mixed(loss)) for one in restoring.end(name, by)]
             restored = LedgerRestored(
                 by=by, common=loss.common.sequence, witness=loss.witnessed or START, charges=len(loss.charges)
@@ -166,6 +168,8 @@ class _Restoring:
         self._now = now
         self._charges = {one.charge for one in loss.charges}
         self._addresses: dict[str, str] = {}  # of tasks whose plan has another version now
+        own = [event.particulars for event in loss.own]
+        self._archived = {one.knowledge_base for one in own if isinstance(one, KnowledgeBaseArchived)}
         for event in loss.earlier:
             if isinstance(signed := event.particulars, PlanSigned):
                 self._renamed(signed, self._newest_version(signed))
@@ -180,6 +184,8 @@ class _Restoring:
                 return self._cohort(opened, event.at)
             case CohortClosed() as closed:
                 return self._close(closed, event.at)
+            case KnowledgeBaseArchived() as lost:
+                return self._archive(lost, event.at)
             case PlanSigned() as signed:
                 return self._plan(signed, event.at)
             case AnswerCharged() as charged if charged.charge in self._charges:
@@ -219,18 +225,22 @@ class _Restoring:
     def _close(self, closed: CohortClosed, at: datetime) -> list[Particulars]:
         if closed.cohort not in self._open_cohorts(closed.knowledge_base):
             return []
-        this = sa.and_(cohorts.c.knowledge_base == closed.knowledge_base, cohorts.c.number == closed.cohort)
-        self._connection.execute(sa.update(cohorts).where(this).values(closed_at=at))
+        close(self._connection, closed.knowledge_base, closed.cohort, at)
         return [closed]
 
+    def _archive(self, lost: KnowledgeBaseArchived, at: datetime) -> list[Particulars]:
+        if lost.knowledge_base in self._archived:
+            return []
+        return archived(self._connection, lost.knowledge_base, at, lost.by) or [lost]  # its cohorts came back closed
+
+    def archive_again(self, by: str) -> list[Particulars]:
+        """Close the cohorts that came back to knowledge bases which the ledger's own way has archived."""
+        return [one for name in sorted(self._archived) for one in archived(self._connection, name, self._now, by)[:-1]]
+
     def end(self, name: str, by: str) -> list[Particulars]:
-        """No task of a knowledge base answers any more, and no plan can be signed for it."""
+        """No task of a knowledge base answers any more, and it is archived."""
         self._spend(name)
-        return [
-            one
-            for number in self._open_cohorts(name)
-            for one in self._close(CohortClosed(knowledge_base=name, cohort=number, by=by), self._now)
-        ]
+        return archived(self._connection, name, self._now, by)
 
     def _open_cohorts(self, name: str, *, closed: bool = False) -> list[int]:
         of = sa.select(cohorts.c.number).where(cohorts.c.knowledge_base == name).order_by(cohorts.c.number)

@@ -37,6 +37,7 @@ from accounting.ledger.events import (
     KeyChanged,
     KeyCreated,
     KeyRevoked,
+    KnowledgeBaseArchived,
     LedgerRestored,
     Particulars,
     PlanSigned,
@@ -139,6 +140,8 @@ class _Replay:
         self.plans: dict[str, tuple[CalibratedPlan, str, Decimal, Decimal]] = {}
         self._budgets: dict[str, list[tuple[Decimal, Decimal]]] = {}  # of each cohort
         self._closed: set[tuple[str, int]] = set()
+        self._archived: set[str] = set()
+        self._late: list[str] = []  # came to a knowledge base after it was archived, unless a restore brought it back
         self._granted: dict[str, list[tuple[tuple[int, ...], tuple[Decimal, Decimal]]]] = {}  # cohorts, (ε, δ)
         self._tasks: dict[str, _Task] = {}
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
@@ -171,6 +174,8 @@ class _Replay:
             self.wrong(f"{here}: {problem}")
 
     def end(self, end: Mapping[str, Any]) -> None:
+        for late in self._late:
+            self.wrong(late)
         if (end["sequence"], end["hash"]) != (self.report.events, self.report.head):
             self.wrong(f"the trail ended with event {end['sequence']}, the export with event {self.report.events}")
 
@@ -190,6 +195,7 @@ class _Replay:
     @follow.register
     def _(self, opened: CohortOpened) -> Iterable[str]:
         standing = self._budgets.get(opened.knowledge_base, [])
+        self._came_late(opened)
         if opened.cohort != len(standing) + 1 or opened.cohort == 1:
             yield f"cohort {opened.cohort} of {opened.knowledge_base} follows cohort {len(standing)}"
         standing.append((exact(opened.epsilon), exact(opened.delta)))
@@ -200,6 +206,16 @@ class _Replay:
         if not 1 <= cohort <= len(self._budgets.get(name, [])) or (name, cohort) in self._closed:
             yield f"cohort {cohort} of {name} is none that could be closed"
         self._closed.add((name, cohort))
+
+    @follow.register
+    def _(self, archived: KnowledgeBaseArchived) -> Iterable[str]:
+        name = archived.knowledge_base
+        standing = range(1, len(self._budgets.get(name, [])) + 1)
+        if not standing or any((name, cohort) not in self._closed for cohort in standing):
+            yield f"{name} was archived with an open cohort, or does not exist"
+        if name in self._archived:
+            yield f"{name} was archived before"
+        self._archived.add(name)
 
     @follow.register
     def _(self, signed: PlanSigned) -> Iterable[str]:
@@ -305,6 +321,8 @@ class _Replay:
     def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged | ExemplarsRenewed) -> Iterable[str]:
         if happened.knowledge_base not in self._budgets:
             yield f"there is no knowledge base {happened.knowledge_base}"
+        if isinstance(happened, ExemplarsIngested):
+            self._came_late(happened)
 
     @follow.register
     def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:
@@ -318,6 +336,7 @@ class _Replay:
 
     @follow.register
     def _(self, restored: LedgerRestored) -> Iterable[str]:
+        self._late.clear()
         if restored.common > self.report.events or restored.witness.sequence < restored.common:
             yield "a restore that lost less than nothing"
 
@@ -327,6 +346,10 @@ class _Replay:
             yield f"no signed plan has the task {refused.task}"
         if refused.times < 1:
             yield "a refusal that happened less than once"
+
+    def _came_late(self, happened: CohortOpened | ExemplarsIngested) -> None:
+        if happened.knowledge_base in self._archived:
+            self._late.append(f"event {self.report.events} ({happened.kind}): {happened.knowledge_base} was archived")
 
     def _settle(
         self, event: AnswerReleased | ChargeVoided | ChargeLost, state: str, allowed: set[str]

@@ -51,6 +51,20 @@ class KnowledgeBaseChange(BaseModel):
     remote_engine: bool = Field(description=REMOTE_ENGINE)
 
 
+class Archiving(BaseModel):
+    """That a knowledge base is to be archived."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"name": "tickets"}]})
+    name: str = Field(description="The knowledge base's name once more, as it cannot be undone.")
+
+
+class Archived(BaseModel):
+    """A knowledge base that takes nothing new."""
+
+    name: str
+    archived_at: datetime
+
+
 class KnowledgeBaseView(BaseModel):
     """What is public of a knowledge base."""
 
@@ -123,8 +137,30 @@ async def change(
     return view(await asyncio.to_thread(allow, knowledge_base, body.remote_engine, by=admin.id))
 
 
+@router.post(
+    "/{knowledge_base}/archive",
+    summary="Archive a knowledge base, for ever",
+    responses={404: NO_KNOWLEDGE_BASE, 409: {"description": "It is archived already."}},
+)
+async def archive(
+    knowledge_base: Annotated[str, Path(examples=["tickets"])], body: Archiving, services: TheServices, admin: AdminKey
+) -> Archived:
+    """It takes no plan, cohort or exemplar any more, and this cannot be undone. Plans that are signed go on, units can
+    be forgotten, and its ledger and audit trail stay.
+    """
+    if body.name != knowledge_base:
+        raise Problem(ProblemKind.INVALID_REQUEST, f"name: to archive it, write {knowledge_base!r} here once more")
+    ledger = services.records.ledger
+    await asyncio.to_thread(services.records.store.get, knowledge_base)
+    await asyncio.to_thread(ledger.cohorts.archive, knowledge_base, by=admin.id)
+    status = await asyncio.to_thread(ledger.budgets.status, knowledge_base)
+    assert status.archived_at is not None  # noqa: S101  (just now)  # nosec B101
+    return Archived(name=knowledge_base, archived_at=status.archived_at)
+
+
 _REFUSED_UPLOADS: dict[int | str, dict[str, Any]] = {
     404: NO_KNOWLEDGE_BASE,
+    409: {"description": "The knowledge base is archived."},
     413: {"description": "The upload is too large: send several."},
     415: {"description": "Neither JSON Lines nor CSV."},
     422: {"description": "A row cannot be stored; the detail names it."},

@@ -23,7 +23,13 @@ from starlette.types import Receive, Scope, Send
 
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
 from accounting.ledger.compatibility import SchemaError
-from accounting.ledger.errors import BudgetExceededError, CohortError, UnknownBudgetError, UnknownTaskError
+from accounting.ledger.errors import (
+    BudgetExceededError,
+    CohortError,
+    KnowledgeBaseArchivedError,
+    UnknownBudgetError,
+    UnknownTaskError,
+)
 from accounting.ledger.history import UnknownCursorError
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
@@ -161,6 +167,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
     UnknownKeyError: ProblemKind.UNKNOWN_KEY,
     CohortError: ProblemKind.COHORT_REFUSED,
+    KnowledgeBaseArchivedError: ProblemKind.KNOWLEDGE_BASE_ARCHIVED,
     UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,
     KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
     InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,

@@ -77,10 +77,12 @@ def create(
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the knowledge bases."""
-    found = records().store.list()
+    opened = records()
+    found = opened.store.list()
+    archived = {one.knowledge_base for one in opened.ledger.budgets.statuses() if one.archived_at}
     if json:
         names = ("name", "public_size", "fields", "embedded_field", "response_field", "remote_engine")
-        print_json([{name: getattr(k, name) for name in names} for k in found])
+        print_json([{name: getattr(k, name) for name in names} | {"archived": k.name in archived} for k in found])
     else:
         rows = [
             (
@@ -89,10 +91,11 @@ def list_(json: Json = False) -> None:
                 ", ".join(k.fields),
                 "allowed" if k.remote_engine else "forbidden",
                 f"{k.created_at:%Y-%m-%d}",
+                "archived" if k.name in archived else "",
             )
             for k in found
         ]
-        print_table("Knowledge bases", ["name", "public size", "fields", "remote engine", "created"], rows)
+        print_table("Knowledge bases", ["name", "public size", "fields", "remote engine", "created", ""], rows)
 
 
 @app.command("remote-engine")
@@ -111,6 +114,20 @@ def remote_engine(
         raise typer.Exit(1)
     opened.allow_remote_engine(name, allow, by=getpass.getuser())
     typer.echo(f"Exemplars of {name} {'may' if allow else 'may not'} be shown to a remote engine")
+
+
+@app.command()
+def archive(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Take no plan, cohort or exemplar any more, for ever. Signed plans go on; ledger and audit trail stay."""
+    opened = records()
+    opened.store.get(name)
+    if not yes and not typer.confirm(f"Take no plan, cohort or exemplar for {name} any more, for ever?"):
+        raise typer.Exit(1)
+    opened.ledger.cohorts.archive(name, by=getpass.getuser())
+    typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")
 
 
 @app.command()

@@ -6,7 +6,17 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.dashboard import audit, bundles, keys, knowledge_base, new_knowledge_base, overview, sanitising, sign_in
+from service.dashboard import (
+    audit,
+    bundles,
+    cohorts,
+    keys,
+    knowledge_base,
+    new_knowledge_base,
+    overview,
+    sanitising,
+    sign_in,
+)
 from service.dashboard.errors import HANDLERS
 from service.dashboard.plan_studio import page as plan_studio
 from service.dashboard.plan_studio import signing
@@ -15,7 +25,19 @@ from service.dashboard.templating import static
 from service.records.sessions import Sessions
 from service.services import Services
 
-PAGES = (overview, new_knowledge_base, knowledge_base, sign_in, keys, audit, plan_studio, signing, sanitising, bundles)
+PAGES = (
+    overview,
+    new_knowledge_base,
+    knowledge_base,
+    cohorts,
+    sign_in,
+    keys,
+    audit,
+    plan_studio,
+    signing,
+    sanitising,
+    bundles,
+)
 
 
 def dashboard(services: Services) -> ASGIApp:

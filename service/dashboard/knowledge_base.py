@@ -12,11 +12,13 @@ from starlette.responses import Response
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.ledger.charges import Release
+from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.ledger.events import (
     CohortClosed,
     CohortOpened,
     ExemplarsIngested,
     ExemplarsRenewed,
+    KnowledgeBaseArchived,
     RemoteEngineChanged,
     UnitForgotten,
 )
@@ -39,10 +41,16 @@ pages = Pages()
 _RELEASES = 20
 _DAYS = 30
 _CHANGES = 20
-_KINDS = [
-    kind.kind
-    for kind in (ExemplarsIngested, UnitForgotten, CohortOpened, CohortClosed, ExemplarsRenewed, RemoteEngineChanged)
-]
+_CHANGED = (
+    ExemplarsIngested,
+    UnitForgotten,
+    CohortOpened,
+    CohortClosed,
+    KnowledgeBaseArchived,
+    ExemplarsRenewed,
+    RemoteEngineChanged,
+)
+_KINDS = [kind.kind for kind in _CHANGED]
 
 
 @pages.get("/knowledge-bases/{name}")
@@ -66,18 +74,37 @@ async def change_remote_engine(visit: Visit) -> Response:
     return visit.redirect(f"/knowledge-bases/{name}", done=f"{done} an engine outside this deployment.")
 
 
-async def show(visit: Visit, status: int = 200, upload_problem: str | None = None) -> Response:
+@pages.post("/knowledge-bases/{name}/archive")
+async def archive(visit: Visit) -> Response:
+    """Take nothing new any more, for whoever writes its name."""
+    name = visit.request.path_params["name"]
+    if visit.field("name") != name:
+        return await show(
+            visit, 422, archive_problem=f"Nothing was done. To archive it, write its name, {name}, exactly."
+        )
+    try:
+        await asyncio.to_thread(visit.services.records.ledger.cohorts.archive, name, by=visit.session.key_id)
+    except KnowledgeBaseArchivedError as error:
+        return await show(visit, 409, archive_problem=f"{error}.")
+    return visit.redirect(f"/knowledge-bases/{name}", done=f"“{name}” is archived. Its ledger and audit trail stay.")
+
+
+async def show(
+    visit: Visit, status: int = 200, upload_problem: str | None = None, archive_problem: str | None = None
+) -> Response:
     """Render the page.
 
     Args:
         visit: whose path names the knowledge base.
         status: of the answer.
         upload_problem: why an upload was refused.
+        archive_problem: why it was not archived.
     """
     view = await asyncio.to_thread(
         _view, visit.services.records, visit.request.path_params["name"], visit.request.query_params.get("after")
     )
-    return visit.page("knowledge_base.html", status, here="overview", view=view, upload_problem=upload_problem)
+    problems = {"upload_problem": upload_problem, "archive_problem": archive_problem}
+    return visit.page("knowledge_base.html", status, here="overview", view=view, **problems)
 
 
 @dataclass(frozen=True)

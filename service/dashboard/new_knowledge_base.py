@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from accounting.ledger.errors import KnowledgeBaseArchivedError
 from exemplar_store import (
     MAX_EXEMPLARS_PER_UNIT,
     MAX_UNIT_BYTES,
@@ -25,13 +26,12 @@ from exemplar_store import (
 from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.knowledge_base import show
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.wording import figure
+from service.dashboard.promises import numbers, out_of_range
 from service.records.new_knowledge_base import NewKnowledgeBase, weaknesses
 
 pages = Pages()
 
 _READERS = {"csv": read_csv, "jsonl": read_json_lines, "ndjson": read_json_lines}
-_LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
 _BLANK = {
     "name": "",
     "epsilon": "",
@@ -64,7 +64,7 @@ async def create(visit: Visit) -> Response:
             create = visit.services.records.create_knowledge_base
             await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.key_id)
         except ValidationError as error:
-            problems = {str(one["loc"][0]): _in_words(one) for one in error.errors()}
+            problems = out_of_range(error)
         except KnowledgeBaseExistsError as error:
             problems = {"name": str(error)}
         except InvalidKnowledgeBaseError as error:
@@ -100,6 +100,8 @@ async def upload(visit: Visit) -> Response:
         await asyncio.to_thread(records.ingest, name, rows, visit.services.embedder.embed, by=visit.session.key_id)
     except BadRowError as error:
         return await show(visit, 422, f"Nothing was stored: {error}.")
+    except KnowledgeBaseArchivedError as error:
+        return await show(visit, 409, f"Nothing was stored: {error}.")
     except UnitTooLargeError:  # whose own words count units
         problem = (
             f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, or more than "
@@ -122,22 +124,8 @@ def _read(given: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     }
     if given["response_field"]:
         values["response_field"] = given["response_field"]
-    problems = {}
-    for name, kind, example in (("epsilon", float, "8"), ("delta", float, "1e-5"), ("public_size", int, "20000")):
-        try:
-            values[name] = kind(given[name].replace(",", "") if kind is int else given[name])
-        except ValueError:
-            problems[name] = f"Enter a number, such as {example}."
-    return values, problems
-
-
-def _in_words(error: Any) -> str:
-    if error["loc"][0] == "name":
-        return "Use small letters, digits, - and _, beginning with a letter or digit; at most 64."
-    for limit, value in error.get("ctx", {}).items():
-        if limit in _LIMITS:
-            return f"This must be {_LIMITS[limit]} {figure(value)}."
-    return f"{error['msg']}."
+    read, problems = numbers(given)
+    return values | read, problems
 
 
 def _at_fault(message: str) -> str:

@@ -96,6 +96,9 @@ class KnowledgeBaseBudget(BaseModel):
     """
 
     knowledge_base: str
+    archived_at: datetime | None = Field(
+        default=None, exclude_if=lambda at: at is None, description="It takes nothing new since; absent: it does."
+    )
     cohort: int
     cohorts: list[CohortBudget]
     lifetime: Pair
@@ -118,6 +121,7 @@ def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPl
     tightest = cohorts[status.tightest.number - 1]
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,
+        archived_at=status.archived_at,
         cohort=tightest.cohort,
         cohorts=cohorts,
         lifetime=tightest.lifetime,

@@ -107,17 +107,22 @@ class Records:
         It is said, and witnessed, before they are stored: whoever was drawn and is lost in a restore was announced.
 
         Raises:
+            accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more; nothing is stored.
             accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is stored.
             accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is stored.
         """
 
+        self.ledger.cohorts.not_closed(name)  # before seconds go into embedding
+
         def announce() -> None:
             with self.database.begin() as connection:
+                self.ledger.cohorts.check_open(connection, name)
                 audited(ExemplarsIngested(knowledge_base=name, by=by))(connection)
             if self.witness is not None:
                 self.witness.catch_up()
 
         def may_write(connection: sa.Connection) -> None:
+            self.ledger.cohorts.check_open(connection, name)
             trail.append(connection, datetime.now(UTC))  # nothing, unless newer code has changed the schema since
 
         return self.store.ingest(name, rows, embed, progress, may_write, announce=announce, dry_run=dry_run)

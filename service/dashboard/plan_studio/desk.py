@@ -18,6 +18,7 @@ from starlette.responses import Response
 from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import BudgetStatus
 from accounting.ledger.cohorts import CohortStatus
+from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
@@ -144,7 +145,7 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
         return DraftPlan(text, plan=plan, outcome=future.result())
     except PlanError as error:
         return DraftPlan(text, located(error.problems, text))
-    except AccountantsDisagreeError as error:
+    except (AccountantsDisagreeError, KnowledgeBaseArchivedError) as error:
         return DraftPlan(text, [PlanProblem("", str(error), None)])
 
 

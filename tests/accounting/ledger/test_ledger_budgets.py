@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -11,10 +12,11 @@ import sqlalchemy as sa
 
 from accounting.ledger import tables
 from accounting.ledger.budgets import SignedPlan
-from accounting.ledger.charges import Ledger
+from accounting.ledger.charges import Charged, Ledger
 from accounting.ledger.errors import (
     BudgetExceededError,
     BudgetExistsError,
+    KnowledgeBaseArchivedError,
     PlansChangedError,
     UnknownBudgetError,
     UnknownPlanError,
@@ -232,3 +234,33 @@ def test_replay_finds_what_bypassed_the_ledger(ledger: Ledger, engine: sa.Engine
             connection.execute(sa.text(damage))
             assert len(violations(connection)) >= 1, damage
             connection.rollback()
+
+
+def test_an_archived_knowledge_base_takes_nothing_new_and_keeps_what_it_signed(ledger: Ledger, engine: sa.Engine):
+    sign(ledger)
+    with engine.begin() as connection:
+        ledger.cohorts.open(connection, "kb", 2, 1, 0, public_size=9, by="ana")
+    ledger.cohorts.archive("kb", by="ana")
+    status = ledger.budgets.statuses()[0]
+    assert status.archived_at is not None
+    assert (status.open_cohorts, len(status.tasks), status.tightest.number) == ((), 1, 2)
+    with engine.connect() as connection:
+
+        def refused(act: Callable[[], object]) -> None:
+            with pytest.raises(KnowledgeBaseArchivedError, match="'kb' is archived for ever"):
+                act()
+
+        refused(lambda: ledger.cohorts.check_open(connection, "kb"))
+        refused(lambda: ledger.cohorts.open(connection, "kb", 3, 1, 0, public_size=9, by="ana"))
+        refused(lambda: ledger.budgets.has(connection, "kb", 0.3, 1e-4))
+    refused(lambda: sign(ledger))
+    refused(lambda: sign(ledger, cohorts=[1]))
+    refused(lambda: ledger.cohorts.check_free("kb", [1], epsilon=0.1, delta=0))
+    refused(lambda: ledger.cohorts.not_closed("kb"))
+    refused(lambda: ledger.cohorts.archive("kb", by="ana"))
+    refused(lambda: ledger.cohorts.close("kb", 2, by="ana"))
+    with pytest.raises(UnknownBudgetError):
+        ledger.cohorts.archive("nowhere", by="ana")
+    assert isinstance(ledger.charge(ledger.budgets.task("kb.topic"), b"query", key_id="k"), Charged)
+    with engine.connect() as connection:
+        assert violations(connection) == []

@@ -118,6 +118,7 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             EncryptionKeyRetired(fingerprint="fedc" * 4, by="root"),
             LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),
         )
+    ledger.cohorts.archive("kb", by="root")
     return [*AuditTrail(engine).export()]
 
 
@@ -206,6 +207,16 @@ def changed(kind: str, **body: object) -> Callable[[Events], None]:
     return lambda events: events[of_kind(events, kind)]["body"].update(body)
 
 
+def later(kind: str, **body: object) -> Callable[[Events], None]:
+    """The same once more, at the end."""
+
+    def forge(events: Events) -> None:
+        again = copied(events)[of_kind(events, kind)]
+        events.insert(-1, {**again, "body": {**again["body"], **body}})
+
+    return forge
+
+
 def less_noise(events: Events) -> None:
     body = events[of_kind(events, "plan.signed")]["body"]
     document = json.loads(body["document"])
@@ -230,6 +241,11 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", cohorts=[]), "charged to no cohort"),
         (changed("cohort.opened", cohort=3), "cohort 3 of kb follows cohort 1"),
         (changed("cohort.closed", cohort=3), "none that could be closed"),
+        (without("cohort.closed"), "kb was archived with an open cohort"),
+        (changed("knowledge_base.archived", knowledge_base="other"), "other was archived with an open cohort, or does"),
+        (later("knowledge_base.archived"), "kb was archived before"),
+        (later("exemplars.ingested"), "(exemplars.ingested): kb was archived"),
+        (later("cohort.opened", cohort=3), "(cohort.opened): kb was archived"),
         (changed("admin.signed_in", key="ana"), "no admin's"),
         (changed("encryption_key.added", by=""), "by whom, is not said"),
         (changed("void", charge="other"), "never made and cannot be voided"),

@@ -152,7 +152,7 @@ def test_every_page_in_any_light_and_size(service: Service, browser: Browser, vi
         )
         waiting += [link for link in links if link.startswith("/admin/")]
     assert {"/admin/", "/admin/new-knowledge-base", "/admin/knowledge-bases/support"} <= seen
-    assert {"/admin/plans", "/admin/keys", "/admin/audit"} <= seen
+    assert {"/admin/plans", "/admin/keys", "/admin/audit", "/admin/knowledge-bases/support/cohorts"} <= seen
     page.goto(f"{service.url}/admin/")
     shoot(window, f"{'phone' if viewport is PHONE else 'overview'}-{scheme}")
 

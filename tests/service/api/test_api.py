@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import datetime
 
 import pytest
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from accounting.replay.trail import verify
 from service.api import gate
 from service.api.app import create_app
 from service.plans.signing import sign
+from service.records.replaying import replay
 from service.services import Services
 from tests.service.conftest import PLAN, MajorityEngine
 
@@ -63,6 +65,30 @@ def test_cohorts_are_opened_closed_and_listed(api: Api) -> None:
     assert "is the newest" in problem(api("admin", "POST", f"{address}/3/close"), 409, "cohort-refused")["detail"]
     (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
     assert (budget["cohort"], [one["closed_at"] is None for one in budget["cohorts"]]) == (2, [False, True, True])
+
+
+def test_an_archived_knowledge_base_takes_nothing_new(api: Api) -> None:
+    home, plan = "/v1/knowledge-bases/toys", PLAN.replace("epsilon: 4", "epsilon: 1")
+    problem(api("admin", "POST", f"{home}/archive", json={"name": "Toys"}), 422, "invalid-request")
+    archived = api("admin", "POST", f"{home}/archive", json={"name": "toys"})
+    assert (archived.status_code, archived.json()["name"]) == (200, "toys")
+    (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
+    assert datetime.fromisoformat(budget["archived_at"]) == datetime.fromisoformat(archived.json()["archived_at"])
+    row = '{"unit_id": "new", "text": "t", "label": "red"}'
+    cohort = {"epsilon": 5, "delta": 1e-5, "public_size": 900}
+    for refused in (
+        api("admin", "POST", f"{home}/archive", json={"name": "toys"}),
+        api("admin", "POST", f"{home}/plans", content=plan),
+        api("admin", "POST", f"{home}/plans?dry_run=true", content=plan),
+        api("admin", "POST", f"{home}/cohorts", json=cohort),
+        api("admin", "POST", f"{home}/cohorts/1/close"),
+        api("admin", "POST", f"{home}/exemplars", content=row, headers={"Content-Type": "application/x-ndjson"}),
+    ):
+        assert "'toys' is archived for ever" in problem(refused, 409, "knowledge-base-archived")["detail"]
+    problem(api("admin", "POST", "/v1/knowledge-bases/no/archive", json={"name": "no"}), 404, "unknown-knowledge-base")
+    assert api("admin", "DELETE", f"{home}/units/u1").status_code == 200
+    assert api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "x"}).status_code == 200
+    assert replay(api.services.records, recompute=False).problems == []
 
 
 def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:

@@ -56,8 +56,12 @@ OF_THE_OTHER_ROLE = {
 }
 """What never succeeds, with :data:`UNGUESSABLE`; everything else does once, so nothing passes by failing early."""
 
-UNGUESSABLE = {"GET /v1/releases/{release_id}", "POST /v1/restore/answers"}
-"""Of a release the id must be known, of a bundle the hash."""
+UNGUESSABLE = {
+    "GET /v1/releases/{release_id}",
+    "POST /v1/knowledge-bases/{knowledge_base}/archive",
+    "POST /v1/restore/answers",
+}
+"""Of a release the id must be known, of what is archived the name, of a bundle the hash."""
 
 
 @pytest.fixture(scope="module")

@@ -177,6 +177,34 @@ def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pyt
     assert "--allow" in dpicl.fails("kb", "remote-engine", "toys")
 
 
+def test_an_archived_knowledge_base_takes_nothing_new(
+    dpicl: Shell, tmp_path: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    toys = tmp_path / "toys.jsonl"
+    toys.write_text('{"unit_id": "u", "text": "t", "label": "red"}\n')
+    dpicl.ok("kb", "ingest", "toys", toys)
+    monkeypatch.setattr("typer.confirm", lambda _question: False)
+    assert dpicl("kb", "archive", "toys")[0] == 1
+    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["archived"] is False
+    assert "Archived toys" in dpicl.ok("kb", "archive", "toys", "--yes")
+    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["archived"] is True
+    assert json.loads(dpicl.ok("budget", "--json"))[0]["archived_at"]
+    cohort = ("--epsilon", 1, "--delta", 1e-5, "--public-size", 900)
+    for refused in (
+        ("plan", "preview", plan_file),
+        ("plan", "sign", plan_file, "--yes"),
+        ("kb", "ingest", "toys", toys),
+        ("kb", "ingest", "toys", toys, "--dry-run"),
+        ("cohort", "open", "toys", *cohort),
+        ("kb", "archive", "toys", "--yes"),
+    ):
+        assert "'toys' is archived for ever: it takes no plan, cohort or exemplar" in dpicl.fails(*refused)
+    assert "no knowledge base named 'nowhere'" in dpicl.fails("kb", "archive", "nowhere", "--yes")
+    assert "Deleted 1" in dpicl.ok("kb", "forget", "toys", "u", "--yes")
+    assert dpicl("audit", "export", tmp_path / "trail.jsonl")[0] == 0
+
+
 def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no knowledge base named 'toys'" in dpicl.fails("plan", "preview", plan_file)
     monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")

@@ -12,7 +12,7 @@ import pytest
 from accounting.ledger.history import Day
 from service.dashboard.knowledge_base import _by_task
 from service.services import Services, open_services
-from tests.service.conftest import EMBEDDER, MajorityEngine
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 from tests.service.dashboard.dashboard_browser import Browser
 
 CANARY = "canary-4f1d"
@@ -109,6 +109,34 @@ def test_older_releases_are_a_page_further(services: Services, monkeypatch: pyte
         address, pages = (older[1] if older else ""), pages + 1
     assert pages == 3
     assert seen == [f"label-{i:02}" for i in reversed(range(20))]
+
+
+def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:
+    home, row = "/knowledge-bases/toys", b'{"unit_id": "u", "text": "t", "label": "red"}\n'
+    assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]*cannot be taken back', browser.get(home).text)
+    for name in ("", "Toys"):
+        refused = browser.post(f"{home}/archive", {"name": name})
+        assert refused.status_code == 422
+        assert "Nothing was done. To archive it, write its name" in text(refused.text)
+    assert upload(browser, row).status_code == 303
+    assert browser.post(f"{home}/archive", {"name": "toys"}).headers["location"] == f"/admin{home}"
+    page = browser.get(home).text
+    assert "“toys” is archived. Its ledger and audit trail stay." in page
+    assert "archived toys: it takes no plan, cohort or exemplar any more." in text(page)
+    for gone in (">Upload<", "Write a plan", "/archive"):
+        assert gone not in page
+    assert upload(browser, row).status_code == 409
+    assert "is archived for ever" in upload(browser, row).text
+    assert browser.post(f"{home}/archive", {"name": "toys"}).status_code == 409
+    page = browser.get(f"{home}/cohorts").text
+    assert "is archived: no cohort is opened any more" in page
+    assert "Open cohort" not in page
+    cohort = {"epsilon": "5", "delta": "1e-5", "public_size": "900"}
+    assert browser.post(f"{home}/cohorts", cohort).status_code == 409
+    draft = browser.post(f"{home}/plan", {"text": PLAN})
+    assert "is archived for ever" in draft.text
+    _, token = browser.services.records.keys.create("ana", "analyst")
+    ask(browser, "toy 1", token)  # what was signed goes on
 
 
 def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:

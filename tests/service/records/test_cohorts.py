@@ -20,8 +20,8 @@ import service.records.tables
 from accounting.ledger import cohorts, restoring, tables
 from accounting.ledger.amounts import Pair
 from accounting.ledger.charges import Ledger
-from accounting.ledger.errors import BudgetExceededError, CohortError
-from accounting.ledger.events import ExemplarsIngested
+from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
+from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeBaseArchived
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import LedgerRestoredError, Witness
@@ -93,12 +93,15 @@ class History:
             granted = self.here.ledger.cohorts.open
             granted(connection, self.name, number, EACH, 0, public_size=9, by="root")
 
-        with suppress(UnrecognisedUnitsError):
+        with suppress(UnrecognisedUnitsError, KnowledgeBaseArchivedError):
             self.here.store.open_cohort(self.name, 9, grant)
 
     def shut(self, number: int) -> None:
         with suppress(CohortError):  # there is none, or it is the newest, or closed
             self.here.ledger.cohorts.close(self.name, number, by="root")
+
+    def archive(self) -> None:
+        self.here.ledger.cohorts.archive(self.name, by="root")
 
     def sign(self, epsilon: int, *cohorts: int) -> None:
         """Draw on some cohorts, or on the newest."""
@@ -218,6 +221,34 @@ def test_nobody_pays_more_than_one_cohorts_budget(fresh: Callable[[], History]) 
 
 def test_nor_after_any_restore(restorable: Callable[[], History]) -> None:
     any_history(restorable, 40, **AFTER_A_BACKUP)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        "upload ann; sign 1; archive; draw; back_up; restore; acknowledge",
+        "back_up; open; upload ann; sign 1; archive; restore; acknowledge",
+        "back_up; open; archive; restore; open; open; acknowledge",
+        "back_up; open; sign 1 2; restore; archive; acknowledge",
+        "back_up; archive; restore; archive; acknowledge",
+        "back_up; archive; restore; acknowledge; restore; acknowledge",
+        "back_up; open; restore; archive; acknowledge; restore; acknowledge",
+    ],
+)
+def test_what_was_archived_stays_so_through_every_restore(restorable: Callable[[], History], story: str) -> None:
+    history = restorable()
+    history.play(story)
+    here = history.here
+    assert here.ledger.budgets.status("kb").archived_at is not None
+    cohorts, signed = len(here.ledger.budgets.status("kb").cohorts), len(here.ledger.budgets.plans("kb"))
+    assert len(here.trail.events(kinds=[KnowledgeBaseArchived.kind])) == 1
+    assert len(here.trail.events(kinds=[CohortClosed.kind])) == cohorts
+    history.play("open; sign 1; sign 1 1")
+    assert len(here.ledger.budgets.status("kb").cohorts) == cohorts
+    assert len(here.ledger.budgets.plans("kb")) == signed
+    with here.database.connect() as connection:
+        assert violations(connection) == []
+    history.here.close()
 
 
 def of_the_newest_alone(number: int, signed) -> list[Pair]:

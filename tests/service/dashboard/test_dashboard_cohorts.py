@@ -1,0 +1,99 @@
+"""Cohorts in the dashboard: what is left of each, and opened and closed for good."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from exemplar_store.cohorts import note_lost_arrivals
+from service.services import Services
+from tests.service.dashboard.dashboard_browser import Browser
+
+HOME = "/knowledge-bases/toys/cohorts"
+NEW = {"epsilon": "5", "delta": "1e-5", "public_size": "1,000"}
+
+
+@pytest.fixture
+def browser(services: Services) -> Browser:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser
+
+
+def words(page: str) -> str:
+    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
+
+
+def cohorts(browser: Browser) -> list[tuple[float, bool]]:
+    found = browser.services.records.ledger.budgets.status("toys").cohorts
+    return [(float(one.epsilon), one.closed_at is not None) for one in found]
+
+
+def test_strangers_open_and_close_nothing(services: Services) -> None:
+    stranger = Browser(services)
+    assert stranger.get(HOME).headers["location"].startswith("/admin/sign-in")
+    for path in (HOME, f"{HOME}/1/close"):
+        assert stranger.post(path, NEW).headers["location"].startswith("/admin/sign-in")
+    assert stranger.sign_in().status_code == 303
+    for path in (HOME, f"{HOME}/1/close"):
+        assert stranger.post(path, NEW | {"csrf": "guessed"}).status_code == 403
+    assert cohorts(stranger) == [(8, False)]
+
+
+def test_cohorts_are_opened_listed_and_closed(browser: Browser) -> None:
+    page = browser.get(HOME).text
+    assert "Cohort 1 people arrive here Free for further plans ε 4 , δ 1e-4" in words(page)
+    assert "Plans that draw on it 1 Opened" in words(page)
+    assert "Close cohort" not in page  # the newest stays open
+    assert re.search(r'<form[^>]*/cohorts"[^>]*data-confirm="[^"]*cannot be taken back', page)
+    assert browser.post(HOME, NEW).headers["location"] == f"/admin{HOME}"
+    page = browser.get(HOME).text
+    assert "Cohort 2 is open: whoever arrives for the first time from now on belongs to it" in words(page)
+    assert "Cohort 2 people arrive here Free for further plans ε 5 , δ 1e-5" in words(page)
+    assert "Public size 1,000 Plans that draw on it none" in words(page)
+    assert re.search(r'<form[^>]*/cohorts/1/close"[^>]*data-confirm="[^"]*cannot be taken back', page)
+    assert browser.post(f"{HOME}/1/close").headers["location"] == f"/admin{HOME}"
+    assert "Cohort 1 closed Free for further plans closed" in words(browser.get(HOME).text)
+    assert cohorts(browser) == [(8, True), (5, False)]
+    opened, closed = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
+    assert [one.kind for one in (opened, closed)] == ["cohort.opened", "cohort.closed"]
+    assert {opened.particulars.by, closed.particulars.by} == {browser.key.id}
+
+
+def test_what_cannot_be_says_why(browser: Browser) -> None:
+    for wrong, says in (
+        ({"epsilon": "much"}, "Enter a number, such as 8."),
+        ({"delta": "2"}, "This must be less than 1."),
+        ({"public_size": "0"}, "This must be at least 1."),
+    ):
+        page = browser.post(HOME, NEW | wrong)
+        assert page.status_code == 422
+        assert says in words(page.text)
+        assert 'value="1e-5"' in page.text or "delta" in wrong  # what was written stays
+    for number, says in ((1, "is the newest"), (7, "has no cohort 7")):
+        page = browser.post(f"{HOME}/{number}/close")
+        assert page.status_code == 409
+        assert says in words(page.text)
+    assert browser.get("/knowledge-bases/nowhere/cohorts").status_code == 404
+    assert cohorts(browser) == [(8, False)]
+
+
+def test_a_weak_promise_is_asked_about(browser: Browser) -> None:
+    weak = NEW | {"epsilon": "30"}
+    asked = browser.post(HOME, weak)
+    assert asked.status_code == 422
+    assert "ε = 30 is weak" in asked.text
+    assert cohorts(browser) == [(8, False)]
+    assert browser.post(HOME, weak | {"accept_weak_promise": "yes"}).status_code == 303
+    assert cohorts(browser) == [(8, False), (30, False)]
+
+
+def test_who_might_not_be_recognised_stands_in_the_way(browser: Browser) -> None:
+    with browser.services.records.database.begin() as connection:
+        note_lost_arrivals(connection, "toys")
+    refused = browser.post(HOME, NEW)
+    assert refused.status_code == 409
+    assert "Nothing was done:" in words(refused.text)
+    assert cohorts(browser) == [(8, False)]
