@@ -161,12 +161,14 @@ def _view(records: Records, name: str, after: str | None) -> View:
 
 def _steady(records: Records, name: str) -> str | None:
     """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
-    signed, newest = records.ledger.budgets.plans(name), records.ledger.budgets.status(name).cohorts[-1]
-    if not signed:
+    signed = [read_signed(one.document) for one in records.ledger.budgets.plans(name)]
+    answering = [one for one in signed if {task.mechanism.type for task in one.plan.tasks.values()} != {"rehearsal"}]
+    if not answering:
         return None
-    plan = read_signed(signed[-1].document).plan
+    newest = records.ledger.budgets.status(name).cohorts[-1]
+    plan, retain = answering[-1].plan, len(answering[-1].cohorts)
     try:
-        state = steady_state(plan, len(signed[-1].cohorts), MONTHS, newest.epsilon, newest.delta)
+        state = steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta)
     except PlanError:
         return None
     return state.in_words
