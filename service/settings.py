@@ -48,8 +48,8 @@ class Settings(BaseSettings):
     """What the `type` of a problem begins with; its name follows. The service explains problems at `/problems/`. Set
     another base if a proxy puts a path in front, or to lead to documentation that you publish, up to its `#`."""
     sanitizer_words: int = Field(default=0, ge=0, le=21_000)
-    """How many English words `/v1/sanitize` knows, such as 3000; 0 switches it off. They are embedded at the first
-    start, and kept in `$XDG_CACHE_HOME/dpicl`."""
+    """How many English words `/v1/sanitize` knows, such as 3000, and at least 50; 0 switches it off. They are embedded
+    at the first start, and kept in `$XDG_CACHE_HOME/dpicl`."""
     public_texts: Path | None = None
     """A file of 4 to 6,000 public texts, one a line, for sanitising by `whole_rr`. None unless set."""
     restore_bundles: Path | None = None
@@ -83,6 +83,13 @@ class Settings(BaseSettings):
                 "DPICL_LATENCY_UNPADDED=true and DPICL_LATENCY_GRAIN_MS exclude each other: unset one of them"
             )
         return self
+
+    @field_validator("sanitizer_words")
+    @classmethod
+    def _words_are_enough(cls, words: int) -> int:
+        if 0 < words < 50:
+            raise ValueError("words can be replaced by others if there are at least 50; 0 sanitises none")
+        return words
 
     @field_validator("latency_grain_ms")
     @classmethod

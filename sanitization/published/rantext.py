@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy import special
 
 from sanitization.channel import OnWords
 from sanitization.vocabulary import FloatArray, IntArray
@@ -108,13 +107,15 @@ def radius_law(spans: FloatArray, z: float, diameter: float, steps: int) -> tupl
 @lru_cache(maxsize=4)
 def _cumulative(unit_scales: bytes) -> FloatArray:
     """P(‖Y‖² < reach·j/points) for all j, for scales of norm 1: the nominal ε only stretches it."""
+    from scipy.special import wofz  # a quarter of a second to import, and no other mechanism needs it
+
     scales = np.frombuffer(unit_scales)
     frequencies = 2 * np.pi * np.arange(1, _POINTS // 2 + 1) / _REACH
     roots = np.exp(0.25j * np.pi) / (2 * np.sqrt(frequencies))
     logarithm = np.zeros(len(frequencies), dtype=complex)
     for scale in scales:
         w = roots / scale
-        logarithm += np.log(np.sqrt(np.pi) * w * special.wofz(1j * w))
+        logarithm += np.log(np.sqrt(np.pi) * w * wofz(1j * w))
     characteristic = np.concatenate([[1.0], np.exp(logarithm)])
     masses = np.maximum(np.fft.irfft(np.conj(characteristic), _POINTS), 0)
     below: FloatArray = np.cumsum(masses) - (masses + masses[0]) / 2

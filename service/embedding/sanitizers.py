@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from sanitization import whole
+from sanitization.audit import RefusedChannelError
 from sanitization.mechanisms import PUBLISHED, RESPONSES, SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
+from sanitization.table import TableError
 from sanitization.text import TextSanitizer, open_sanitizer
-from sanitization.vocabulary import Vocabulary
+from sanitization.vocabulary import Vocabulary, VocabularyError
 from service.embedding.embedder import TextEmbedder
-from service.embedding.words import embedded_once, minilm_words
+from service.embedding.words import embedded_once, minilm_words, unicode
 
 _KEPT = 32
 _TOGETHER = 64
@@ -103,9 +105,10 @@ class Sanitizers:
             keep: see :func:`sanitization.whole.kept`.
 
         Raises:
-            SanitizersUnavailableError: the operator has not asked for it, or its words are not embedded.
+            SanitizersUnavailableError: the operator has not asked for it, its words are not embedded, they are too few
+                or their table would be too large.
             EpsilonNotAttainableError: ε is out of range.
-            ValueError: something else is wrong with the parameters, or a table would be too large.
+            ValueError: something else is wrong with the parameters.
             LookupError: no such mechanism.
         """
         if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
@@ -117,7 +120,10 @@ class Sanitizers:
         if not self._prepared.is_set():
             raise SanitizersUnavailableError("the words are still being embedded; come back in a minute")
         with self._opening:
-            return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
+            try:
+                return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
+            except (RefusedChannelError, TableError, VocabularyError) as error:
+                raise SanitizersUnavailableError(f"this service's words do not do for {mechanism}: {error}") from error
 
     def _opened(self, mechanism: str, epsilon: float, keep: frozenset[str]) -> TextSanitizer:
         if mechanism == whole.NAME:
@@ -137,4 +143,4 @@ class Sanitizers:
     def _embed(self, words: Sequence[str]) -> np.ndarray:
         """In parts, so that questions get their turn in between."""
         parts = [words[start : start + _TOGETHER] for start in range(0, len(words), _TOGETHER)]
-        return np.concatenate([self._embedder.embed(part) for part in parts])
+        return np.concatenate([self._embedder.embed(unicode(part)) for part in parts])

@@ -20,6 +20,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpicl"
 
 
+def unicode(words: Sequence[str]) -> list[str]:
+    """The words without half surrogate pairs, which have no tokens; like any other word they need some vector."""
+    return [word.encode(errors="replace").decode() for word in words]
+
+
 class EmbeddedOnDemand:
     """Embeds like :class:`service.embedding.embedder.Embedder`, which it loads when it is first needed."""
 
@@ -29,8 +34,7 @@ class EmbeddedOnDemand:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Unit-norm float32 embeddings of shape (n, d)."""
-        # What is no Unicode has no tokens; like any other word it needs some vector.
-        return self._embedder.embed([word.encode(errors="replace").decode() for word in words])
+        return self._embedder.embed(unicode(words))
 
 
 def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabulary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from sanitization import mechanisms
 from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.embedding.sanitizers import MOST_UNKNOWN
@@ -49,8 +51,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
 def asking(services: Services) -> Any:
     """Asks as an analyst who has not asked before."""
     client = TestClient(create_app(services))
-    headers = {"Authorization": f"Bearer {services.records.keys.create('ann', 'analyst')[1]}"}
-    return lambda **body: client.post("/v1/sanitize", headers=headers, json=body)
+    token = services.records.keys.create("ann", "analyst")[1]
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    return lambda **body: client.post("/v1/sanitize", headers=headers, content=json.dumps(body))
 
 
 @pytest.fixture
@@ -130,6 +133,26 @@ def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float, mechanism: str) 
 def test_what_is_invalid(ask: Any, body: dict[str, Any]) -> None:
     refused = ask(**body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+
+
+@pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])
+def test_strange_texts(ask: Any, mechanism: str) -> None:
+    """JSON can say half a surrogate pair, which is no Unicode; it costs what other words do."""
+    texts = ["", "\ud800 \udfff", "\x00\x1b", "😀 日本語", "x" * 200_000]
+    said = ask(texts=texts, epsilon=0.5, mechanism=mechanism)
+    assert said.status_code == 200
+    words = [0, 2, 1, 2, 1] if mechanism == "medoid_rr" else [1] * 5
+    epsilons = [round(item["epsilon_text"] / 0.5, 3) for item in said.json()["items"]]
+    assert epsilons == words
+
+
+def test_words_that_do_not_do(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanisms, "LARGEST_BYTES", 8 * WORDS)
+    refused = ask(texts=["a"], mechanism="nearest_rr", epsilon=1.5)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sanitizer_unavailable")
+    assert "more than 2: use fewer words" in refused.json()["detail"]
+    with pytest.raises(ValueError, match="at least 50"):
+        Settings(sanitizer_words=49)
 
 
 def test_no_text_is_logged(ask: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture) -> None:
