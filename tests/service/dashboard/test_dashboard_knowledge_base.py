@@ -123,6 +123,8 @@ def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -
     page = browser.get(home).text
     assert "“toys” is archived. Its ledger and audit trail stay." in page
     assert "archived toys: it takes no plan, cohort or exemplar any more." in text(page)
+    assert "toys archived" in text(browser.get("/").text)
+    assert "There is no knowledge base that takes a plan." in text(browser.get("/plans").text)
     for gone in (">Upload<", "Write a plan", "/archive"):
         assert gone not in page
     assert upload(browser, row).status_code == 409

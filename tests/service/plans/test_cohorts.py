@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger.errors import BudgetExceededError, CohortError
+from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
-from exemplar_store import Layout, read_json_lines
+from exemplar_store import Layout, Row, read_json_lines
 from service.plans.budget_report import budget_report
 from service.plans.signing import not_free, prepare, settled, sign
 from service.records.records import Records
@@ -126,3 +126,18 @@ def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: st
         asyncio.run(services.answering.answer("toys.colour", query, key_id="ana"))
     assert "car" in engine.heard
     assert "train" not in engine.heard
+
+
+def test_an_upload_that_archiving_overtakes_stores_nothing(records) -> None:
+    def overtaken():
+        records.ledger.cohorts.archive("toys", by="root")
+        yield Row(1, "late", {"text": "late toy", "label": "red"})
+
+    before = len([*records.store.every_unit("toys", (1, 2, 3))])
+    with pytest.raises(KnowledgeBaseArchivedError):
+        records.ingest("toys", overtaken(), embed, by="root")
+    with pytest.raises(KnowledgeBaseArchivedError):
+        records.ingest("toys", [], embed, by="root")
+    assert len([*records.store.every_unit("toys", (1, 2, 3))]) == before == 180
+    assert records.audit.events(newest_first=True, limit=1)[0].kind == "knowledge_base.archived"
+    assert replay(records, recompute=False).problems == []
