@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.service.engines.chat_server import saying
 WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
 SECRET = ("zebrafish", "quagga", "okapi")
 """No words that can come out of a sanitiser."""
+PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("DPICL_LATENCY_GRAIN_MS", "2000")
             environment.setenv("DPICL_SANITIZER_WORDS", str(WORDS))
+            (folder / "public.txt").write_text("\n".join(PUBLIC))
+            environment.setenv("DPICL_PUBLIC_TEXTS", os.path.relpath(folder / "public.txt"))
             environment.setenv("XDG_CACHE_HOME", str(folder / "cache"))
             with serving(folder, "--config", str(folder / "serve.yaml")) as service:
                 yield Sanitising(service, model, folder / "cache" / "dpicl")
@@ -111,3 +115,7 @@ def test_http_has_the_same_ledger(running: Sanitising) -> None:
     said = httpx.post(f"{running.service.url}/v1/sanitize", json=body, headers=headers, timeout=60).json()
     assert said["ledger"]["charged"] == pytest.approx(EPSILON)
     assert said["ledger"]["epsilon"] == pytest.approx(2007 * EPSILON)
+    body = {"texts": ["Must I pay the plumber?"] * 256, "epsilon": 25, "mechanism": "whole_rr"}
+    said = httpx.post(f"{running.service.url}/v1/sanitize", json=body, headers=headers, timeout=60).json()
+    assert {item["text"] for item in said["items"]} == {PUBLIC[1]}, "another with a chance below 1e-10"
+    assert said["ledger"]["epsilon"] == pytest.approx(2007 * EPSILON + 25)
