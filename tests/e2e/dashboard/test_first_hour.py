@@ -64,6 +64,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     press("Control+a")
     page.keyboard.insert_text((SUPPORT / "plan.yaml").read_text())
     expect(page.get_by_text("With 20 of 100 slots of lead for one label").first).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible(timeout=120_000)
     window.check()
     shoot(window, "plan-studio")
     window.follow("Sign this plan…")
