@@ -128,8 +128,8 @@ def show(sanitizers: Sanitizers, text: str, epsilon: float, mechanism: str, keep
 def _words(sanitizer: TextSanitizer, laws: Sequence[tuple[str, FloatArray]]) -> list[Word]:
     outputs = sanitizer.served.channel.outputs
     return [
-        Word(word, float(law[outputs.index(word)]) if word in outputs else 0.0, outputs[at], float(law[at]))
-        for word, law in {word.lower(): law for word, law in laws}.items()
+        Word(word, float(law[outputs.index(lower)]) if lower in outputs else 0.0, outputs[at], float(law[at]))
+        for lower, (word, law) in {word.lower(): (word, law) for word, law in laws}.items()
         if (at := int(np.argmax(law))) >= 0
     ]
 
