@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from exemplar_store import Exemplar
 from service.embedding.embedder import Embedder
-from service.engines.embedded.nearest_exemplar import STEP, TEMPERATURE, NearestExemplarEngine, label_sentences
+from service.engines.embedded.nearest_exemplar import (
+    ALONE_NEARNESS,
+    ALONE_STEP,
+    PUBLIC_TEMPERATURE,
+    STEP,
+    TEMPERATURE,
+    NearestExemplarEngine,
+    label_sentences,
+)
 from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec
 
 LABELS = ("Sports", "Business", "Gardening")
-TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"))
+TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"), ensemble=100)
 QUERY = {"text": "The striker scored twice in the final."}
 TEXTS = [
     ("The goalkeeper saved a late penalty.", "Sports"),
@@ -77,23 +86,32 @@ def test_zero_shot_is_a_function_of_the_query_alone(engine, embedder, zero_shot)
     assert fresh.context.directions.tobytes() == zero_shot.context.directions.tobytes()
 
 
-def test_contributions_follow_the_formula_of_the_module(engine, embedder, exemplars, zero_shot):
-    def softmax(s):
-        return np.exp(s / TEMPERATURE) / np.exp(s / TEMPERATURE).sum()
+def softmax(s, temperature=TEMPERATURE):
+    return np.exp(s / temperature) / np.exp(s / temperature).sum()
 
+
+def test_contributions_follow_the_formulas_of_the_module(engine, embedder, exemplars, zero_shot):
     q = embedder.embed([QUERY["text"]])[0]
     labels = []
     for label in LABELS:
         mean = embedder.embed(label_sentences(TASK, label)).sum(axis=0)
         labels.append(mean / np.linalg.norm(mean))
     scores = np.stack(labels) @ q
-    assert zero_shot.probabilities == pytest.approx(softmax(scores), rel=1e-4)
-    for exemplar in exemplars[:4]:
-        surprise = np.eye(3)[LABELS.index(exemplar.fields["label"])] - softmax(np.stack(labels) @ exemplar.embedding)
-        scores = scores + STEP * max(q @ exemplar.embedding, 0) ** 3 * surprise
-    (output,) = contributions(engine, [tuple(exemplars[:4])], zero_shot)
-    assert output == pytest.approx(softmax(scores), rel=1e-3)
-    assert output.sum() == pytest.approx(1)
+    assert zero_shot.probabilities == pytest.approx(softmax(scores, PUBLIC_TEMPERATURE), rel=1e-4)
+    slot = tuple(exemplars[:4])
+    near = np.array([q @ exemplar.embedding for exemplar in slot])
+    surprise = np.array(
+        [
+            np.eye(3)[LABELS.index(exemplar.fields["label"])] - softmax(np.stack(labels) @ exemplar.embedding)
+            for exemplar in slot
+        ]
+    )
+    (output,) = contributions(engine, [slot], zero_shot)
+    assert output == pytest.approx(softmax(scores + STEP * np.maximum(near, 0) ** 3 @ surprise), rel=1e-3)
+    (alone,) = contributions(engine, [slot], zero_shot, replace(TASK, ensemble=1))
+    expected = softmax(scores + ALONE_STEP * softmax(near, ALONE_NEARNESS) @ surprise, PUBLIC_TEMPERATURE)
+    assert alone == pytest.approx(expected, rel=1e-3)
+    assert output.sum() == pytest.approx(1) == alone.sum()
 
 
 def test_an_exemplar_can_overrule_the_label_sentence(engine, exemplars, zero_shot):
