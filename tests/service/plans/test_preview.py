@@ -246,6 +246,26 @@ def test_the_command_line_fits_a_hundred_columns(
     assert "…" not in shown
 
 
+def test_the_calls_for_a_prior_are_counted() -> None:
+    task = "kind: classify, labels: [red, blue], prompt: {exemplar: '{text} {label}', query: '{text}'}"
+    drawn = f"{task}, shots: 2, ensemble: 10, answers: 5, mechanism: {{type: rnm_gaussian}}"
+    listed = ", ".join(f"{{text: a {label} toy, label: {label}}}" for label in ("red", "blue"))
+    chosen = f"mechanism: {{type: synthetic_exemplars, per_label: 1, candidates: [{listed}]}}"
+    plan = load_plan(
+        f"""
+        knowledge_base: toys
+        budget: {{epsilon: 3, delta: 1.0e-4}}
+        tasks:
+          alone: {{{drawn}}}
+          informed: {{{drawn}, prior_from: shown}}
+          shown: {{{task}, release: once, {chosen}}}
+        """
+    )
+    seen = preview(calibrate_plan(plan, 1000)).tasks
+    assert [seen[name].llm_calls for name in ("alone", "informed", "shown")] == [11, 13, 2]
+    assert seen["informed"].llm_tokens == seen["alone"].llm_tokens + seen["shown"].llm_tokens > 0
+
+
 def topic(mechanism: str, sigma: float) -> Outlook:
     written = PLAN.replace("{type: rnm_gaussian}", mechanism)
     noise = TaskNoise(sampling_probability=0.04, mechanism=Gaussian(sigma / math.sqrt(2)))
