@@ -6,7 +6,6 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -90,16 +89,16 @@ class Calibration(Strict):
     prior: float = Field(default=1.0, ge=0, le=10)
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
     decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=_is_none)
-    """Nats by which all slots' agreement, without noise, favours their label over each other one. Unless set, 4 for
-    hard votes and 7 for soft ones, times ln(labels)."""
+    """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 7 for
+    hard votes and 12 for soft ones."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
     """How much of zero-shot the votes contain already."""
 
 
-_DECISIVENESS = {"hard": 4.0, "soft": 7.0}
-"""Times ln(labels). What was signed means these for ever: they must not change."""
+_DECISIVENESS = {"hard": 7.0, "soft": 12.0}
+"""What was signed means these for ever: they must not change."""
 
 
 class RnmGaussianMechanism(LabelMechanism):
@@ -152,10 +151,11 @@ class RnmGaussianMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
 
-    def decisiveness(self, labels: int) -> float:
+    @property
+    def decisiveness(self) -> float:
         """As written in the calibration, or what it is unless written."""
         written = self.calibration and self.calibration.decisiveness
-        return written or _DECISIVENESS[self.vote] * math.log(labels)
+        return written or _DECISIVENESS[self.vote]
 
     def family(self, delta: float, draws: float) -> GaussianFamily:
         """See :class:`Mechanism`."""

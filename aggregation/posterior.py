@@ -3,23 +3,27 @@
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
 the noise. With the parameters of :class:`Calibration`:
 
-    P(y)  =  softmax(prior · log p) at y
-    votes =  n · (echo · prior / decisiveness · log p + lead · 1_y + spread · normal) + a constant
-    noisy =  votes + σ · normal                                         spread² = lead / decisiveness
+    P(y)   =  softmax((1 − echo · r) · prior · log p) at y
+    share  =  Gamma(shape k, mean 1/L) of a wrong label; of the right one with shape k + g, on the same scale
+    noisy  =  n · share + a normal of variance σ² + (blur · n)²
+    g      =  decisiveness / ln 50          k = g / (lead · L)
+    r      =  (n · spread)² / ((n · spread)² + σ²)                      spread² = lead / decisiveness
 
-Both Gaussians are isotropic, so Bayes' rule is exact in closed form:
+Shares that are all certain multiply P(y) by share^g, so as few slots that vote for a label speak against it as firmly
+as many speak for it. Noisy ones multiply it by E[share^g | noisy], that of a wrong label's share. Shares are multiples
+of 1 %, so Bayes' rule is a sum.
 
-    r            =  (n · spread)² / ((n · spread)² + σ²)                the reliability, 0 to 1
-    log P(y | V) =  (1 − echo · r) · prior · log p_y + r · decisiveness · V_y / n + a constant
-
-Without noise (r = 1, echo = 1) the votes alone decide; with nothing but noise (r = 0) zero-shot alone does. How many
-slots vote is not public: its mean given the noisy total stands in for n.
+The votes contain zero-shot already, so P(y) counts less of it the more reliable they are: r is 0 to 1. That is exact
+where shares are Gaussian around zero-shot's; here it is a choice, and the rest is Bayes' rule for it. Without noise and
+with echo = 1 the votes alone decide; with nothing but noise zero-shot alone does. How many slots vote is not public:
+its mean given the noisy total stands in for n.
 
 Privacy. Everything here is computed from noisy votes and public things: post-processing of :mod:`.rnm_gaussian`.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,6 +38,13 @@ SMOOTHING = 0.02
 Voters = TypeVar("Voters", float, npt.NDArray[np.float64])
 """How many slots vote, of one query or of many."""
 
+_SHARES = (np.arange(100) + 0.5) / 100
+_LOG_SHARES = np.log(_SHARES)
+_SPAN = math.log(50)
+"""Of the logarithms of shares that are told apart: from the blur to all."""
+_BLUR = 0.02
+"""Standard deviation of what chance does to a share without noise."""
+
 _FAR = 30.0  # standard deviations; a Gaussian's tail beyond is smaller than the smallest double
 
 
@@ -43,7 +54,7 @@ class Calibration:
 
     Attributes:
         prior: how far zero-shot's log-probabilities are believed; 0 not at all, 1 as they are.
-        decisiveness: nats by which all slots' agreement, without noise, favours their label over each other one.
+        decisiveness: nats by which 50 times as many votes as another label's, without noise, favour a label over it.
         lead: the share of the votes that a label gains by being right.
         echo: how much of zero-shot the votes contain already; 0 to 2.
     """
@@ -71,13 +82,15 @@ class LabelPosterior:
     def probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        """The probability of each label to be right, shape (labels,).
+        """The probability of each label to be right, shape (..., labels).
 
         Args:
-            noisy_votes: shape (labels,).
+            noisy_votes: shape (..., labels).
             zero_shot: public label probabilities, shape (labels,): none negative, not all of them 0.
         """
-        voters = expected_voters(float(noisy_votes.sum()), self.sigma * math.sqrt(len(noisy_votes)), self.slots)
+        sd = self.sigma * math.sqrt(noisy_votes.shape[-1])
+        totals = noisy_votes.sum(axis=-1, keepdims=True)
+        voters = np.reshape([expected_voters(float(total), sd, self.slots) for total in totals.flat], totals.shape)
         posterior: npt.NDArray[np.float64] = np.exp(self.log_probabilities(noisy_votes, zero_shot, voters))
         return posterior
 
@@ -91,32 +104,46 @@ class LabelPosterior:
             zero_shot: shape (..., labels).
             voters: shape (..., 1).
         """
-        c = self.calibration
-        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / zero_shot.shape[-1]
-        weight = c.lead * voters / (self._variance(voters) + self.sigma**2)  # r · decisiveness / n, and 0 at n = 0
+        c, labels = self.calibration, zero_shot.shape[-1]
+        smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / labels
         log_prior = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
-        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + weight * noisy_votes, axis=-1)
+        # The last axis is that of shares. What all of a label's have in common is left out of `seen`.
+        n = np.asarray(voters, dtype=np.float64)[..., None]
+        seen = n * _SHARES * (noisy_votes[..., None] - n * _SHARES / 2) / (self.sigma**2 + (_BLUR * n) ** 2)
+        power = c.decisiveness / _SPAN
+        shape = power / (c.lead * labels)
+        wrong = special.log_softmax((shape - 1) * _LOG_SHARES - shape * labels * _SHARES + seen, axis=-1)
+        evidence = special.logsumexp(power * _LOG_SHARES + wrong, axis=-1)
+        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + evidence, axis=-1)
         return found
 
     def reliability(self, voters: Voters) -> Voters:
         """How far the votes of that many slots count beside zero-shot, from 0 (only noise) to 1 (no noise)."""
-        variance = self._variance(voters)
+        variance = self.calibration.lead / self.calibration.decisiveness * voters**2
         return variance / (variance + self.sigma**2)
 
-    def lead_against(self, times: float, voters: float) -> float:
-        """The lead in noisy votes that makes up for zero-shot finding another label so many times as likely.
+    def lead_against(self, times: float, voters: int, labels: int) -> int | None:
+        """The lead in noisy votes that makes up for zero-shot finding the other labels so many times as likely.
 
         Args:
             times: above 1.
-            voters: how many slots vote, above 0.
-        """
-        c, reliability = self.calibration, self.reliability(voters)
-        against = max(0.0, 1 - c.echo * reliability) * c.prior * math.log(times)
-        return against * voters / (reliability * c.decisiveness)
+            voters: how many slots vote.
+            labels: how many there are; the others have as many votes as each other.
 
-    def _variance(self, voters: Voters) -> Voters:
-        """(n · spread)²."""
-        return self.calibration.lead / self.calibration.decisiveness * voters**2
+        Returns:
+            At most ``voters``; None where that is not enough.
+        """
+        zero_shot = np.full(labels, times)
+        zero_shot[0] = 1.0
+
+        def ahead(lead: int) -> float:
+            noisy = np.full(labels, (voters - lead) / labels)
+            noisy[0] += lead
+            found = self.log_probabilities(noisy, zero_shot, float(voters))
+            return float(found[0] - found[1])
+
+        lead = bisect.bisect_left(range(voters + 1), 0.0, key=ahead)
+        return lead if lead <= voters else None
 
 
 def expected_voters(total: float, sd: float, most: float) -> float:

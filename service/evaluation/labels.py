@@ -85,7 +85,9 @@ class LabelScores:
 
 _LINES = {ARGMAX: ":", POSTERIOR: "-", FITTED: "--"}
 """How each way to decide is drawn; the table has one more."""
-_COLOURS = {"hard": "C0", "soft": "C1"}
+_NOISELESS = {"soft": "-.", "hard": "--", "prototypes": ":", "synthetic_exemplars": (0, (1, 5))}
+_COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars": "C3"}
+"""By votes, or by what is released once."""
 
 
 def plot(results: Sequence[LabelScores], title: str) -> Any:
@@ -100,7 +102,8 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     for axes, answers in zip(every, panels, strict=True):
         for result in flat.values():
             if not result.method.startswith("one slot"):
-                style = "-" if result.method == "zero-shot" else {"soft": "-.", "hard": "--"}.get(result.vote, ":")
+                method = result.method.removesuffix(", no noise")
+                style = "-" if method == "zero-shot" else _NOISELESS[result.vote or method]
                 label = f"{result.method}{f' ({result.vote})' if result.vote else ''}"
                 axes.axhline(result.accuracy, color="grey", linestyle=style, linewidth=1, label=label)
         lines: dict[tuple[str, str, str], list[LabelScores]] = {}
@@ -113,7 +116,7 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
                 [result.epsilon for result in line],
                 [result.accuracy for result in line],
                 yerr=[result.standard_error for result in line],
-                color=_COLOURS.get(vote, "C2"),
+                color=_COLOURS[vote or method],
                 linewidth=1,
                 linestyle=_LINES.get(decide, "-"),
                 marker=".",
@@ -283,15 +286,15 @@ def _private(
     }
     right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
     probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
-    for draw in range(grid.draws):
-        noisy = from_fixed_point(add_gaussian_noise(to_fixed_point(sums).ravel(), plain.sigma)).reshape(sums.shape)
-        for i, truth in enumerate(votes.truth):
-            right[ARGMAX][draw, i] = plain.select(noisy[i]) == truth
-            right[ARGMAX_WITH_PRIOR][draw, i] = informed.select(noisy[i], votes.zero_shot[i]) == truth
-            for decide, posterior in posteriors.items():
-                believed = posterior[i].probabilities(noisy[i], votes.zero_shot[i])
-                right[decide][draw, i] = believed.argmax() == truth
-                probability[decide][draw, i] = believed.max()
+    exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
+    noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
+    for i, truth in enumerate(votes.truth):
+        right[ARGMAX][:, i] = [plain.select(one) == truth for one in noisy[:, i]]
+        right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(one, votes.zero_shot[i]) == truth for one in noisy[:, i]]
+        for decide, posterior in posteriors.items():
+            believed = posterior[i].probabilities(noisy[:, i], votes.zero_shot[i])
+            right[decide][:, i] = believed.argmax(axis=-1) == truth
+            probability[decide][:, i] = believed.max(axis=-1)
     rows = []
     for decide, found in right.items():
         row = score("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
@@ -320,7 +323,7 @@ def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
     assert isinstance(written, RnmGaussianMechanism)  # noqa: S101  (see LabelEvaluator)  # nosec B101
     if written.vote != vote or written.calibration is None:
         written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
-    return posterior_model(written, len(task.labels))
+    return posterior_model(written)
 
 
 def sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:

@@ -1,5 +1,4 @@
 import copy
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -168,12 +167,11 @@ def test_how_a_label_is_decided_is_signed(written: dict, signed: str) -> None:
     assert RnmGaussianMechanism.model_validate_json(document) == mechanism
 
 
-def test_decisiveness_grows_with_the_labels() -> None:
+def test_decisiveness_is_the_votes_own_unless_written() -> None:
     hard, soft = (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
-    assert hard.decisiveness(6) == pytest.approx(4 * math.log(6))
-    assert soft.decisiveness(6) == pytest.approx(7 * math.log(6))
+    assert (hard.decisiveness, soft.decisiveness) == (7, 12)
     own = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=3.0))
-    assert own.decisiveness(6) == 3.0
+    assert own.decisiveness == 3.0
 
 
 def test_a_threshold_is_signed_where_there_is_one() -> None:

@@ -1,67 +1,100 @@
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
+from accounting.mechanisms import RnmGaussianMechanism
 from aggregation.posterior import SMOOTHING, Calibration, LabelPosterior, expected_voters
 from aggregation.rnm_gaussian import RnmGaussian
 
 CALIBRATION = Calibration(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.7)
 ZERO_SHOT = np.array([0.6, 0.3, 0.1])
+SHARES = (np.arange(100) + 0.5) / 100
+HARD, SOFT = (
+    Calibration(signed.calibration.prior, signed.decisiveness, signed.calibration.lead, signed.calibration.echo)
+    for signed in (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
+)
+Density = Callable[[np.ndarray], np.ndarray]
 
 
 def smoothed(zero_shot: np.ndarray) -> np.ndarray:
     return (1 - SMOOTHING) * zero_shot + SMOOTHING / len(zero_shot)
 
 
-def by_integration(noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots: int, c: Calibration) -> np.ndarray:
-    """Bayes' rule as the model is written: each label's likelihood integrated over the votes without noise."""
+def belief(zero_shot: np.ndarray, sigma: float, n: float, c: Calibration) -> np.ndarray:
+    """What is thought of the labels before any vote: less of zero-shot, the less noise there is."""
+    variance = n**2 * c.lead / c.decisiveness
+    heard = c.echo * variance / (variance + sigma**2)
+    return special.softmax((1 - heard) * c.prior * np.log(smoothed(zero_shot)))
+
+
+def densities(labels: int, c: Calibration) -> tuple[Density, Density]:
+    """Those of a label's share if it is wrong, and if it is right."""
+    power = c.decisiveness / math.log(50)
+    shape = power / (c.lead * labels)
+    wrong, right = (stats.gamma(k, scale=1 / labels / shape) for k in (shape, shape + power))
+    return wrong.pdf, right.pdf
+
+
+def laws(labels: int, c: Calibration) -> list[np.ndarray]:
+    """The same, of multiples of 1 %."""
+    found = [density(SHARES) for density in densities(labels, c)]
+    return [law / law.sum() for law in found]
+
+
+def by_enumeration(noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots: int, c: Calibration) -> np.ndarray:
+    """Bayes' rule as the model is written: the likelihood of all labels' votes, for each that may be right."""
     n = expected_voters(float(noisy.sum()), sigma * math.sqrt(len(noisy)), slots)
-    log_p, spread = np.log(smoothed(zero_shot)), math.sqrt(c.lead / c.decisiveness)
-    belief = special.softmax(c.prior * log_p)
-    for right in range(len(noisy)):
-        for label, seen in enumerate(noisy):
-            mean = n * (c.echo * c.prior / c.decisiveness * log_p[label] + c.lead * (label == right))
-
-            def joint(votes, seen=seen, mean=mean):
-                return stats.norm.pdf(seen, votes, sigma) * stats.norm.pdf(votes, mean, n * spread)
-
-            middle, wide = [f(seen, mean) for f in (min, max)], 12 * (sigma + n * spread)
-            bounds = middle[0] - wide, middle[1] + wide
-            likelihood, _ = integrate.quad(joint, *bounds, points=middle, limit=400, epsabs=0, epsrel=1e-9)
-            belief[right] *= likelihood
-    return belief / belief.sum()
+    found, (wrong, right) = belief(zero_shot, sigma, n, c), laws(len(noisy), c)
+    for label in range(len(noisy)):
+        for other, seen in enumerate(noisy):
+            density = stats.norm.pdf(seen, n * SHARES, math.hypot(sigma, 0.02 * n))
+            found[label] *= density @ (right if other == label else wrong)
+    return found / found.sum()
 
 
 @pytest.mark.parametrize(("sigma", "echo"), [(0.5, 0.7), (3.0, 0.7), (3.0, 0.0), (3.0, 2.0), (20.0, 0.7)])
 def test_it_is_bayes_rule_in_the_model(sigma: float, echo: float) -> None:
-    c = Calibration(CALIBRATION.prior, CALIBRATION.decisiveness, CALIBRATION.lead, echo)
+    c = replace(CALIBRATION, echo=echo)
     for noisy in ([9.0, 8.0, 3.0], [2.0, 7.5, 4.0], [-6.0, 1.0, 12.0]):
         found = LabelPosterior(sigma, 20, c).probabilities(np.array(noisy), ZERO_SHOT)
-        assert found == pytest.approx(by_integration(np.array(noisy), ZERO_SHOT, sigma, 20, c), rel=1e-6)
+        assert found == pytest.approx(by_enumeration(np.array(noisy), ZERO_SHOT, sigma, 20, c), rel=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 5.0, 20.0])
+def test_shares_that_are_no_multiples_of_a_percent_change_little(sigma: float) -> None:
+    noisy, found = np.array([25.0, 60.0, 15.0]), belief(ZERO_SHOT, sigma, 100.0, CALIBRATION)
+    wrong, right = densities(3, CALIBRATION)
+
+    def likelihood(votes: float, density: Density) -> float:
+        chance = stats.norm(votes, math.hypot(sigma, 2)).pdf
+        return integrate.quad(lambda s: density(s) * chance(100 * s), 0, 1, limit=500)[0]
+
+    found *= [likelihood(votes, right) / likelihood(votes, wrong) for votes in noisy]
+    posterior = LabelPosterior(sigma, 100, CALIBRATION)
+    assert np.exp(posterior.log_probabilities(noisy, ZERO_SHOT, 100.0)) == pytest.approx(found / found.sum(), abs=0.01)
 
 
 def test_what_it_claims_is_how_often_it_is_right_where_the_model_holds() -> None:
     """Answers drawn from the model: among those claimed with about the same probability, that share is right."""
-    rng, draws, slots, sigma, c = np.random.default_rng(3), 20_000, 20, 3.0, CALIBRATION
-    zero_shot = rng.dirichlet(np.ones(4), draws)
-    posterior, claimed, right = LabelPosterior(sigma, slots, c), [], []
-    for one in zero_shot:
-        log_p = np.log(smoothed(one))
-        truth = rng.choice(4, p=special.softmax(c.prior * log_p))
-        votes = c.echo * c.prior / c.decisiveness * log_p + c.lead * np.eye(4)[truth]
-        votes += math.sqrt(c.lead / c.decisiveness) * rng.standard_normal(4)
-        votes += (1 - votes.sum()) / 4  # all slots vote: the constant of the model
-        p = posterior.probabilities(slots * votes + sigma * rng.standard_normal(4), one)
+    rng, draws, sigma, n = np.random.default_rng(3), 10_000, 3.0, 20.0
+    posterior, claimed, hits, (wrong, right) = LabelPosterior(sigma, 20, CALIBRATION), [], [], laws(4, CALIBRATION)
+    for one in rng.dirichlet(np.ones(4), draws):
+        truth = rng.choice(4, p=belief(one, sigma, n, CALIBRATION))
+        shares = [rng.choice(SHARES, p=right if label == truth else wrong) for label in range(4)]
+        noisy = n * np.array(shares) + math.hypot(sigma, 0.02 * n) * rng.standard_normal(4)
+        p = np.exp(posterior.log_probabilities(noisy, one, n))
         claimed.append(p.max())
-        right.append(p.argmax() == truth)
+        hits.append(p.argmax() == truth)
     bins = np.digitize(claimed, [0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
     for one in np.unique(bins):
         inside = bins == one
         error = math.sqrt(0.25 / inside.sum())
-        assert abs(np.mean(np.array(right)[inside]) - np.mean(np.array(claimed)[inside])) < 6 * error + 0.01
+        assert abs(np.mean(np.array(hits)[inside]) - np.mean(np.array(claimed)[inside])) < 6 * error
 
 
 def test_with_nothing_but_noise_zero_shot_decides() -> None:
@@ -69,10 +102,59 @@ def test_with_nothing_but_noise_zero_shot_decides() -> None:
     assert found == pytest.approx(special.softmax(CALIBRATION.prior * np.log(smoothed(ZERO_SHOT))), rel=1e-5)
 
 
-def test_without_noise_the_votes_alone_decide() -> None:
-    c = Calibration(prior=1.0, decisiveness=6.0, lead=0.2, echo=1.0)
-    found = LabelPosterior(0.01, 100, c).probabilities(np.array([30.0, 50.0, 20.0]), ZERO_SHOT)
-    assert found == pytest.approx(special.softmax(6.0 * np.array([0.3, 0.5, 0.2])), rel=1e-3)
+def test_without_noise_the_votes_decide() -> None:
+    """Where the votes contain all of zero-shot it is of no account, however sure it is."""
+    posterior, votes = LabelPosterior(0.01, 100, replace(CALIBRATION, echo=1.0)), np.array([25.0, 40.0, 35.0])
+    for zero_shot in ([1 / 3] * 3, [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]):
+        found = posterior.probabilities(votes, np.array(zero_shot))
+        assert found == pytest.approx(posterior.probabilities(votes, np.ones(3)), abs=1e-4)
+        assert found[1] > found[2] > found[0]
+
+
+@pytest.mark.parametrize("sure", [0.99, 0.999])
+@pytest.mark.parametrize("labels", [2, 4, 6, 50])
+@pytest.mark.parametrize("calibration", [HARD, SOFT], ids=["hard", "soft"])
+def test_slots_that_agree_overrule_zero_shot_that_is_sure(sure: float, labels: int, calibration: Calibration) -> None:
+    """As sure as language models are."""
+    zero_shot = np.full(labels, (1 - sure) / (labels - 1))
+    zero_shot[0] = sure
+    for sigma in (0.01, 0.3, 1.0, 3.0):
+        posterior = LabelPosterior(sigma, 100, calibration)
+        for votes, least in ((95, 0.9), (100, 0.95)):
+            noisy = np.zeros(labels)
+            noisy[:2] = 100 - votes, votes
+            assert posterior.probabilities(noisy, zero_shot)[1] >= least
+
+
+@pytest.mark.parametrize("sure", [0.0, 0.5, 0.99, 0.999])
+@pytest.mark.parametrize("labels", [2, 4, 6, 50])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
+def test_more_votes_for_a_label_never_lower_its_probability(sigma: float, labels: int, sure: float) -> None:
+    zero_shot = np.full(labels, (1 - sure) / (labels - 1))
+    zero_shot[0] = sure
+    for calibration, label in itertools.product((HARD, SOFT), (0, 1)):
+        posterior = LabelPosterior(sigma, 100, calibration)
+        # Of as many that vote, from another label, and from all others alike.
+        other = 1 - label
+        for give in (np.eye(labels)[other], (1 - np.eye(labels)[label]) / (labels - 1)):
+            votes = np.arange(101.0)[:, None]
+            found = posterior.probabilities((100 - votes) * give + votes * np.eye(labels)[label], zero_shot)[:, label]
+            assert (np.diff(found) > -1e-12).all()
+            assert found[-1] > found[0]
+        # Its own alone, noise included.
+        noisy = np.full((401, labels), 10.0)
+        noisy[:, label] = np.linspace(-200, 200, 401)
+        found = np.exp(posterior.log_probabilities(noisy, zero_shot, np.full((401, 1), 100.0)))[:, label]
+        assert (np.diff(found) > -1e-12).all()
+
+
+def test_few_votes_speak_against_a_label_as_firmly_as_many_speak_for_it() -> None:
+    """Twice and half of what the others have: 2^g times likelier and 2^g times less likely."""
+    c = replace(CALIBRATION, prior=0.0)
+    posterior, power = LabelPosterior(0.01, 100, c), c.decisiveness / math.log(50)
+    for votes, times in (([40.0, 20.0, 20.0, 20.0], 2**power), ([10.0, 20.0, 20.0, 50.0], 2**-power)):
+        found = posterior.probabilities(np.array(votes), np.ones(4))
+        assert math.log(found[0] / found[1]) == pytest.approx(math.log(times), rel=0.1)
 
 
 def test_reliability_grows_from_nothing_to_one() -> None:
@@ -80,8 +162,26 @@ def test_reliability_grows_from_nothing_to_one() -> None:
     assert found == sorted(found)
     assert found[0] < 1e-6 < 1 - 1e-6 < found[-1]
     assert LabelPosterior(1.0, 100, CALIBRATION).reliability(0.0) == 0.0
-    # (n · spread)² = σ²: half of each
-    assert LabelPosterior(100 * math.sqrt(0.2 / 6), 100, CALIBRATION).reliability(100.0) == pytest.approx(0.5)
+    half = 100 * math.sqrt(CALIBRATION.lead / CALIBRATION.decisiveness)
+    assert LabelPosterior(half, 100, CALIBRATION).reliability(100.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 5.0, 15.0])
+def test_the_lead_that_makes_up_for_zero_shot(sigma: float) -> None:
+    posterior = LabelPosterior(sigma, 100, CALIBRATION)
+    lead = posterior.lead_against(4.0, 100, 3)
+    assert lead is not None
+
+    def likeliest(more: int) -> int:
+        noisy = (100 - lead - more) / 3 + (lead + more) * np.eye(3)[0]
+        return posterior.log_probabilities(noisy, np.array([1.0, 4.0, 4.0]), 100.0).argmax()
+
+    assert likeliest(0) == 0 < lead
+    assert likeliest(-1) != 0
+
+
+def test_no_lead_makes_up_for_zero_shot_in_too_much_noise() -> None:
+    assert LabelPosterior(1e5, 100, CALIBRATION).lead_against(4.0, 100, 3) is None
 
 
 def test_only_the_share_of_each_label_in_zero_shot_counts() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,9 @@ from service.pipeline.private_threads import privately
 
 _FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""
+_HEARD = 0.6
+"""How much of a prior that was released once the votes contain, beside zero-shot: they know the same exemplars. With 0
+probabilities are up to 14 points too high on AG News and TREC, with 1 good prototypes lose up to 12 points to votes."""
 _LIKELIER = 4.0
 """How firmly zero-shot is taken to contradict the slots, as an example."""
 
@@ -53,17 +55,16 @@ class LabelBelief:
         return believed(self.labels, self.posterior.probabilities(noisy_votes, self.prior))
 
 
-def posterior_model(written: RnmGaussianMechanism, labels: int) -> Calibration:
+def posterior_model(written: RnmGaussianMechanism) -> Calibration:
     """The posterior's parameters, those that are not written by default.
 
     Args:
         written: with ``decide: posterior``.
-        labels: how many there are.
     """
     signed = written.calibration
     if signed is None:
         raise ValueError("decide: argmax has no posterior")
-    return Calibration(signed.prior, written.decisiveness(labels), signed.lead, signed.echo)
+    return Calibration(signed.prior, written.decisiveness, signed.lead, signed.echo)
 
 
 class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
@@ -86,8 +87,7 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
         """The signed one, if there is one."""
         if self.written.calibration is None:
             return None
-        model = posterior_model(self.written, len(self.task.labels))
-        return LabelPosterior(self.mechanism.sigma, self.task.ensemble, model)
+        return LabelPosterior(self.mechanism.sigma, self.task.ensemble, posterior_model(self.written))
 
     async def prepare(self, public: Public) -> LabelVote | LabelBelief:
         """See :class:`.adapter.Adapter`."""
@@ -99,9 +99,9 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
             return LabelVote(self.mechanism, self.task.labels, prior)
         if public.prior is None:
             return LabelBelief(self.mechanism, self.posterior, self.task.labels, prior)
-        # The votes contain zero-shot already, and nothing of what was released once.
-        unheard = replace(self.posterior, calibration=replace(self.posterior.calibration, echo=0.0))
-        return LabelBelief(self.mechanism, unheard, self.task.labels, public.prior)
+        echo = _HEARD * self.posterior.calibration.echo
+        heard = replace(self.posterior, calibration=replace(self.posterior.calibration, echo=echo))
+        return LabelBelief(self.mechanism, heard, self.task.labels, public.prior)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""
@@ -115,19 +115,20 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
             outcome="this label is released",
             chance=lambda lead: probability_correct(lead, sigma, labels),
         )
-        return votes if self.posterior is None else _weighed(votes, self.posterior)
+        return votes if self.posterior is None else _weighed(votes, self.posterior, labels)
 
 
-def _weighed(votes: Outlook, posterior: LabelPosterior) -> Outlook:
+def _weighed(votes: Outlook, posterior: LabelPosterior, labels: int) -> Outlook:
     """The same where the posterior decides: with zero-shot undecided it releases the label of the most noisy votes."""
     slots = posterior.slots
     reliability = posterior.reliability(slots)
-    against = math.ceil(posterior.lead_against(_LIKELIER, slots))
+    against = posterior.lead_against(_LIKELIER, slots, labels)
+    more = "exceed all slots" if against is None else f"be about {against} slots larger"
     return replace(
         votes,
         slots_mean="slots of lead for one label over every other, and zero-shot undecided",
-        notes=f" If zero-shot finds another label {_LIKELIER:g} times as likely, the lead must be {against} slots "
-        f"larger. The noisy votes keep {100 * reliability:.0f} % of their weight against zero-shot.",
+        notes=f" If zero-shot finds the others {_LIKELIER:g} times as likely, the lead must {more}. "
+        f"The noisy votes keep {100 * reliability:.0f} % of their weight against zero-shot.",
         drowned=reliability < _FAINT,
         instead="Zero-shot mostly decides: most answers are expected to be the engine's own without exemplars, which "
         "are free.",

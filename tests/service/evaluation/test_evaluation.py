@@ -15,6 +15,7 @@ import pytest
 import yaml
 from scipy import stats
 
+from accounting.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import ask
 from service.evaluation.labels import LabelScores, Votes, evaluate, plot, sureness
@@ -108,7 +109,7 @@ def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset:
     listed = "".join(f"\n      - {{text: I bought {what}., label: {label}}}" for what, label in candidates)
     once = f"type: synthetic_exemplars\n      per_label: 1\n      candidates:{listed}"
     plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism:\n      {once}\n")
-    options = ["--epsilon", 0.01, "--epsilon", 20, "--draws", 5, "--json"]
+    options = ["--epsilon", 0.01, "--epsilon", 20, "--draws", 20, "--json"]
     results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options))
     assert [(r["method"], r["epsilon"]) for r in results] == [
         ("zero-shot", None),
@@ -116,7 +117,7 @@ def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset:
         ("synthetic_exemplars", 0.01),
         ("synthetic_exemplars", 20),
     ]
-    assert results[1]["accuracy"] != results[0]["accuracy"]  # exemplars were shown
+    assert results[2]["calibration_error"] != results[3]["calibration_error"]  # where noise chooses, others are shown
     assert results[3]["accuracy"] == results[1]["accuracy"]  # the votes are clear
     assert results[2]["sigma"] > 100 * results[3]["sigma"]
 
@@ -183,7 +184,9 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     )
     plan = load_plan(PLAN)
     grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
-    rows = evaluate(votes, plan, "colour", plan.tasks["colour"], 60, grid)
+    calibrated = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=50))
+    task = plan.tasks["colour"].model_copy(update={"ensemble": 1000, "mechanism": calibrated})
+    rows = evaluate(votes, plan, "colour", task, 6000, grid)
     argmax = [row for row in rows if row.decide in ("", "argmax")]
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2
@@ -191,11 +194,11 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     assert found["one slot of 2", "hard"] == (50, pytest.approx(100 * np.std([1, 0.5, 0.5, 0], ddof=1) / 2))
     assert found["private", "hard"] == (75, pytest.approx(error))
     assert found["private", "soft"] == (25, pytest.approx(error))
-    # Without doubt in the votes, the posterior says what they say, and is sure of it.
+    # Without doubt in the votes, the posterior says what they say, and is as sure of it as it is decisive.
     sure, wrong = [row for row in rows if row.decide == "posterior"]
     assert (sure.accuracy, wrong.accuracy) == (75, 25)
     assert sure.calibration_error == pytest.approx(25, abs=0.5)
-    assert wrong.calibration_error == pytest.approx(75, abs=0.5)
+    assert wrong.calibration_error == pytest.approx(75, abs=5)
     assert {row.accuracy_of_80 is None for row in argmax} == {True}
 
 

@@ -25,11 +25,12 @@ from exemplar_store import Layout, read_json_lines
 from exemplar_store.tables import exemplars as exemplars_table
 from exemplar_store.tables import units as units_table
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline import making
 from service.pipeline.answering import Answer, BusyError
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError, make
+from service.pipeline.mechanisms.adapter import Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import release, sign
 from service.records.records import Records, open_records
@@ -231,13 +232,23 @@ def test_paid_answers_may_take_their_prior_from_it(plan: str, records: Records) 
     """Zero-shot is even here, and half of the votes are for either label whatever is asked: the prior decides."""
     plan = plan.replace("when_spent: for-ever", "prior_from: for-ever").replace("answers: 2", "answers: 20")
     sign(records, noisy(plan), "test", embed=embed)
-    engine = HalfHalf() if "synthetic" in plan else MajorityEngine()
-    services = open_services(records, engine, Embedding(embed))
+    services = open_services(records, HalfHalf(), Embedding(embed))
     for label in ("red", "blue"):
         for number in range(10):
             answer = ask(services, f"a {label} thing {number}")
             assert (answer.charged, answer.source) == (True, None)
             assert answer.release.answer["label"] == label
+
+
+def test_slots_that_say_what_the_prior_says_are_not_new_evidence() -> None:
+    """They know the same exemplars; without an echo the answer would be surer."""
+    plan = noisy(PLAN)
+    adapter = answer_adapter_of(plan.plan.tasks["colour"], plan.noise["colour"])
+    public = Public({}, ZeroShot(np.array([0.5, 0.5])), Embedding(embed), None, prior=np.array([0.8, 0.2]))
+    posterior, votes = asyncio.run(adapter.prepare(public)).posterior, np.array([7.0, 3.0])
+    unheard = replace(posterior, calibration=replace(posterior.calibration, echo=0.0))
+    heard, counted_twice = (one.probabilities(votes, public.prior)[0] for one in (posterior, unheard))
+    assert heard < counted_twice - 0.02
 
 
 def test_uploads_and_deletions_after_it_change_nothing(services: Services) -> None:
