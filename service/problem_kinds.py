@@ -101,7 +101,12 @@ class ProblemKind(Enum):
 
     # Keys
     MISSING_KEY = 401, "The request has no API key. Nothing was charged. Send `Authorization: Bearer dpicl_...`."
-    INVALID_KEY = 401, "The API key is unknown or revoked. Nothing was charged. Ask an admin."
+    INVALID_KEY = 401, "The API key is unknown, revoked or expired. Nothing was charged. Ask an admin."
+    OUT_OF_SCOPE = (
+        403,
+        "The key is for other tasks. Nothing was charged. `GET /v1/models` lists those it may ask; an admin can make "
+        "another key.",
+    )
     WRONG_ROLE = 403, "Admins cannot ask, and analysts cannot change anything. Nothing was charged."
     RATE_LIMITED = (
         429,

@@ -256,10 +256,14 @@ class KeyCreated(Particulars):
     role: str
     quota: int | None
     rate_per_minute: int | None = None
+    scope: tuple[str, ...] = Field(default=(), exclude_if=lambda scope: not scope)
+    expires_at: str | None = Field(default=None, exclude_if=lambda at: at is None)
     by: str = ""
 
     def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} created the {self.role} key “{self.name}”, with {_limits(self)}."
+        scope = f", for {', '.join(self.scope)} only" if self.scope else ""
+        until = f", until {self.expires_at[:10]}" if self.expires_at else ""
+        return f"{named(self.by)} created the {self.role} key “{self.name}”{scope}{until}, with {_limits(self)}."
 
     def if_lost(self) -> str:
         return f"key {self.name} was made: make another"

@@ -5,6 +5,7 @@ The count is kept beside the charges, in the same transactions, and so cannot be
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 
 import sqlalchemy as sa
@@ -66,3 +67,14 @@ def _counting(dialect: str) -> sa.Executable:
     return new.on_conflict_do_update(index_elements=[quotas.c.key_id], set_=changed).returning(
         quotas.c.answers, quotas.c.charged
     )
+
+
+def in_scope(scope: Collection[str], task: str) -> bool:
+    """Whether a key with this scope may ask a task.
+
+    Args:
+        scope: knowledge bases, like ``support``, and tasks, like ``billing.queue``; empty: all.
+        task: ``knowledge_base.task``, with or without ``@version``.
+    """
+    name = task.partition("@")[0]
+    return not scope or name in scope or name.partition(".")[0] in scope

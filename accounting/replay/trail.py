@@ -46,6 +46,7 @@ from accounting.ledger.events import (
     UnitForgotten,
     read,
 )
+from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, EpsilonBounds, compare
@@ -270,6 +271,8 @@ class _Replay:
             yield f"key {key} was never made"
         elif (quota := self._keys[key].quota) is not None and self._charged_by[key] > quota:
             yield f"key {key} was charged {self._charged_by[key]} answers of its quota of {quota}"
+        elif not in_scope(self._keys[key].scope, charged.task):
+            yield f"key {key} was charged by {charged.task}, which is not in its scope"
 
     @follow.register
     def _(self, released: AnswerReleased) -> Iterable[str]:

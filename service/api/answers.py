@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.api.dependencies import AnalystKey, AnyKey, TheServices
+from service.api.dependencies import AnalystKey, AnyKey, TheServices, require_in_scope
 from service.api.releases import ReleaseView, view
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
@@ -99,6 +99,7 @@ class Asking:
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
     ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
+        require_in_scope(self._key, task)
         answer = await self._services.answering.answer(
             task, query, key_id=self._key.id, idempotency_key=self._idempotency_key, abstain_below=abstain_below
         )
@@ -115,7 +116,10 @@ class Asking:
 
 ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
     402: {"description": "No answers are left, and this query was never answered before."},
-    403: {"description": "Not an analyst's key; or the engine is remote, and the knowledge base does not allow that."},
+    403: {
+        "description": "Not an analyst's key, or one for other tasks; or the engine is remote, and the knowledge base "
+        "does not allow that."
+    },
     404: {"description": "The task does not exist."},
     422: {"description": "The query does not fit the task. Nothing was charged."},
     429: {"description": "Busy, or the same query is being answered: come back after Retry-After seconds."},

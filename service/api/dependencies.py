@@ -39,7 +39,7 @@ async def authenticate(
         raise Problem(ProblemKind.MISSING_KEY, "send an API key: Authorization: Bearer dpicl_...", headers=challenge)
     key = await asyncio.to_thread(services.records.keys.authenticate, credentials.credentials)
     if key is None:
-        raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown or was revoked", headers=challenge)
+        raise Problem(ProblemKind.INVALID_KEY, "this API key is unknown, was revoked or has expired", headers=challenge)
     await _limit(request, services, key)
     return key
 
@@ -65,6 +65,16 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
             f"this key may send {key.rate_per_minute} requests a minute; wait for Retry-After seconds",
             retry_after_s=wait_s,
         )
+
+
+def require_in_scope(key: ApiKey, task: str) -> None:
+    """Refuse a task that the key is not for.
+
+    Raises:
+        Problem: 403.
+    """
+    if not key.may_ask(task):
+        raise Problem(ProblemKind.OUT_OF_SCOPE, f"this key is for {', '.join(key.scope)}, not for {task}")
 
 
 def _only(role: str, why: str) -> Callable[[ApiKey], Awaitable[ApiKey]]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
@@ -16,6 +16,7 @@ from service.records.api_keys import ApiKey
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 KeyId = Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])]
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "The key does not exist, or was revoked."}}
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
@@ -28,12 +29,23 @@ class NewKey(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"examples": [{"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60}]},
+        json_schema_extra={
+            "examples": [
+                {"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60, "scope": ["support.queue"]}
+            ]
+        },
     )
     name: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,100}$", strip_whitespace=True)]
     role: Literal["admin", "analyst"]
     quota: Quota = None
     rate_per_minute: RatePerMinute = None
+    scope: Annotated[
+        list[Annotated[str, StringConstraints(pattern=rf"^{_NAME}(\.{_NAME})?$")]],
+        Field(max_length=100, description="Knowledge bases and tasks that an analyst's key may ask. Empty: all."),
+    ] = []
+    expires_at: Annotated[
+        AwareDatetime | None, Field(strict=False, description="From when on it is refused. null: never.")
+    ] = None
 
 
 class KeyLimits(BaseModel):
@@ -60,6 +72,8 @@ class KeyView(BaseModel):
     quota: int | None
     charged: int
     rate_per_minute: int | None
+    scope: list[str]
+    expires_at: datetime | None
 
 
 class CreatedKey(KeyView):
@@ -77,6 +91,8 @@ async def create_key(body: NewKey, services: TheServices, admin: AdminKey) -> Cr
         body.role,
         quota=body.quota,
         rate_per_minute=body.rate_per_minute,
+        scope=body.scope,
+        expires_at=body.expires_at,
         by=admin.id,
     )
     return CreatedKey(**view(key).model_dump(), token=token)
@@ -114,4 +130,6 @@ def view(key: ApiKey) -> KeyView:
         quota=key.quota,
         charged=key.charged,
         rate_per_minute=key.rate_per_minute,
+        scope=list(key.scope),
+        expires_at=key.expires_at,
     )

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
-from service.api.dependencies import AnyKey, TheServices
+from service.api.dependencies import AnyKey, TheServices, require_in_scope
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
@@ -87,6 +87,7 @@ class PreviewView(Said):
     "/tasks/{task}/preview",
     summary="Try a task on public exemplars, free",
     responses={
+        403: {"description": "The key is for other tasks."},
         404: {"description": "The task does not exist."},
         422: {"description": "The query or an exemplar does not fit the task."},
         429: {"description": "Busy, or too many requests by this key: come back after Retry-After seconds."},
@@ -100,6 +101,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
     send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
     release is stored, no private exemplar is read. A key of either role may ask; it counts toward the key's rate limit.
     """
+    require_in_scope(key, task)
     records = services.records
     signed = await asyncio.to_thread(records.ledger.budgets.task, task)
     described = await asyncio.to_thread(records.store.get, signed.knowledge_base)

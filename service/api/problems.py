@@ -55,7 +55,7 @@ from service.pipeline.queries import InvalidQueryError
 from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
 from service.plans.signing import WorseThanFreeError
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import UnknownKeyError
+from service.records.api_keys import KeyRefusedError, UnknownKeyError
 from service.records.new_knowledge_base import WeakPromiseError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -193,6 +193,7 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
     TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
     TextError: ProblemKind.INVALID_REQUEST,
+    KeyRefusedError: ProblemKind.INVALID_REQUEST,
     UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
     BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
     SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -20,11 +21,25 @@ def create(
     role: Annotated[Role, typer.Option(help="An analyst asks; an admin decides budgets and cannot ask.")] = "analyst",
     quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all.")] = None,
     rate_per_minute: Annotated[int | None, typer.Option(help="Requests it may send per minute.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="A knowledge base or task that it may ask; may be given several times. [default: all]"),
+    ] = None,
+    expires_in_days: Annotated[
+        int | None, typer.Option(min=1, max=36500, help="Days after which it is refused. [default: never]")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Create a key and print its token, once: only a hash is kept."""
-    limits = {"quota": quota, "rate_per_minute": rate_per_minute}
-    key, token = records().keys.create(name, role, **limits, by=getpass.getuser())
+    key, token = records().keys.create(
+        name,
+        role,
+        quota=quota,
+        rate_per_minute=rate_per_minute,
+        scope=scope or (),
+        expires_at=None if expires_in_days is None else datetime.now(UTC) + timedelta(days=expires_in_days),
+        by=getpass.getuser(),
+    )
     if json:
         print_json({**view(key).model_dump(mode="json"), "token": token})
     else:
@@ -45,12 +60,16 @@ def list_(json: Json = False) -> None:
                 key.role,
                 f"{key.charged} of {'any' if key.quota is None else key.quota}" if key.role == "analyst" else "",
                 key.rate_per_minute or "any",
+                ", ".join(key.scope) or "all" if key.role == "analyst" else "",
                 key.last_used_at or "never",
+                key.expires_at or "never",
                 key.revoked_at or "",
             )
             for key in keys
         ]
-        print_table("API keys", ["id", "name", "role", "answers", "per minute", "last used", "revoked"], rows)
+        print_table(
+            "API keys", ["id", "name", "role", "answers", "per minute", "asks", "last used", "expires", "revoked"], rows
+        )
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from starlette.responses import Response
@@ -14,7 +15,8 @@ from service.services import Services
 
 pages = Pages()
 
-_BLANK = {"name": "", "role": "analyst", "quota": "", "rate_per_minute": ""}
+_BLANK = {"name": "", "role": "analyst", "scope": "", "days": "", "quota": "", "rate_per_minute": ""}
+_LONGEST_DAYS = 36_500
 _LIMITS = ("quota", "rate_per_minute")
 
 
@@ -35,16 +37,25 @@ async def create(visit: Visit) -> Response:
         problems["role"] = "Choose one of the two."
     if given["role"] == "admin" and limits.get("quota") is not None:
         problems["quota"] = "An admin key cannot ask questions, so it needs no quota. Leave this empty."
+    days = given["days"]
+    if days and not (days.isascii() and days.isdigit() and 1 <= int(days) <= _LONGEST_DAYS):
+        problems["days"] = f"Enter a number of days, 1 to {_LONGEST_DAYS:,}, or nothing for a key that does not expire."
     if not problems:
         role: Role = "admin" if given["role"] == "admin" else "analyst"
         try:
             key, token = await asyncio.to_thread(
-                visit.services.records.keys.create, given["name"], role, **limits, by=visit.session.key_id
+                visit.services.records.keys.create,
+                given["name"],
+                role,
+                **limits,
+                scope=given["scope"].replace(",", " ").split(),
+                expires_at=datetime.now(UTC) + timedelta(days=int(days)) if days else None,
+                by=visit.session.key_id,
             )
         except ValueError as error:
             problems = dict([_named(str(error))])
         else:
-            example = await asyncio.to_thread(_example, visit.services)
+            example = await asyncio.to_thread(_example, visit.services, key)
             return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
     return await _list(visit, given, problems, 422)
 
@@ -115,7 +126,7 @@ async def _standing(visit: Visit) -> Standing:
     records = visit.services.records
     key = await asyncio.to_thread(records.keys.get, visit.request.path_params["id"])
     listed = await asyncio.to_thread(records.keys.list)
-    admins = [one.id for one in listed if one.role == "admin" and one.revoked_at is None]
+    admins = [one.id for one in listed if one.role == "admin" and not _ended(one)]
     return Standing(key, key.id == visit.session.key_id, admins == [key.id])
 
 
@@ -125,7 +136,16 @@ async def _one(
     standing = await _standing(visit)
     key = standing.key
     shown = given or {name: "" if (value := getattr(key, name)) is None else str(value) for name in _LIMITS}
-    return visit.page("key.html", status, here="keys", standing=standing, key=key, given=shown, problems=problems or {})
+    return visit.page(
+        "key.html",
+        status,
+        here="keys",
+        standing=standing,
+        key=key,
+        ended=_ended(key),
+        given=shown,
+        problems=problems or {},
+    )
 
 
 async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200) -> Response:
@@ -134,11 +154,15 @@ async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], s
         "keys.html",
         status,
         here="keys",
-        keys=[key for key in reversed(listed) if key.revoked_at is None],
-        revoked=[key for key in reversed(listed) if key.revoked_at is not None],
+        keys=[key for key in reversed(listed) if not _ended(key)],
+        ended=[key for key in reversed(listed) if _ended(key)],
         given=given,
         problems=problems,
     )
+
+
+def _ended(key: ApiKey) -> bool:
+    return key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= datetime.now(UTC))
 
 
 def _read_limits(given: dict[str, str]) -> tuple[dict[str, int | None], dict[str, str]]:
@@ -160,7 +184,8 @@ def _named(message: str) -> tuple[str, str]:
     return (name, f"{rest[:1].upper()}{rest[1:]}.") if name in _BLANK else ("name", message)
 
 
-def _example(services: Services) -> str | None:
-    """A task to try the new key on: one of the newest plan of any knowledge base."""
+def _example(services: Services, key: ApiKey) -> str | None:
+    """A task to try the new key on: one of the newest plan of any knowledge base that it is for."""
     tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
+    tasks = [task for task in tasks if key.may_ask(task.address)]
     return tasks[-1].address.partition("@")[0] if tasks else None

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import re
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked
-from accounting.ledger.quotas import set_quota
+from accounting.ledger.quotas import in_scope, set_quota
 from accounting.ledger.tables import quotas
 from service.records.tables import api_keys
 
@@ -32,6 +33,7 @@ PREFIX = "dpicl_"
 """Starts every token, so that people and secret scanners recognise one."""
 
 USE_NOTED_EVERY = timedelta(minutes=1)
+_LARGEST_SCOPE = 100
 
 
 def token_digest(token: str) -> bytes:
@@ -41,6 +43,10 @@ def token_digest(token: str) -> bytes:
 
 class UnknownKeyError(LookupError):
     """No API key has this id."""
+
+
+class KeyRefusedError(ValueError):
+    """There can be no such key; the message begins with the name of what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class ApiKey:
         rate_per_minute: how many requests it may send; None: any number.
         quota: how many answers it may be charged in all; None: what the budgets allow.
         charged: how many it has been charged.
+        scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
+        expires_at: from when on it is refused; None: never.
     """
 
     id: str
@@ -68,6 +76,12 @@ class ApiKey:
     rate_per_minute: int | None = None
     quota: int | None = None
     charged: int = 0
+    scope: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+
+    def may_ask(self, task: str) -> bool:
+        """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in its scope."""
+        return in_scope(self.scope, task)
 
 
 class ApiKeys:
@@ -83,7 +97,15 @@ class ApiKeys:
         self._clock = clock
 
     def create(
-        self, name: str, role: Role, *, quota: int | None = None, rate_per_minute: int | None = None, by: str = ""
+        self,
+        name: str,
+        role: Role,
+        *,
+        quota: int | None = None,
+        rate_per_minute: int | None = None,
+        scope: Sequence[str] = (),
+        expires_at: datetime | None = None,
+        by: str = "",
     ) -> tuple[ApiKey, str]:
         """Make a key.
 
@@ -92,26 +114,52 @@ class ApiKeys:
             role: ``admin`` decides budgets and cannot query; ``analyst`` queries.
             quota: answers it may be charged in all.
             rate_per_minute: requests it may send.
+            scope: knowledge bases and tasks that it may ask, of an analyst's key; they need not exist yet. Empty: all.
+            expires_at: from when on it is refused.
             by: who makes it, for the audit trail: a key's id, or a person's name.
 
         Returns:
             The key and its token. The token cannot be recovered.
 
         Raises:
-            ValueError: no name, a longer one than 200 characters, an unknown role, or a limit out of its range.
+            KeyRefusedError: no name, a longer one than 200 characters, an unknown role, a limit out of its range, a
+                scope that names no task or is an admin's, or an end that is past.
         """
         if not name.strip() or len(name) > 200 or not name.isprintable():
-            raise ValueError("name: a key needs a name of at most 200 printable characters")
+            raise KeyRefusedError("name: a key needs a name of at most 200 printable characters")
         if role not in get_args(Role):
-            raise ValueError(f"role: {role!r} is neither 'admin' nor 'analyst'")
+            raise KeyRefusedError(f"role: {role!r} is neither 'admin' nor 'analyst'")
         _check_limits(quota, rate_per_minute)
+        _check_scope(role, scope)
+        now = self._clock()
+        if expires_at is not None and (expires_at := expires_at.astimezone(UTC)) <= now:
+            raise KeyRefusedError(f"expires_at: {expires_at.isoformat()} is past")
         token = PREFIX + secrets.token_urlsafe(32)
-        key = ApiKey(str(uuid.uuid4()), name, role, self._clock(), rate_per_minute=rate_per_minute, quota=quota)
+        key = ApiKey(
+            str(uuid.uuid4()),
+            name,
+            role,
+            now,
+            rate_per_minute=rate_per_minute,
+            quota=quota,
+            scope=tuple(scope),
+            expires_at=expires_at,
+        )
         stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
+        stored["scope"] = ",".join(scope) or None
         with self._database.begin() as connection:
             connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
             set_quota(connection, key.id, quota)
-            created = KeyCreated(key=key.id, name=name, role=role, quota=quota, rate_per_minute=rate_per_minute, by=by)
+            created = KeyCreated(
+                key=key.id,
+                name=name,
+                role=role,
+                quota=quota,
+                rate_per_minute=rate_per_minute,
+                scope=tuple(scope),
+                expires_at=None if expires_at is None else expires_at.isoformat(),
+                by=by,
+            )
             trail.append(connection, key.created_at, created)
         return key, token
 
@@ -120,7 +168,7 @@ class ApiKeys:
 
         Raises:
             UnknownKeyError: no key has this id, or it was revoked.
-            ValueError: a limit out of its range.
+            KeyRefusedError: a limit out of its range.
         """
         _check_limits(quota, rate_per_minute)
         with self._database.begin() as connection:
@@ -130,15 +178,15 @@ class ApiKeys:
             ).rowcount:
                 raise _unknown(key_id)
             set_quota(connection, key_id, quota)
-            changed = ApiKey(**connection.execute(_KEYS.where(chosen)).one()._mapping)
+            changed = _read(connection.execute(_KEYS.where(chosen)).one())
             limits = KeyChanged(key=key_id, quota=quota, rate_per_minute=rate_per_minute, by=by)
             trail.append(connection, self._clock(), limits)
         return changed
 
     def authenticate(self, token: str) -> ApiKey | None:
-        """The key a token belongs to, or None: unknown or revoked."""
+        """The key a token belongs to, or None: unknown, revoked or expired."""
         now = self._clock()
-        valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), api_keys.c.revoked_at.is_(None))
+        valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), standing(now))
         with reading(self._database) as connection:
             row = connection.execute(_KEYS.where(valid)).first()
         if row is None:
@@ -148,13 +196,13 @@ class ApiKeys:
             # A busy database is no reason to refuse a valid key.
             with suppress(sa.exc.OperationalError), self._database.begin() as connection:
                 connection.execute(sa.update(api_keys).where(api_keys.c.id == row.id).values(last_used_at=now))
-        return ApiKey(**row._mapping)
+        return _read(row)
 
     def list(self) -> builtins.list[ApiKey]:
         """Every key, the revoked ones too, oldest first."""
         with reading(self._database) as connection:
             rows = connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))
-            return [ApiKey(**row._mapping) for row in rows]
+            return [_read(row) for row in rows]
 
     def get(self, key_id: str) -> ApiKey:
         """A key.
@@ -166,7 +214,7 @@ class ApiKeys:
             row = connection.execute(_KEYS.where(api_keys.c.id == key_id)).first()
         if row is None:
             raise _unknown(key_id)
-        return ApiKey(**row._mapping)
+        return _read(row)
 
     def revoke(self, key_id: str, by: str = "") -> None:
         """Revoke a key for good. Revoking it again changes nothing.
@@ -178,8 +226,8 @@ class ApiKeys:
         with self._database.begin() as connection:
             if connection.execute(_KEYS.where(api_keys.c.id == key_id)).first() is None:
                 raise _unknown(key_id)
-            standing = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-            if connection.execute(sa.update(api_keys).where(standing).values(revoked_at=now)).rowcount:
+            unrevoked = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+            if connection.execute(sa.update(api_keys).where(unrevoked).values(revoked_at=now)).rowcount:
                 trail.append(connection, now, KeyRevoked(key=key_id, by=by))
 
 
@@ -190,11 +238,35 @@ _KEYS = sa.select(
 ).select_from(api_keys.outerjoin(quotas, quotas.c.key_id == api_keys.c.id))
 
 
+def standing(now: datetime) -> sa.ColumnElement[bool]:
+    """Of the rows of ``api_keys``: neither revoked nor expired."""
+    return sa.and_(
+        api_keys.c.revoked_at.is_(None), sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > now)
+    )
+
+
+def _read(row: Any) -> ApiKey:
+    return ApiKey(**dict(row._mapping) | {"scope": tuple(row.scope.split(",")) if row.scope else ()})
+
+
+_IN_SCOPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?")
+
+
+def _check_scope(role: Role, scope: Sequence[str]) -> None:
+    if scope and role == "admin":
+        raise KeyRefusedError("scope: an admin key is for everything; only an analyst's key has a scope")
+    for name in scope:
+        if not _IN_SCOPE.fullmatch(name):
+            raise KeyRefusedError(f"scope: {name!r} names no knowledge base (`support`) and no task (`support.queue`)")
+    if len(scope) > _LARGEST_SCOPE:
+        raise KeyRefusedError(f"scope: a key is for at most {_LARGEST_SCOPE} names; name knowledge bases, not tasks")
+
+
 def _check_limits(quota: int | None, rate_per_minute: int | None) -> None:
     if quota is not None and not 0 <= quota < 2**53:
-        raise ValueError(f"quota: {quota} is not a number of answers (0 or more)")
+        raise KeyRefusedError(f"quota: {quota} is not a number of answers (0 or more)")
     if rate_per_minute is not None and not 1 <= rate_per_minute <= 1_000_000:
-        raise ValueError(f"rate_per_minute: {rate_per_minute} is not between 1 and 1,000,000")
+        raise KeyRefusedError(f"rate_per_minute: {rate_per_minute} is not between 1 and 1,000,000")
 
 
 def _unknown(key_id: str) -> UnknownKeyError:

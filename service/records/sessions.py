@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import AdminSignedIn, AdminSignedOut
-from service.records.api_keys import ApiKey, token_digest
+from service.records.api_keys import ApiKey, standing, token_digest
 from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
@@ -78,14 +78,15 @@ class Sessions:
         return token
 
     def find(self, token: str) -> Session | None:
-        """The session of a cookie, or None: unknown, over, signed out, or its key was revoked."""
+        """The session of a cookie, or None: unknown, over, signed out, or its key was revoked or has expired."""
+        now = self._clock()
         query = (
             sa.select(admin_sessions.c.key_id, api_keys.c.name, admin_sessions.c.csrf, admin_sessions.c.expires_at)
             .join(api_keys, api_keys.c.id == admin_sessions.c.key_id)
             .where(
                 admin_sessions.c.token_sha256 == token_digest(token),
-                admin_sessions.c.expires_at > self._clock(),
-                api_keys.c.revoked_at.is_(None),
+                admin_sessions.c.expires_at > now,
+                standing(now),
                 api_keys.c.role == "admin",
             )
         )

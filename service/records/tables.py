@@ -25,6 +25,8 @@ api_keys = sa.Table(
     sa.Column("last_used_at", UtcDateTime),
     sa.Column("revoked_at", UtcDateTime),
     sa.Column("rate_per_minute", sa.Integer, comment="requests; NULL: no limit"),
+    sa.Column("scope", sa.Text, comment="knowledge bases and tasks that it may ask, with commas between; NULL: all"),
+    sa.Column("expires_at", UtcDateTime, comment="refused from then on; NULL: never"),
     sa.CheckConstraint("role IN ('admin', 'analyst')", name="role_known"),
     comment="API keys by the hash of their token.",
 )

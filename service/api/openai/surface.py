@@ -155,9 +155,10 @@ class Models(BaseModel):
 
 
 @router.get("/models", summary="List the tasks, in OpenAI's shape")
-async def list_models(services: TheServices, _key: AnyKey) -> Models:
-    """Every task by name; a task that a newer plan replaced, with its version."""
-    return Models(data=await asyncio.to_thread(_models, services.records))
+async def list_models(services: TheServices, key: AnyKey) -> Models:
+    """Every task that the key is for, by name; a task that a newer plan replaced, with its version."""
+    found = await asyncio.to_thread(_models, services.records)
+    return Models(data=[model for model in found if key.may_ask(model.id)])
 
 
 @router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses={404: ASKING_RESPONSES[404]})

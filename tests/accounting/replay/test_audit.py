@@ -271,6 +271,15 @@ def test_an_overspent_plan_and_an_overspent_quota_are_found(exported: Events):
         assert any(says in problem for problem in problems(chained(events)))
 
 
+def test_a_charge_by_a_key_for_other_tasks_is_found(exported: Events):
+    for scope, found in (["kb.other"], True), (["other"], True), (["kb.topic"], False), (["kb"], False):
+        events = copied(exported)
+        for event in events:
+            if event.get("kind") == "key.created" and event["body"]["key"] == "ana":
+                event["body"]["scope"] = scope
+        assert any("not in its scope" in problem for problem in problems(chained(events))) is found
+
+
 def test_a_plan_with_too_little_noise_is_found_by_computing_it_again(exported: Events):
     events = copied(exported)
     less_noise(events)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
@@ -280,6 +280,46 @@ def test_a_body_that_is_not_text_is_unreadable(api: Api) -> None:
     headers = {"Content-Type": "application/json"}
     response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=b'{"query": "\xff"}', headers=headers)
     problem(response, 400, "unreadable-body")
+
+
+def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
+    body = {"name": "bo", "role": "analyst", "scope": ["toys.shade", "other"]}
+    made = api("admin", "POST", "/v1/keys", json=body)
+    assert (made.status_code, made.json()["scope"], made.json()["expires_at"]) == (201, body["scope"], None)
+    bo = {"Authorization": f"Bearer {made.json()['token']}"}
+    chat = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
+    preview = {"query": "x", "exemplars": [{"text": "a", "label": "red"}]}
+    before = api("admin", "GET", "/v1/budgets").json()
+    for path, asked in (
+        ("/v1/tasks/toys.colour/answers", {"query": "x"}),
+        ("/v1/tasks/toys.colour@1/answers", {"query": "x"}),
+        ("/v1/tasks/toys.colour/preview", preview),
+        ("/v1/chat/completions", chat),
+    ):
+        refused = api.client.post(path, json=asked, headers=bo)
+        detail = problem(refused, 403, "out-of-scope")["detail"]
+        assert "this key is for toys.shade, other, not for toys.colour" in detail
+    assert api.client.get("/v1/models", headers=bo).json()["data"] == []
+    assert api("admin", "GET", "/v1/budgets").json() == before
+    wide = api("admin", "POST", "/v1/keys", json={**body, "scope": ["toys"]}).json()["token"]
+    headers = {"Authorization": f"Bearer {wide}"}
+    assert api.client.post("/v1/tasks/toys.colour/answers", json={"query": "x"}, headers=headers).status_code == 200
+    assert [model["id"] for model in api.client.get("/v1/models", headers=headers).json()["data"]] == ["toys.colour"]
+
+
+def test_a_key_may_end_by_itself(api: Api, services: Services) -> None:
+    ends = "2029-12-31T23:59:00+01:00"
+    made = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "expires_at": ends}).json()
+    assert made["expires_at"] == "2029-12-31T22:59:00Z"
+    bo = {"Authorization": f"Bearer {made['token']}"}
+    assert api.client.get("/v1/models", headers=bo).status_code == 200
+    for wrong in ("2001-01-01T00:00:00Z", "2031-01-01T00:00:00"):  # past, and without an offset
+        refused = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "expires_at": wrong})
+        assert refused.status_code == 422
+        assert "expires_at" in refused.json()["detail"]
+    services.records.keys._clock = lambda: datetime(2029, 12, 31, 22, 59, tzinfo=UTC)
+    refused = api.client.get("/v1/models", headers=bo)
+    assert problem(refused, 401, "invalid-key")["detail"] == "this API key is unknown, was revoked or has expired"
 
 
 def test_a_revoked_key_is_refused(api: Api) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from service.records.api_keys import ApiKey
+from service.records.tables import api_keys
 from service.services import Services
 from tests.service.dashboard.dashboard_browser import Browser
 
@@ -84,6 +87,10 @@ def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
         ({"name": "ana", "role": "analyst", "quota": "9" * 30}, "Enter a whole number"),
         ({"name": "ana", "role": "analyst", "rate_per_minute": "0"}, "is not between 1 and 1,000,000"),
         ({"name": "deputy", "role": "admin", "quota": "5"}, "An admin key cannot ask questions"),
+        ({"name": "deputy", "role": "admin", "scope": "toys"}, "An admin key is for everything"),
+        ({"name": "ana", "role": "analyst", "scope": "toys, All of it"}, "names no knowledge base"),
+        ({"name": "ana", "role": "analyst", "days": "0"}, "Enter a number of days, 1 to 36,500"),
+        ({"name": "ana", "role": "analyst", "days": "9" * 30}, "Enter a number of days"),
         ({"name": "a" * 201, "role": "analyst"}, "at most 200 printable characters"),
         ({"name": "a\nb", "role": "analyst"}, "at most 200 printable characters"),
     ],
@@ -127,6 +134,24 @@ def test_limits_change_from_the_next_request_on(browser: Browser) -> None:
     assert browser.post("/keys/nobody/limits", {"quota": ""}).status_code == 404
 
 
+def test_a_key_may_be_for_some_tasks_and_some_days(browser: Browser) -> None:
+    form = {"name": "ana", "role": "analyst", "scope": "toys.shade, other", "days": "30"}
+    made = browser.post("/keys", form)
+    ana = key(browser, "ana")
+    assert ana.scope == ("toys.shade", "other")
+    assert timedelta(days=29) < ana.expires_at - datetime.now(UTC) <= timedelta(days=30)
+    assert "/v1/tasks/toys.colour/answers" not in made.text  # nothing to try that it is not for
+    token = re.search(r'<code id="token">(dpicl_[\w-]+)</code>', made.text)[1]
+    assert ask(browser, token).status_code == 403
+    for page in ("/keys", f"/keys/{ana.id}"):
+        assert "ask toys.shade, other" in text(browser.get(page).text)
+    with browser.services.records.database.begin() as connection:
+        connection.execute(sa.update(api_keys).values(expires_at=datetime.now(UTC)).where(api_keys.c.id == ana.id))
+    listed = text(browser.get("/keys").text)
+    assert "1 revoked or expired key" in listed
+    assert "expired" in text(browser.get(f"/keys/{ana.id}").text)
+
+
 def test_a_key_is_revoked_by_who_means_it(browser: Browser) -> None:
     _, token = browser.services.records.keys.create("ana", "analyst")
     ana = key(browser, "ana")
@@ -139,7 +164,7 @@ def test_a_key_is_revoked_by_who_means_it(browser: Browser) -> None:
     assert ask(browser, token).status_code == 401
     page = text(browser.get("/keys").text)
     assert "“ana” is revoked" in page
-    assert "1 revoked key" in page
+    assert "1 revoked or expired key" in page
     again = browser.post(f"/keys/{ana.id}/revoke", {"sure": "yes"})
     assert again.status_code == 303
     assert len(browser.services.records.audit.events(kinds=["key.revoked"])) == 1

@@ -57,6 +57,49 @@ def test_a_revoked_key_is_refused_for_ever_and_stays_listed(keys: ApiKeys, clock
         keys.revoke("no such key")
 
 
+def test_an_expired_key_is_refused_from_that_moment(keys: ApiKeys, clock: Clock):
+    key, token = keys.create("ana", "analyst", expires_at=clock.now + timedelta(days=30))
+    assert keys.get(key.id).expires_at == clock.now + timedelta(days=30)
+    clock.advance(30 * 86400 - 1)
+    assert keys.authenticate(token).id == key.id
+    clock.advance(1)
+    assert keys.authenticate(token) is None
+    with pytest.raises(ValueError, match=r"expires_at: .* is past"):
+        keys.create("bo", "analyst", expires_at=clock.now)
+
+
+@pytest.mark.parametrize(
+    ("scope", "task", "allowed"),
+    [
+        ((), "support.queue", True),
+        (("support",), "support.queue@3", True),
+        (("support",), "supported.queue", False),
+        (("support.queue",), "support.queue", True),
+        (("support.queue",), "support.queue@2", True),
+        (("support.queue",), "support.queues", False),
+        (("support.queue", "billing"), "billing.page", True),
+        (("support.queue", "billing"), "support.page", False),
+        (("support.queue",), "support", False),
+    ],
+)
+def test_a_scope_names_knowledge_bases_and_tasks(keys: ApiKeys, scope: tuple[str, ...], task: str, allowed: bool):
+    key, token = keys.create("ana", "analyst", scope=scope)
+    for same in (key, keys.get(key.id), keys.authenticate(token), *keys.list()):
+        assert same.scope == scope
+        assert same.may_ask(task) is allowed
+
+
+def test_a_scope_that_cannot_be_meant_is_refused(keys: ApiKeys):
+    for wrong in ("support.queue@1", "Support", "a.b.c", "a,b", "", "support."):
+        with pytest.raises(ValueError, match=r"scope: .* names no knowledge base"):
+            keys.create("ana", "analyst", scope=[wrong])
+    with pytest.raises(ValueError, match="scope: an admin key"):
+        keys.create("root", "admin", scope=["support"])
+    with pytest.raises(ValueError, match="at most 100"):
+        keys.create("ana", "analyst", scope=[f"k{i}" for i in range(101)])
+    assert keys.list() == []
+
+
 def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine: sa.Engine):
     _, token = keys.create("ana", "analyst")
     writes = []
