@@ -57,19 +57,15 @@ def list_(json: Json = False) -> None:
             (
                 key.id,
                 key.name,
-                key.role,
+                f"{key.role} of {', '.join(key.scope)}" if key.scope else key.role,
                 f"{key.charged} of {'any' if key.quota is None else key.quota}" if key.role == "analyst" else "",
                 key.rate_per_minute or "any",
-                ", ".join(key.scope) or "all" if key.role == "analyst" else "",
                 key.last_used_at or "never",
-                key.expires_at or "never",
-                key.revoked_at or "",
+                f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else key.expires_at or "never",
             )
             for key in keys
         ]
-        print_table(
-            "API keys", ["id", "name", "role", "answers", "per minute", "asks", "last used", "expires", "revoked"], rows
-        )
+        print_table("API keys", ["id", "name", "role", "answers", "per minute", "last used", "ends"], rows)
 
 
 @app.command()

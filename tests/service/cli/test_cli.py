@@ -160,6 +160,18 @@ def test_keys(dpicl: Shell) -> None:
     assert "no API key has the id" in dpicl.fails("keys", "revoke", "nobody")
 
 
+def test_keys_for_some_tasks_and_some_days(dpicl: Shell) -> None:
+    scoped = ("--scope", "support.queue", "--scope", "billing", "--expires-in-days", "90")
+    created = json.loads(dpicl.ok("keys", "create", "form", *scoped, "--json"))
+    assert created["scope"] == ["support.queue", "billing"]
+    assert created["expires_at"] > created["created_at"]
+    listed = dpicl.ok("keys", "list")
+    assert "support.queue" in listed
+    assert created["expires_at"][:4] in listed
+    assert "names no knowledge base" in dpicl.fails("keys", "create", "form", "--scope", "Support queue")
+    assert "only an analyst's key has a scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
+
+
 def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def allowed() -> dict[str, bool]:
         return {one["name"]: one["remote_engine"] for one in json.loads(dpicl.ok("kb", "list", "--json"))}
