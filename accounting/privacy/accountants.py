@@ -45,7 +45,7 @@ def get_accountant(name: str) -> Accountant:
     Raises:
         ValueError: there is none; the message lists those there are.
     """
-    match name:  # Imported here: what they compute with takes longer to import than most commands and replicas need.
+    match name:  # Imported here: their libraries take most of a second, and most commands and replicas need none.
         case "pld":
             from accounting.privacy.pld import PldAccountant
 

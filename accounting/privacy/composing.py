@@ -196,6 +196,8 @@ class _Tail:
         error: float,
         wrapped: float,
     ) -> None:
+        from scipy import signal  # dp_accounting, which made the distributions, has imported it; commands need not
+
         # Losses at or below 0 do not matter, nor those so far below the tilt that the weights overflow.
         floor = max(0.0, (log_mgf - 600) / tilt)
         start = max(0, math.floor(floor / step) - first)
@@ -204,9 +206,9 @@ class _Tail:
         untilted = np.maximum(masses[start:], 0.0) * weights
         # delta_k = sum over j > k of c_j (1 - e^((k-j) step)), from the top down without cancellation.
         above = np.append(np.cumsum(untilted[:0:-1])[::-1], 0.0)
-        deltas = _geometric_sums((-math.expm1(-step) * above)[::-1], math.exp(-step))[::-1]
-        # Terms are positive, so their sums err relatively: by a unit for each addition and power, and by rounding of
-        # the exponents.
+        decay = math.exp(-step)
+        deltas = signal.lfilter([1.0], [1.0, -decay], (-math.expm1(-step) * above)[::-1])[::-1]
+        # Terms are positive, so their sums err relatively: by a unit for each addition, and by the exponents' rounding.
         relative = UNIT * (8 * losses.size + 8 * (abs(log_mgf) + tilt * abs(float(losses[-1]))) + 64)
         # Cauchy and Schwarz: errors of norm e in the masses change delta by at most e times the norm of the weights
         # e^(K - t x) min(1, x - x_k) beyond point k.
@@ -244,18 +246,6 @@ class _Tail:
         share = math.expm1(inside) / math.expm1(self._losses[k + 1] - self._losses[k])
         found = self._deltas[k] + share * (self._deltas[k + 1] - self._deltas[k])
         return float(found), bool(self._rounding[k] <= 1e-4 * found)
-
-
-def _geometric_sums(terms: Array, ratio: float) -> Array:
-    """The sums y_n of ratio^j terms_(n-j) over all j, for a ratio below 1: each pass doubles how many are in.
-
-    scipy's ``lfilter`` does the same in one, but its import takes longer than a plan.
-    """
-    sums, reach = terms.copy(), 1
-    while reach < sums.size and ratio > 0:
-        sums[reach:] += ratio * sums[:-reach]
-        reach, ratio = 2 * reach, ratio * ratio
-    return sums
 
 
 def _log_mgf(pld: Pld, tilt: float) -> float:

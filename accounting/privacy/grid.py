@@ -77,7 +77,7 @@ def _top(direction: Direction, tail: float) -> float:
 
 def _connect_dots(direction: Direction, step: float, top: float) -> tuple[Array, float]:
     """Masses at ``step, 2 step, ...`` up to ``top``, and at infinity."""
-    from dp_accounting.pld import pld_pmf  # takes longer to import than most commands and replicas need
+    from dp_accounting.pld import pld_pmf  # most of a second, and few commands need it
 
     points = max(1, math.ceil(top / step))
     deltas = np.minimum.accumulate(direction.upper(step * np.arange(points + 1, dtype=np.float64)))

@@ -11,12 +11,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
+from service.api.releases import NAME
 from service.records.api_keys import ApiKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
-_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 KeyId = Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])]
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "The key does not exist, or was revoked."}}
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
@@ -40,7 +40,7 @@ class NewKey(BaseModel):
     quota: Quota = None
     rate_per_minute: RatePerMinute = None
     scope: Annotated[
-        list[Annotated[str, StringConstraints(pattern=rf"^{_NAME}(\.{_NAME})?$")]],
+        list[Annotated[str, StringConstraints(pattern=rf"^{NAME}(\.{NAME})?$")]],
         Field(max_length=100, description="Knowledge bases and tasks that an analyst's key may ask. Empty: all."),
     ] = []
     expires_at: Annotated[

@@ -50,7 +50,8 @@ class ReleaseView(BaseModel):
     created_at: datetime
 
 
-_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+"""Of a knowledge base or a task."""
 
 
 @router.get("", summary="List the releases")
@@ -61,13 +62,13 @@ async def list_releases(
     task: Annotated[
         str | None,
         Query(
-            pattern=rf"^{_NAME}\.{_NAME}(@[1-9][0-9]{{0,8}})?$",
+            pattern=rf"^{NAME}\.{NAME}(@[1-9][0-9]{{0,8}})?$",
             examples=["support.queue"],
             description="Only of this task: in every plan, or with `@version` in one.",
         ),
     ] = None,
     knowledge_base: Annotated[
-        str | None, Query(pattern=f"^{_NAME}$", examples=["support"], description="Only of this knowledge base.")
+        str | None, Query(pattern=f"^{NAME}$", examples=["support"], description="Only of this knowledge base.")
     ] = None,
 ) -> Page[ReleaseView]:
     """What left, the newest first. Queries are not kept, so none is shown."""
