@@ -11,6 +11,7 @@ import numpy as np
 
 from sanitization import whole
 from sanitization.audit import RefusedChannelError
+from sanitization.cache import DamagedFileError
 from sanitization.mechanisms import PUBLISHED, RESPONSES, SMALLEST_EPSILON
 from sanitization.response import LARGEST_EPSILON
 from sanitization.table import TableError
@@ -122,7 +123,7 @@ class Sanitizers:
         with self._opening:
             try:
                 return self._open(mechanism, epsilon, whole.kept(mechanism, keep))
-            except (RefusedChannelError, TableError, VocabularyError) as error:
+            except (DamagedFileError, RefusedChannelError, TableError, VocabularyError) as error:
                 raise SanitizersUnavailableError(f"this service's words do not do for {mechanism}: {error}") from error
 
     def _opened(self, mechanism: str, epsilon: float, keep: frozenset[str]) -> TextSanitizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sanitization.cache import Kept, remember
 from sanitization.embeddings import whole_words
 from sanitization.vocabulary import Vocabulary
 from service.embedding.embedder import WEIGHTS_SHA256, Embed, Embedder, cores, packaged_model
@@ -61,13 +61,13 @@ def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None
         texts: words, or longer ones.
         folder: where.
         embed: what embeds them the first time; unless given, an embedder of its own.
+
+    Raises:
+        sanitization.cache.DamagedFileError: what was kept is no longer what it was.
     """
-    name = hashlib.sha256("\0".join([WEIGHTS_SHA256, *texts]).encode()).hexdigest()[:32]
-    file = folder / f"words-{name}.npy"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"words-{name}.{os.getpid()}.npy"
-        np.save(partial, (embed or Embedder(threads=cores()).embed)(texts))
-        os.replace(partial, file)
-    found: np.ndarray = np.load(file, allow_pickle=False)
-    return found
+
+    def made() -> Kept:
+        return {"vectors": (embed or Embedder(threads=cores()).embed)(texts)}, {}
+
+    arrays, _ = remember(folder, "\0".join(["embeddings", WEIGHTS_SHA256, *texts]), made)
+    return arrays["vectors"]

@@ -25,7 +25,7 @@ _PREDICTION = re.compile(r'\[\s*("(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"
 _TOKENS_EACH = 24
 
 
-class NoReplyError(RuntimeError):
+class NoReplyError(ConnectionError):
     """The endpoint did not answer, so nothing is known of what its model would find."""
 
 

@@ -26,10 +26,13 @@ class MaskedModel:
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)  # nosec B615
-        if self._tokenizer.mask_token_id is None:
-            raise ValueError(f"{folder} is no masked language model: its tokenizer has no mask")
-        self._model = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()  # nosec B615
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)  # nosec B615
+            if self._tokenizer.mask_token_id is None:
+                raise ValueError("its tokenizer has no mask")
+            self._model = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True).eval()  # nosec B615
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{folder} is no masked language model: {error}") from error
         self._longest = min(self._tokenizer.model_max_length, self._model.config.max_position_embeddings - 2)
 
     def __call__(self, texts: Sequence[Sequence[Token]]) -> list[list[str | None]]:

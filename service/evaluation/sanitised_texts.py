@@ -6,10 +6,10 @@ labels, are learnt from them as they are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -123,31 +123,24 @@ class Texts:
 
     def __init__(
         self,
-        rows: Sequence[dict[str, object]],
+        rows: Sequence[Any],
         vocabulary: Vocabulary,
         partition: Partition,
         most: int,
         embed: Embed,
         embed_words: Embed | None = None,
     ) -> None:
-        if len(rows) < 4:
-            raise ValueError("at least four texts are needed, two of them to learn from")
-        labelled = any("label" in row for row in rows)
-        for number, row in enumerate(rows, 1):
-            if not isinstance(row.get("text"), str) or (labelled and not isinstance(row.get("label"), str)):
-                raise ValueError(f"row {number}: a text{' and a label' if labelled else ''} expected")
+        texts, labels = _columns(rows)
         self._vocabulary, self._embed, self._embed_words = vocabulary, embed, embed_words
         self._partition = partition
-        texts = [str(row["text"]) for row in rows]
         known = len(texts) - min(most, len(texts) // 2)
         self.texts, self._others = texts[known:], list(dict.fromkeys(texts[:known]))
         self._clean = embed(self.texts).astype(np.float64)
         self._words = [self._places(text) for text in self.texts]
         self._bigrams = Bigrams([self._places(text).tolist() for text in texts[:known]], vocabulary.shares)
-        labels = [str(row["label"]) for row in rows] if labelled else []
         self._labels = labels[known:]
         learnt = min(most, known)
-        self._classifier = Classifier(embed(texts[:learnt]).astype(np.float64), labels[:learnt]) if labelled else None
+        self._classifier = Classifier(embed(texts[:learnt]).astype(np.float64), labels[:learnt]) if labels else None
 
     def clean(self) -> Share | None:
         """Accuracy on clean texts, which no sanitised ones reach."""
@@ -214,10 +207,16 @@ class Texts:
         return index.get(token.text, index.get(token.text.lower())) if token.kind == "word" else None
 
 
-def read_rows(file: Path) -> list[dict[str, object]]:
-    """The rows of a file of JSON Lines."""
-    with file.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+def _columns(rows: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Texts and labels; none of those if no row has one."""
+    if len(rows) < 4:
+        raise ValueError("at least four texts are needed, two of them to learn from")
+    labelled = any(isinstance(row, dict) and "label" in row for row in rows)
+    for number, row in enumerate(rows, 1):
+        needed = [row.get(name) for name in ("text", "label")[: 1 + labelled]] if isinstance(row, dict) else [None]
+        if not all(isinstance(value, str) for value in needed):
+            raise ValueError(f"row {number}: a text{' and a label' if labelled else ''} expected")
+    return [row["text"] for row in rows], [row["label"] for row in rows] if labelled else []
 
 
 def _with_one(vectors: FloatArray) -> FloatArray:

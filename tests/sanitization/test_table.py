@@ -11,6 +11,7 @@ import pytest
 
 from sanitization import table
 from sanitization.audit import audit
+from sanitization.cache import DamagedFileError, remember
 from sanitization.table import TOTAL, Table, TableError, open_table, whole
 from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import Rows, random_rows
@@ -75,6 +76,16 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(TableError, match="damaged"):
         open_table(never, "law", tmp_path, epsilon=1.0)
+
+
+@pytest.mark.parametrize("length", [0, 3, 100, -1])
+def test_a_file_that_was_cut_off_is_refused(length: int, tmp_path: Path) -> None:
+    kept = {"sums": np.arange(9)}, {"audit": "found"}
+    assert remember(tmp_path, "law", lambda: kept)[1] == {"audit": "found"}
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(DamagedFileError, match="is damaged: delete it"):
+        remember(tmp_path, "law", never)
 
 
 def test_a_table_that_was_not_finished_is_made_again(tmp_path: Path) -> None:
