@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.dialects import among, insert_new
+from exemplar_store.dialects import among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
 from exemplar_store.exemplar import pack, packed_content, values
@@ -76,10 +76,18 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is done beside storing an upload; with ``dry_run`` nothing is, and nothing is stored."""
+    """What is done beside storing an upload.
+
+    Attributes:
+        announce: see there.
+        before_commit: see there.
+        replace: whether the upload says all there is of its units: what they had before is deleted.
+        dry_run: do nothing of this, and store nothing.
+    """
 
     announce: Announce = say_nothing
     before_commit: BeforeCommit = do_nothing
+    replace: bool = False
     dry_run: bool = False
 
 
@@ -95,6 +103,8 @@ class IngestReport:
     """Exemplars of the upload that their unit had already, from this or an earlier upload; left alone."""
     ignored_fields: tuple[str, ...]
     """Columns that are no field of the knowledge base (the first hundred, sorted)."""
+    replaced: int = 0
+    """Exemplars of earlier uploads that were deleted, of units that this one replaces."""
 
 
 def ingest(
@@ -121,6 +131,7 @@ def ingest(
         return IngestReport(
             exemplars=stored.exemplars,
             units=stored.units,
+            replaced=stored.replaced,
             already_there=len(checked) - stored.exemplars,
             ignored_fields=tuple(sorted(ignored)),
         )
@@ -225,6 +236,7 @@ def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) ->
 class _Stored:
     exemplars: int = 0
     units: int = 0
+    replaced: int = 0
 
 
 def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | None, commit: Commit) -> _Stored:
@@ -241,6 +253,8 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
     with to.database.connect() as connection, connection.begin() as transaction:
         locked = to.lock(connection)
         row, keys = locked.row, locked.keys
+        if commit.replace:
+            overwrite_deleted(connection)
         first_new = next_position = row.next_position
         if row.embedding_dimension not in (None, dimension):
             raise EmbeddingError(
@@ -253,7 +267,10 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
             if keys is not to.keys:
                 batch = [record.renewed(to.keys, keys, dimension > 0) for record in batch]
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
-            grown.update(position for position in positions.values() if position < first_new)
+            earlier = {position for position in positions.values() if position < first_new} - grown
+            if commit.replace:
+                stored.replaced += _delete(connection, locked, sorted(earlier))
+            grown |= earlier
             new = []
             for record in batch:
                 if record.unit_tag not in positions:
@@ -276,7 +293,20 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
             transaction.rollback()
         else:
             commit.before_commit(connection)
+    if commit.replace and not commit.dry_run:
+        empty_write_ahead_log(to.database)
     return stored
+
+
+def _delete(connection: sa.Connection, locked: Locked, positions: Sequence[int]) -> int:
+    """The exemplars of some units; how many there were."""
+    if not positions:
+        return 0
+    at = among(connection, exemplars.c.position, positions)
+    deleted = connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == locked.row.id, at)).rowcount
+    if locked.copy is not None:
+        connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == locked.copy.id, at))
+    return deleted
 
 
 def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes]) -> dict[bytes, int]:

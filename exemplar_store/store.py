@@ -195,6 +195,7 @@ class ExemplarStore:
         before_commit: BeforeCommit = do_nothing,
         *,
         announce: Announce = say_nothing,
+        replace: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars to a knowledge base: all of the upload, or none of it.
@@ -212,6 +213,8 @@ class ExemplarStore:
                 and of all.
             before_commit: what else is to be done in the same transaction, last.
             announce: called before anything is stored, and so before any of it can be drawn.
+            replace: in the same transaction, delete what the units of this upload had before, as :meth:`forget` does:
+                it says all there is of them.
             dry_run: do all but embed and commit.
 
         Raises:
@@ -231,7 +234,7 @@ class ExemplarStore:
             return Locked(row, keys, copy, self.data_keys.of(connection, copy))
 
         to = Destination(self._database, _describe(row), keys, lock)
-        return ingest(to, rows, embed, progress, Commit(announce, before_commit, dry_run))
+        return ingest(to, rows, embed, progress, Commit(announce, before_commit, replace, dry_run))
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars and their embeddings. Its tag and its position stay.

@@ -107,13 +107,14 @@ class ProblemKind(Enum):
         "The key is for other tasks. Nothing was charged. `GET /v1/models` lists those it may ask; an admin can make "
         "another key.",
     )
-    WRONG_ROLE = 403, "Admins cannot ask, and analysts cannot change anything. Nothing was charged."
+    WRONG_ROLE = 403, "The key's role may not do this; the detail says which may. Nothing was charged or changed."
     RATE_LIMITED = (
         429,
         "The key sends too many requests per minute. Nothing was charged. `RateLimit-Policy` and `RateLimit` "
         "show the limit and the rest.",
     )
     UNKNOWN_KEY = 404, "No API key has this id. Nothing was changed."
+    KEY_ROTATED = 409, "Somebody else rotated the key at the same time. Nothing was changed. Read the key, then decide."
 
     # Budgets and plans
     BUDGET_EXCEEDED = 402, "The plan exceeds the free budget. Nothing was promised."
@@ -127,6 +128,8 @@ class ProblemKind(Enum):
         "With so much noise, a task's answers are expected to be no better than free ones without exemplars. Nothing "
         "was promised. Change the plan, or sign it all the same with `?accept_worse_than_free=true`.",
     )
+    UNKNOWN_PROPOSAL = 404, "No such proposal is open. Nothing was promised. A plan signed since makes others lapse."
+    TWO_PERSONS = 403, "Somebody else must approve, or the plan must be proposed first. Nothing was promised."
     ACCOUNTANTS_DISAGREE = (
         422,
         "Two accountants contradict each other. Nothing was promised. Change the numbers a little, and please "
@@ -148,6 +151,12 @@ class ProblemKind(Enum):
         409,
         "The cohort does not exist, is closed, or cannot be opened or closed now. Nothing was changed. The detail says "
         "what to do.",
+    )
+    UNKNOWN_GROUP = 404, "No group has this name. Nothing was changed. `GET /v1/groups` lists them."
+    GROUP_REFUSED = (
+        409,
+        "There is such a group already, the knowledge base is in one, or its plans promise more than the group has "
+        "left. Nothing was changed. The detail says which.",
     )
     KNOWLEDGE_BASE_ARCHIVED = (
         409,

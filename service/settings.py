@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -56,8 +57,39 @@ class Settings(BaseSettings):
     """A folder of bundles, which `dpicl restore publish` adds to and `/v1/restore` serves. None unless set."""
     text_epsilon_cap: float | None = Field(default=None, ge=0)
     """The most ε that a key's sanitised texts may cost, all together. No cap unless set."""
+    two_person_signing: bool = False
+    """A plan that one admin signs is only proposed; it takes its budget when another approves it."""
+    oidc_issuer: str | None = None
+    """An OpenID Connect provider that signs people in to the dashboard, exactly as it calls itself: `https://...`."""
+    oidc_client_id: str | None = None
+    """The dashboard's name there, with the redirect address `https://HOST/admin/sign-in/callback`."""
+    oidc_client_secret: SecretStr | None = None
+    """The dashboard's secret there."""
+    oidc_client_secret_file: Path | None = None
+    """A file that holds it instead, such as a mounted secret."""
+    oidc_roles: dict[str, dict[str, Literal["viewer", "auditor", "admin"]]] = {}
+    """Which values of which claims give which role, as JSON: `{"groups": {"budget-owners": "admin"}}`. Whoever has
+    several gets the one that may the most, whoever has none is refused."""
     metrics_open: bool = False
     """Show `/metrics` without a key."""
+
+    @property
+    def oidc_secret(self) -> str:
+        """The dashboard's secret at the OpenID Connect provider.
+
+        Raises:
+            ValueError: its file cannot be read, or is empty.
+        """
+        if self.oidc_client_secret is not None:
+            return self.oidc_client_secret.get_secret_value()
+        file = self.oidc_client_secret_file or Path()
+        try:
+            secret = file.read_text().strip()
+        except OSError as error:
+            raise ValueError(f"DPICL_OIDC_CLIENT_SECRET_FILE: {file} cannot be read ({error.strerror})") from None
+        if not secret:
+            raise ValueError(f"DPICL_OIDC_CLIENT_SECRET_FILE: {file} is empty")
+        return secret
 
     @property
     def longest_grain_s(self) -> float:
@@ -82,6 +114,21 @@ class Settings(BaseSettings):
             raise ValueError(
                 "DPICL_LATENCY_UNPADDED=true and DPICL_LATENCY_GRAIN_MS exclude each other: unset one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _knows_all_of_the_provider(self) -> Settings:
+        secret = self.oidc_client_secret or self.oidc_client_secret_file
+        given = {"ISSUER": self.oidc_issuer, "CLIENT_ID": self.oidc_client_id, "CLIENT_SECRET": secret}
+        missing = [f"DPICL_OIDC_{name}" for name, value in {**given, "ROLES": self.oidc_roles}.items() if not value]
+        if 0 < len(missing) < 4:
+            raise ValueError(f"signing in with a provider needs {', '.join(missing)}, too")
+        if self.oidc_client_secret and self.oidc_client_secret_file:
+            raise ValueError("DPICL_OIDC_CLIENT_SECRET and DPICL_OIDC_CLIENT_SECRET_FILE exclude each other")
+        if self.oidc_issuer:
+            address = urlsplit(self.oidc_issuer)
+            if address.scheme != "https" and address.hostname not in ("localhost", "127.0.0.1", "::1"):
+                raise ValueError("DPICL_OIDC_ISSUER must begin with https://, or be on this machine")
         return self
 
     @field_validator("sanitizer_words")

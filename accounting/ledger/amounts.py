@@ -41,13 +41,25 @@ def checked(epsilon: Number, delta: Number) -> Pair:
     return pair
 
 
+def total(pairs: Iterable[Pair]) -> Pair:
+    """The exact sums."""
+    with localcontext(_EXACT):
+        added = Decimal(0), Decimal(0)
+        for epsilon, delta in pairs:
+            added = added[0] + epsilon, added[1] + delta
+        return added
+
+
 def rest(lifetime: Pair, signed: Iterable[Pair]) -> tuple[Pair, Pair]:
     """What signed plans promise, and what is free, both exact."""
+    promised = total(signed)
     with localcontext(_EXACT):
-        promised = Decimal(0), Decimal(0)
-        for epsilon, delta in signed:
-            promised = promised[0] + epsilon, promised[1] + delta
         return promised, (lifetime[0] - promised[0], lifetime[1] - promised[1])
+
+
+def smaller(one: Pair, other: Pair) -> Pair:
+    """The smaller ε and the smaller δ."""
+    return min(one[0], other[0]), min(one[1], other[1])
 
 
 def times(lifetime: Pair, asked: Pair) -> int:

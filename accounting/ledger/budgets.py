@@ -26,7 +26,6 @@ from accounting.ledger.cohorts import (
     check_not_archived,
     cohorts_of,
     lock,
-    plans_of,
     statuses_of,
     unknown_budget,
 )
@@ -39,7 +38,8 @@ from accounting.ledger.errors import (
     UnknownPlanError,
     UnknownTaskError,
 )
-from accounting.ledger.events import BudgetOpened, PlanSigned
+from accounting.ledger.events import Approval, BudgetOpened, PlanSigned
+from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
 
 _ADDRESS = re.compile(r"(?P<knowledge_base>[^@]+)\.(?P<task>[^.@]+)(?:@(?P<version>[1-9][0-9]{0,8}))?")
@@ -123,11 +123,12 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class BudgetStatus:
-    """A knowledge base's lifetime budgets, one for each cohort in order, and the tasks of its plans."""
+    """A knowledge base's lifetime budgets, one for each cohort in order; the tasks of its plans; its group, if any."""
 
     knowledge_base: str
     cohorts: tuple[CohortStatus, ...]
     tasks: tuple[TaskStatus, ...]
+    group: str | None
 
     @property
     def archived_at(self) -> datetime | None:
@@ -233,6 +234,7 @@ class Budgets:
         signed_by: str,
         cohorts: Sequence[int] = (1,),
         after_version: int | None = None,
+        approval: Approval | None = None,
     ) -> SignedPlan:
         """Promise part of cohorts' lifetime budgets to a plan: durable, irrevocable, and the whole of it or nothing.
 
@@ -247,6 +249,7 @@ class Budgets:
             cohorts: numbers of those that it draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.
+            approval: of the second person, where two are needed.
 
         Raises:
             PlansChangedError: it is not.
@@ -295,6 +298,7 @@ class Budgets:
                 delta=str(asked[1]),
                 answers=dict(tasks),
                 cohorts=drawn_on,
+                approval=approval,
             )
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
@@ -398,7 +402,9 @@ def _status(
         )
         for task in connection.execute(ordered)
     )
-    return BudgetStatus(row.knowledge_base, statuses_of(connection, row.knowledge_base), statuses)
+    group = group_of(connection, row.knowledge_base)
+    of_cohorts = statuses_of(connection, row.knowledge_base)
+    return BudgetStatus(row.knowledge_base, of_cohorts, statuses, group.name if group else None)
 
 
 def _tasks_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:

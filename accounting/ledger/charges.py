@@ -34,6 +34,7 @@ from accounting.ledger.cohorts import Cohorts
 from accounting.ledger.dialects import insert, reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import AnswerCharged, AnswerReleased, ChargeLost, ChargeVoided
+from accounting.ledger.groups import Groups
 from accounting.ledger.quotas import count_charge
 from accounting.ledger.refusals import Refusal, count_refusal, refusals_of
 from accounting.ledger.tables import charges, idempotency_keys, plans, releases, tasks
@@ -109,6 +110,7 @@ class Ledger:
     Attributes:
         budgets: what is charged: lifetime budgets, signed plans and their tasks.
         cohorts: whose budgets those are.
+        groups: budgets that knowledge bases share.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Ledger:
     ) -> None:
         self.budgets = Budgets(database, clock=clock)
         self.cohorts = Cohorts(database, clock=clock)
+        self.groups = Groups(database, clock=clock)
         self._database = database
         self._clock = clock
         self._lease = timedelta(seconds=lease_s)

@@ -15,19 +15,21 @@ from decimal import Decimal
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.amounts import Number, Pair, checked, rest
+from accounting.ledger.amounts import Number, Pair, checked, rest, smaller
 from accounting.ledger.clock import Clock
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError, UnknownBudgetError
 from accounting.ledger.events import CohortClosed, CohortOpened, KnowledgeBaseArchived, Particulars
-from accounting.ledger.tables import budgets, cohorts, plans
-
-Row = sa.Row[tuple[object, ...]]
+from accounting.ledger.promised import Row, charged_to, group_of, left_by, plans_of
+from accounting.ledger.tables import budgets, cohorts, groups
 
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans."""
+    """A cohort's lifetime budget: in all, promised to the signed plans that name it, and free for further plans.
+
+    Free is less than the rest where the knowledge base's group has less left.
+    """
 
     number: int
     epsilon: Decimal
@@ -179,9 +181,14 @@ class Cohorts:
 
 
 def lock(connection: sa.Connection, knowledge_base: str) -> None:
-    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest."""
+    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest.
+
+    Whoever does so in another knowledge base of its group waits, too: always for a knowledge base before its group.
+    """
     if connection.execute(budget_of(knowledge_base).with_for_update(key_share=True)).first() is None:
         raise unknown_budget(knowledge_base)
+    if (group := group_of(connection, knowledge_base)) is not None:
+        connection.execute(sa.select(groups).where(groups.c.name == group.name).with_for_update(key_share=True))
 
 
 def cohorts_of(connection: sa.Connection, knowledge_base: str) -> dict[int, Row]:
@@ -206,11 +213,6 @@ def archived(connection: sa.Connection, knowledge_base: str, now: datetime, by: 
     return [*happened, KnowledgeBaseArchived(knowledge_base=knowledge_base, by=by)] if happened else []
 
 
-def charged_to(number: int, signed: Iterable[Row]) -> list[Pair]:
-    """What the plans that name a cohort promise, each."""
-    return [(plan.epsilon, plan.delta) for plan in signed if number in plan.cohorts]
-
-
 def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence[int], asked: Pair) -> None:
     """Whether each of these cohorts may be drawn on and has this much left."""
     standing = cohorts_of(connection, knowledge_base)
@@ -219,13 +221,16 @@ def check_free(connection: sa.Connection, knowledge_base: str, numbers: Sequence
     check_not_archived(knowledge_base, standing)
     if not numbers:
         raise CohortError("a plan draws on one cohort at least")
-    signed = connection.execute(plans_of(knowledge_base)).all()
+    group = group_of(connection, knowledge_base)
+    amounts = _amounts(connection, knowledge_base, standing.values(), group)
     for number in numbers:
         cohort = _open_one(knowledge_base, standing, number)
-        promised, free = rest((cohort.epsilon, cohort.delta), charged_to(number, signed))
+        promised, free = amounts[number]
         if asked[0] > free[0] or asked[1] > free[1]:
             named = number if len(standing) > 1 else None
-            raise BudgetExceededError(knowledge_base, asked, promised, free, named)
+            own = rest((cohort.epsilon, cohort.delta), [promised])[1]
+            sharing = group.name if group and asked[0] <= own[0] and asked[1] <= own[1] else None
+            raise BudgetExceededError(knowledge_base, asked, promised, free, named, sharing)
 
 
 def check_not_archived(knowledge_base: str, standing: Mapping[int, Row]) -> None:
@@ -246,22 +251,34 @@ def _open_one(knowledge_base: str, standing: Mapping[int, Row], number: int) -> 
 
 def statuses_of(connection: sa.Connection, knowledge_base: str) -> tuple[CohortStatus, ...]:
     """How much of each of its cohorts' budgets is left, in order."""
-    signed = connection.execute(plans_of(knowledge_base)).all()
+    standing = cohorts_of(connection, knowledge_base).values()
+    amounts = _amounts(connection, knowledge_base, standing, group_of(connection, knowledge_base))
     found = []
-    for one in cohorts_of(connection, knowledge_base).values():
-        promised, free = rest((one.epsilon, one.delta), charged_to(one.number, signed))
+    for one in standing:
+        promised, free = amounts[one.number]
         found.append(CohortStatus(one.number, one.epsilon, one.delta, *promised, *free, one.opened_at, one.closed_at))
     return tuple(found)
+
+
+def _amounts(
+    connection: sa.Connection, knowledge_base: str, standing: Iterable[Row], group: Row | None
+) -> dict[int, tuple[Pair, Pair]]:
+    """By cohort, what is promised, and what a further plan may ask for.
+
+    What other knowledge bases of the group leave of its budget limits each cohort by itself: the group pays for the
+    cohort that is promised most.
+    """
+    signed = connection.execute(plans_of(knowledge_base)).all()
+    lifetimes = {one.number: (one.epsilon, one.delta) for one in standing}
+    if group is not None:
+        shared = left_by(connection, group, without=knowledge_base)
+        lifetimes = {number: smaller(lifetime, shared) for number, lifetime in lifetimes.items()}
+    return {number: rest(lifetime, charged_to(number, signed)) for number, lifetime in lifetimes.items()}
 
 
 def budget_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
     """Selects the row that says that a knowledge base has a budget."""
     return sa.select(budgets).where(budgets.c.knowledge_base == knowledge_base)
-
-
-def plans_of(knowledge_base: str) -> sa.Select[tuple[object, ...]]:
-    """Selects its signed plans, oldest first."""
-    return sa.select(plans).where(plans.c.knowledge_base == knowledge_base).order_by(plans.c.version)
 
 
 def unknown_budget(knowledge_base: str) -> UnknownBudgetError:

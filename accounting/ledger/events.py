@@ -116,6 +116,41 @@ class CohortClosed(Particulars):
         return f"cohort {self.cohort} of {self.knowledge_base} was closed: will be closed again"
 
 
+class GroupOpened(Particulars):
+    """A group of knowledge bases was made, with the budget that they are to share."""
+
+    kind: ClassVar[str] = "group.opened"
+    title: ClassVar[str] = "Group made"
+
+    group: str
+    epsilon: str
+    delta: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} made the group {self.group} with {_budget(self)} for its whole life."
+
+    def if_lost(self) -> str:
+        return f"group {self.group} was made: will be made again"
+
+
+class GroupJoined(Particulars):
+    """A knowledge base shares the budget of a group, for ever."""
+
+    kind: ClassVar[str] = "group.joined"
+    title: ClassVar[str] = "Knowledge base put into a group"
+
+    group: str
+    knowledge_base: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} put {self.knowledge_base} into the group {self.group}."
+
+    def if_lost(self) -> str:
+        return f"knowledge base {self.knowledge_base} joined group {self.group}: will join it again"
+
+
 class KnowledgeBaseArchived(Particulars):
     """A knowledge base takes no plan, cohort or exemplar any more; all its cohorts were closed just before."""
 
@@ -132,6 +167,41 @@ class KnowledgeBaseArchived(Particulars):
         return f"knowledge base {self.knowledge_base} was archived: will be archived again"
 
 
+class PlanProposed(Particulars):
+    """A plan was proposed, for somebody else to approve.
+
+    Attributes:
+        digest: SHA-256 of the calibrated plan, in hexadecimal.
+    """
+
+    kind: ClassVar[str] = "plan.proposed"
+    title: ClassVar[str] = "Plan proposed"
+
+    knowledge_base: str
+    proposal: str
+    digest: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} proposed a plan of {self.knowledge_base}; somebody else has to approve it."
+
+    def if_lost(self) -> str:
+        return f"a plan of {self.knowledge_base} was proposed: propose it again, unless it was signed"
+
+
+@dataclass(frozen=True)
+class Approval:
+    """That a second person approved a plan.
+
+    Attributes:
+        proposal: which one.
+        by: who approved it: a key's id, a person, or a name of the command line.
+    """
+
+    proposal: str
+    by: str
+
+
 class PlanSigned(Particulars):
     """Part of cohorts' lifetime budgets was granted.
 
@@ -139,6 +209,7 @@ class PlanSigned(Particulars):
         document: the calibrated plan as signed.
         answers: by task.
         cohorts: that it is charged to, and draws on.
+        approval: of the second person, where two are needed.
     """
 
     kind: ClassVar[str] = "plan.signed"
@@ -153,6 +224,7 @@ class PlanSigned(Particulars):
     delta: str
     answers: dict[str, int]
     cohorts: tuple[int, ...] = Field(default=(1,), exclude_if=lambda cohorts: cohorts == (1,))
+    approval: Approval | None = Field(default=None, exclude_if=lambda approval: approval is None)
 
     def sentence(self, named: Names) -> str:
         answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
@@ -287,6 +359,30 @@ class KeyChanged(Particulars):
         return f"key {self.key} got other limits: will get them again"
 
 
+class KeyRotated(Particulars):
+    """An API key got another token; all else of it stays.
+
+    Attributes:
+        token_sha256: of the new token, in hexadecimal. A token has 256 random bits, so this tells nobody what it is.
+        until: when the token before is refused (ISO 8601); None: at once, as are those before it.
+    """
+
+    kind: ClassVar[str] = "key.rotated"
+    title: ClassVar[str] = "Key’s token replaced"
+
+    key: str
+    token_sha256: str
+    until: str | None
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        ends = f"until {self.until[:16].replace('T', ' ')}" if self.until else "no longer"
+        return f"{named(self.by)} replaced the token of the key {named(self.key)}; the one before is valid {ends}."
+
+    def if_lost(self) -> str:
+        return f"key {self.key} got another token: will get it again"
+
+
 class KeyRevoked(Particulars):
     """An API key is refused from now on."""
 
@@ -304,10 +400,10 @@ class KeyRevoked(Particulars):
 
 
 class AdminSignedIn(Particulars):
-    """An admin's session on the dashboard began."""
+    """A session on the dashboard began. The kind is older than roles that only look."""
 
     kind: ClassVar[str] = "admin.signed_in"
-    title: ClassVar[str] = "Admin signed in"
+    title: ClassVar[str] = "Signed in"
 
     key: str
 
@@ -316,15 +412,42 @@ class AdminSignedIn(Particulars):
 
 
 class AdminSignedOut(Particulars):
-    """An admin ended a session on the dashboard."""
+    """Whoever was signed in to the dashboard ended the session."""
 
     kind: ClassVar[str] = "admin.signed_out"
-    title: ClassVar[str] = "Admin signed out"
+    title: ClassVar[str] = "Signed out"
 
     key: str
 
     def sentence(self, named: Names) -> str:
         return f"{named(self.key)} signed out of the dashboard."
+
+
+class PersonSignedIn(Particulars):
+    """Somebody signed in to the dashboard, whom a provider vouches for; what they do then names them as ``by`` does."""
+
+    kind: ClassVar[str] = "person.signed_in"
+    title: ClassVar[str] = "Person signed in"
+
+    by: str
+    issuer: str
+    subject: str
+    role: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{self.by} signed in to the dashboard as {self.role}."
+
+
+class PersonSignedOut(Particulars):
+    """A person ended a session on the dashboard."""
+
+    kind: ClassVar[str] = "person.signed_out"
+    title: ClassVar[str] = "Person signed out"
+
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{self.by} signed out of the dashboard."
 
 
 class ExemplarsIngested(Particulars):
@@ -481,7 +604,7 @@ KINDS: dict[str, type[Particulars]] = {one.kind: one for one in Particulars.__su
 """Every kind by its name in the trail."""
 
 
-def _budget(granted: BudgetOpened | CohortOpened | PlanSigned) -> str:
+def _budget(granted: BudgetOpened | CohortOpened | GroupOpened | PlanSigned) -> str:
     return f"ε {Decimal(granted.epsilon).normalize():g} and δ {Decimal(granted.delta).normalize():g}"
 
 

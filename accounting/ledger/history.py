@@ -32,6 +32,25 @@ class Day:
     answers: int
 
 
+@dataclass(frozen=True)
+class Use:
+    """How many answers of a task a key was charged on a day (UTC), voided ones not counted."""
+
+    day: date
+    task: str
+    key_id: str
+    answers: int
+
+
+@dataclass(frozen=True)
+class Fallbacks:
+    """Of a task whose answers say whether they fell back to one without exemplars: how many left, how many did."""
+
+    task: str
+    releases: int
+    fallbacks: int
+
+
 class History:
     """Reads what :class:`accounting.ledger.charges.Ledger` wrote. Pages run from the newest entry to the oldest.
 
@@ -85,6 +104,35 @@ class History:
         with reading(self._database) as connection:
             rows = connection.execute(query).all()
         return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
+
+    def usage(self, *, knowledge_base: str, since: datetime) -> list[Use]:
+        """Answers spent per day, task and key, by day; only charges of this moment and later."""
+        day = _day(self._database.dialect.name).label("day")
+        columns = (day, *_TASK, charges.c.key_id)
+        query = (
+            sa.select(*columns, sa.func.count().label("answers"))
+            .select_from(charges.join(tasks).join(plans))
+            .where(charges.c.state != "voided", charges.c.created_at >= since, *_of(knowledge_base, None))
+            .group_by(*columns)
+            .order_by(*columns)
+        )
+        with reading(self._database) as connection:
+            rows = connection.execute(query).all()
+        return [Use(date.fromisoformat(row.day), _address(row), row.key_id, row.answers) for row in rows]
+
+    def fallbacks(self, *, knowledge_base: str) -> list[Fallbacks]:
+        """How often tasks fell back, by task; whoever asked was told of each."""
+        fell_back = releases.c.answer["fallback"].as_boolean()
+        query = (
+            sa.select(*_TASK, sa.func.count().label("all"), sa.func.count().filter(fell_back).label("fallbacks"))
+            .select_from(releases.join(tasks).join(plans))
+            .where(fell_back.is_not(None), *_of(knowledge_base, None))
+            .group_by(*_TASK)
+            .order_by(*_TASK)
+        )
+        with reading(self._database) as connection:
+            rows = connection.execute(query).all()
+        return [Fallbacks(_address(row), row.all, row.fallbacks) for row in rows]
 
     def _page(self, query: sa.Select[Any], after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
         """The newest releases, or those older than ``after``; equal times are ordered by id."""

@@ -7,7 +7,8 @@ replay finds the same budgets and charges as before. What cannot come back (exem
 the admin.
 
 Where the restored ledger went its own way before it was compared, both histories count. If together they promise more
-than a lifetime budget, no task of that knowledge base answers ever again, and a replay of the trail says so.
+than a lifetime budget, no task of that knowledge base answers ever again, and a replay of the trail says so. That holds
+for every knowledge base of a group that promises too much, and for one that joined two groups.
 
 A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
 come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
@@ -30,7 +31,7 @@ from accounting.ledger import trail
 from accounting.ledger.amounts import exact, rest
 from accounting.ledger.budgets import address
 from accounting.ledger.clock import utc_now
-from accounting.ledger.cohorts import archived, charged_to, close
+from accounting.ledger.cohorts import archived, close
 from accounting.ledger.events import (
     AnswerCharged,
     BudgetOpened,
@@ -39,6 +40,8 @@ from accounting.ledger.events import (
     CohortClosed,
     CohortOpened,
     ExemplarsIngested,
+    GroupJoined,
+    GroupOpened,
     KeyCreated,
     KeyRevoked,
     KnowledgeBaseArchived,
@@ -47,8 +50,9 @@ from accounting.ledger.events import (
     Particulars,
     PlanSigned,
 )
+from accounting.ledger.promised import charged_to, group_of, left_by, members_of
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
-from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
+from accounting.ledger.tables import budgets, charges, cohorts, group_members, groups, plans, tasks
 from accounting.ledger.trail import AuditEvent, AuditTrail
 from accounting.ledger.witness import START, Witness
 
@@ -169,6 +173,7 @@ class _Restoring:
         self._charges = {one.charge for one in loss.charges}
         self._addresses: dict[str, str] = {}  # of tasks whose plan has another version now
         own = [event.particulars for event in loss.own]
+        self._two_budgets: set[str] = set()  # groups of one name that both histories made
         self._archived = {one.knowledge_base for one in own if isinstance(one, KnowledgeBaseArchived)}
         for event in loss.earlier:
             if isinstance(signed := event.particulars, PlanSigned):
@@ -182,6 +187,10 @@ class _Restoring:
                 return [uploaded]  # another restore must know of it, too
             case CohortOpened() as opened:
                 return self._cohort(opened, event.at)
+            case GroupOpened() as made:
+                return self._group(made, event.at)
+            case GroupJoined() as joined:
+                return self._join(joined, event.at)
             case CohortClosed() as closed:
                 return self._close(closed, event.at)
             case KnowledgeBaseArchived() as lost:
@@ -222,6 +231,28 @@ class _Restoring:
         self._connection.execute(sa.insert(cohorts).values(row))
         return [opened]
 
+    def _group(self, made: GroupOpened, at: datetime) -> list[Particulars]:
+        budget = exact(made.epsilon), exact(made.delta)
+        standing = self._connection.execute(sa.select(groups).where(groups.c.name == made.group)).first()
+        if standing is None:
+            row = {"name": made.group, "epsilon": budget[0], "delta": budget[1], "opened_at": at}
+            self._connection.execute(sa.insert(groups).values(row))
+            return [made]
+        if (standing.epsilon, standing.delta) != budget:
+            self._two_budgets.add(made.group)
+        return []
+
+    def _join(self, joined: GroupJoined, at: datetime) -> list[Particulars]:
+        name, standing = joined.knowledge_base, group_of(self._connection, joined.knowledge_base)
+        if joined.group in self._two_budgets or (standing is not None and standing.name != joined.group):
+            return self.end(name, joined.by)  # it owes two promises and can keep one
+        if standing is not None:
+            return []
+        row = {"knowledge_base": name, "group": joined.group, "joined_at": at}
+        self._connection.execute(sa.insert(group_members).values(row))
+        self._spend_if_shared_too_much(name)
+        return [joined]
+
     def _close(self, closed: CohortClosed, at: datetime) -> list[Particulars]:
         if closed.cohort not in self._open_cohorts(closed.knowledge_base):
             return []
@@ -251,6 +282,13 @@ class _Restoring:
         every = sa.select(plans.c.id).where(plans.c.knowledge_base == name)
         self._connection.execute(sa.update(tasks).where(tasks.c.plan_id.in_(every)).values(charged=tasks.c.answers))
 
+    def _spend_if_shared_too_much(self, name: str) -> None:
+        """Leave no task of a knowledge base's group an answer if their plans promise more than its budget."""
+        group = group_of(self._connection, name)
+        if group is not None and min(left_by(self._connection, group)) < 0:
+            for member in members_of(self._connection, group.name):
+                self._spend(member)
+
     def _plan(self, signed: PlanSigned, at: datetime) -> list[Particulars]:
         name = signed.knowledge_base
         standing = self._connection.execute(sa.select(plans).where(plans.c.knowledge_base == name)).all()
@@ -276,6 +314,7 @@ class _Restoring:
             promises = [*charged_to(cohort.number, standing), *([granted] if cohort.number in signed.cohorts else [])]
             if min(rest((cohort.epsilon, cohort.delta), promises)[1]) < 0:
                 self._spend(name)
+        self._spend_if_shared_too_much(name)
         return [signed.model_copy(update={"version": version})]
 
     def _charge(self, charged: AnswerCharged, at: datetime) -> list[Particulars]:

@@ -1,9 +1,9 @@
 """The ledger's tables, and the database triggers that keep history as it was written.
 
-A knowledge base has cohorts, plans are charged to cohorts, a plan holds tasks, a task counts charges, a charge becomes
-at most one release. What was signed, charged or released is never changed or deleted: the code has no path that does,
-and :data:`GUARDS` make the database refuse one (a slip in a script, a later migration). They are no defence against the
-database's owner.
+A group has knowledge bases, a knowledge base has cohorts, plans are charged to cohorts, a plan holds tasks, a task
+counts charges, a charge becomes at most one release. What was signed, charged or released is never changed or deleted:
+the code has no path that does, and :data:`GUARDS` make the database refuse one (a slip in a script, a later migration).
+They are no defence against the database's owner.
 """
 
 from __future__ import annotations
@@ -97,6 +97,25 @@ cohorts = sa.Table(
     sa.Column("opened_at", UtcDateTime, nullable=False),
     sa.Column("closed_at", UtcDateTime, comment="no plan draws on it since; NULL: plans may"),
     comment="Cohorts of knowledge bases, each with its own lifetime budget.",
+)
+
+groups = sa.Table(
+    "budget_groups",
+    metadata,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("epsilon", ExactDecimal, nullable=False),
+    sa.Column("delta", ExactDecimal, nullable=False),
+    sa.Column("opened_at", UtcDateTime, nullable=False),
+    comment="Groups of knowledge bases, each with one budget for whoever is in several of them.",
+)
+
+group_members = sa.Table(
+    "budget_group_members",
+    metadata,
+    sa.Column("knowledge_base", sa.ForeignKey(budgets.c.knowledge_base), primary_key=True),
+    sa.Column("group", sa.ForeignKey(groups.c.name), nullable=False),
+    sa.Column("joined_at", UtcDateTime, nullable=False),
+    comment="Which group a knowledge base is in, for ever.",
 )
 
 plans = sa.Table(
@@ -279,6 +298,10 @@ GUARDS = (
         "OLD.closed_at IS NOT NULL",
     ),
     Guard("cohorts_no_delete", "cohorts", "DELETE", "a cohort cannot be deleted"),
+    Guard("budget_groups_no_update", "budget_groups", "UPDATE", "a group keeps its budget"),
+    Guard("budget_groups_no_delete", "budget_groups", "DELETE", "a group cannot be deleted"),
+    Guard("group_members_no_update", "budget_group_members", "UPDATE", "a knowledge base stays in its group"),
+    Guard("group_members_no_delete", "budget_group_members", "DELETE", "a knowledge base stays in its group"),
     Guard("plans_no_update", "plans", "UPDATE", "a signed plan cannot be changed: sign another"),
     Guard("plans_no_delete", "plans", "DELETE", "a signed plan cannot be deleted"),
     Guard("tasks_only_charged", "tasks", "UPDATE OF id, plan_id, name, answers", "a signed task cannot be changed"),

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from accounting.ledger.amounts import rest
 from accounting.ledger.budgets import address
-from accounting.ledger.cohorts import charged_to
 from accounting.ledger.events import (
     AnswerCharged,
     AnswerReleased,
@@ -21,25 +20,45 @@ from accounting.ledger.events import (
     ChargeVoided,
     CohortClosed,
     CohortOpened,
+    GroupJoined,
+    GroupOpened,
     Particulars,
     PlanSigned,
 )
-from accounting.ledger.tables import audit_events, budgets, charges, cohorts, plans, releases, tasks
+from accounting.ledger.promised import charged_to, left_by
+from accounting.ledger.tables import (
+    audit_events,
+    budgets,
+    charges,
+    cohorts,
+    group_members,
+    groups,
+    plans,
+    releases,
+    tasks,
+)
 
 
 def violations(connection: sa.Connection) -> list[str]:
     """What is wrong with the ledger, in words; an empty list when nothing is.
 
-    Checked: signed plans stay within the lifetime budget of each cohort that they name; each plan's document has its
-    digest; each task's ``released ≤ charges not voided = counter ≤ answers``; releases and charges in state
-    ``released`` are paired one to one, with the same task and query; and the audit trail tells of as many budgets,
-    plans, charges, voids and releases as there are (:mod:`accounting.replay.trail` follows it event by event).
+    Checked: signed plans stay within the lifetime budget of each cohort that they name, and within that of their
+    knowledge base's group; each plan's document has its digest; each task's ``released ≤ charges not voided = counter ≤
+    answers``; releases and charges in state ``released`` are paired one to one, with the same task and query; and the
+    audit trail tells of as many budgets, groups, plans, charges, voids and releases as there are
+    (:mod:`accounting.replay.trail` follows it event by event).
 
     Args:
         connection: its reads should see one snapshot: a SQLite transaction does, on PostgreSQL use REPEATABLE READ
             while others write.
     """
-    return [*_budgets(connection), *_tasks(connection), *_releases(connection), *_audit_trail(connection)]
+    return [
+        *_budgets(connection),
+        *_groups(connection),
+        *_tasks(connection),
+        *_releases(connection),
+        *_audit_trail(connection),
+    ]
 
 
 def _budgets(connection: sa.Connection) -> list[str]:
@@ -68,6 +87,15 @@ def _budgets(connection: sa.Connection) -> list[str]:
             if hashlib.sha256(plan.document.encode()).hexdigest() != plan.digest
         ]
     return wrong
+
+
+def _groups(connection: sa.Connection) -> list[str]:
+    every = connection.execute(sa.select(groups)).all()
+    return [
+        f"group {group.name}: plans promise more than its budget"
+        for group in every
+        if min(left_by(connection, group)) < 0
+    ]
 
 
 def _tasks(connection: sa.Connection) -> list[str]:
@@ -116,6 +144,8 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
 
     recorded: dict[type[Particulars], int] = {
         BudgetOpened: number(budgets),
+        GroupOpened: number(groups),
+        GroupJoined: number(group_members),
         CohortOpened: number(cohorts, cohorts.c.number > 1),
         CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
         PlanSigned: number(plans),

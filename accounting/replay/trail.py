@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import singledispatchmethod
+from hashlib import sha256
 from typing import Any
 
-from accounting.ledger.amounts import exact, rest
+from accounting.ledger.amounts import Pair, exact, rest, total
 from accounting.ledger.budgets import address
 from accounting.ledger.events import (
     AdminSignedIn,
@@ -34,12 +35,18 @@ from accounting.ledger.events import (
     EncryptionKeyRetired,
     ExemplarsIngested,
     ExemplarsRenewed,
+    GroupJoined,
+    GroupOpened,
     KeyChanged,
     KeyCreated,
     KeyRevoked,
+    KeyRotated,
     KnowledgeBaseArchived,
     LedgerRestored,
     Particulars,
+    PersonSignedIn,
+    PersonSignedOut,
+    PlanProposed,
     PlanSigned,
     QueryRefused,
     RemoteEngineChanged,
@@ -48,6 +55,7 @@ from accounting.ledger.events import (
 )
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
+from accounting.ledger.two_persons import Hands
 from accounting.plan import CalibratedPlan
 from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, EpsilonBounds, compare
 from accounting.privacy.bounds import UnsupportedEventsError
@@ -144,10 +152,16 @@ class _Replay:
         self._archived: set[str] = set()
         self._late: list[str] = []  # came to a knowledge base after it was archived, unless a restore brought it back
         self._granted: dict[str, list[tuple[tuple[int, ...], tuple[Decimal, Decimal]]]] = {}  # cohorts, (ε, δ)
+        self._groups: dict[str, Pair] = {}
+        self._group_of: dict[str, str] = {}
         self._tasks: dict[str, _Task] = {}
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, KeyCreated] = {}
         self._revoked: set[str] = set()
+        self._people: set[str] = set()  # who signed in with a provider
+        self._proposals: dict[str, PlanProposed] = {}
+        self._hands = Hands()
+        self._tokens: set[str] = set()  # hashes of those that replaced others
         self._charged_by: dict[str, int] = {}
         self._releases: set[str] = set()
         self._at = ""
@@ -171,6 +185,7 @@ class _Replay:
         if particulars is None:
             self.wrong(f"{here} is of a kind this version does not know: use the version that wrote it, or a newer one")
             return
+        self._hands.note(particulars)
         for problem in self.follow(particulars):
             self.wrong(f"{here}: {problem}")
 
@@ -209,6 +224,21 @@ class _Replay:
         self._closed.add((name, cohort))
 
     @follow.register
+    def _(self, opened: GroupOpened) -> Iterable[str]:
+        if opened.group in self._groups:
+            yield f"there was a group {opened.group} already"
+        self._groups[opened.group] = exact(opened.epsilon), exact(opened.delta)
+
+    @follow.register
+    def _(self, joined: GroupJoined) -> Iterable[str]:
+        name = joined.knowledge_base
+        if joined.group not in self._groups or name not in self._budgets or name in self._group_of:
+            yield f"{name} is no knowledge base that could join {joined.group}"
+            return
+        self._group_of[name] = joined.group
+        yield from self._shared(name)
+
+    @follow.register
     def _(self, archived: KnowledgeBaseArchived) -> Iterable[str]:
         name = archived.knowledge_base
         standing = range(1, len(self._budgets.get(name, [])) + 1)
@@ -219,7 +249,30 @@ class _Replay:
         self._archived.add(name)
 
     @follow.register
+    def _(self, proposed: PlanProposed) -> Iterable[str]:
+        if proposed.knowledge_base not in self._budgets:
+            yield f"there is no knowledge base {proposed.knowledge_base}"
+        if proposed.proposal in self._proposals:
+            yield f"proposal {proposed.proposal} was made before"
+        self._proposals[proposed.proposal] = proposed
+
+    def _check_approval(self, signed: PlanSigned) -> Iterable[str]:
+        if signed.approval is None:
+            return
+        proposed = self._proposals.pop(signed.approval.proposal, None)
+        if proposed is None:
+            yield f"the plan was approved as proposal {signed.approval.proposal}, which is not open"
+        elif (proposed.knowledge_base, proposed.digest) != (
+            signed.knowledge_base,
+            sha256(signed.document.encode()).hexdigest(),
+        ):
+            yield "the plan is not the one that was proposed"
+        elif self._hands.are_one(proposed.by, signed.approval.by):
+            yield f"{proposed.by} proposed the plan, and {signed.approval.by}, who approved it, is in the same hands"
+
+    @follow.register
     def _(self, signed: PlanSigned) -> Iterable[str]:
+        yield from self._check_approval(signed)
         name, version = signed.knowledge_base, signed.version
         if name not in self._budgets:
             yield f"{name} has no lifetime budget"
@@ -239,6 +292,7 @@ class _Replay:
             if min(rest(self._budgets[name][cohort - 1], charged)[1]) < 0:
                 which = name if len(self._budgets[name]) == 1 else f"cohort {cohort} of {name}"
                 yield f"the plans of {which} promise more than its lifetime budget"
+        yield from self._shared(name)
         plan = CalibratedPlan.model_validate_json(signed.document)
         for task, answers in signed.answers.items():
             once = task in plan.plan.tasks and plan.plan.tasks[task].once
@@ -271,6 +325,8 @@ class _Replay:
             yield f"key {key} was never made"
         elif (quota := self._keys[key].quota) is not None and self._charged_by[key] > quota:
             yield f"key {key} was charged {self._charged_by[key]} answers of its quota of {quota}"
+        elif self._keys[key].role in ("viewer", "auditor"):
+            yield f"key {key} was charged, and {self._keys[key].role}s cannot ask"
         elif not in_scope(self._keys[key].scope, charged.task):
             yield f"key {key} was charged by {charged.task}, which is not in its scope"
 
@@ -309,16 +365,35 @@ class _Replay:
         self._keys[changed.key] = self._keys[changed.key].model_copy(update={"quota": changed.quota})
 
     @follow.register
+    def _(self, rotated: KeyRotated) -> Iterable[str]:
+        if rotated.key not in self._keys or rotated.key in self._revoked:
+            yield f"key {rotated.key} is no key whose token could be replaced"
+        if rotated.token_sha256 in self._tokens:
+            yield f"key {rotated.key} got a token that a key had before"
+        self._tokens.add(rotated.token_sha256)
+
+    @follow.register
     def _(self, revoked: KeyRevoked) -> Iterable[str]:
         if revoked.key not in self._keys or revoked.key in self._revoked:
             yield f"key {revoked.key} is no key that could be revoked"
         self._revoked.add(revoked.key)
 
     @follow.register
+    def _(self, person: PersonSignedIn) -> Iterable[str]:
+        if person.by != f"{person.subject} at {person.issuer}" or person.role not in ("viewer", "auditor", "admin"):
+            yield f"{person.by} is not who signed in, or has no role that may"
+        self._people.add(person.by)
+
+    @follow.register
+    def _(self, person: PersonSignedOut) -> Iterable[str]:
+        if person.by not in self._people:
+            yield f"{person.by} never signed in"
+
+    @follow.register
     def _(self, happened: AdminSignedIn | AdminSignedOut) -> Iterable[str]:
         key = self._keys.get(happened.key)
-        if key is None or key.role != "admin":
-            yield f"key {happened.key} is no admin's"
+        if key is None or key.role == "analyst":
+            yield f"key {happened.key} may not sign in"
 
     @follow.register
     def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged | ExemplarsRenewed) -> Iterable[str]:
@@ -349,6 +424,19 @@ class _Replay:
             yield f"no signed plan has the task {refused.task}"
         if refused.times < 1:
             yield "a refusal that happened less than once"
+
+    def _shared(self, name: str) -> Iterable[str]:
+        """Whether somebody in every knowledge base of a group, each time in the dearest cohort, stays within it."""
+        group = self._group_of.get(name)
+        if group is None:
+            return
+        dearest = []
+        for other in (other for other, its in self._group_of.items() if its == group):
+            granted, cohorts = self._granted[other], range(1, len(self._budgets[other]) + 1)
+            paid = [total(pair for named, pair in granted if cohort in named) for cohort in cohorts]
+            dearest.append((max(epsilon for epsilon, _ in paid), max(delta for _, delta in paid)))
+        if min(rest(self._groups[group], dearest)[1]) < 0:
+            yield f"the plans of the group {group} promise more than its budget"
 
     def _came_late(self, happened: CohortOpened | ExemplarsIngested) -> None:
         if happened.knowledge_base in self._archived:

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.trail import AuditEvent
-from service.api.dependencies import AdminKey, TheServices
+from service.api.dependencies import AuditKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
@@ -36,7 +36,7 @@ class EventView(BaseModel):
 @router.get("", summary="Read the audit trail, oldest first")
 async def events(
     services: TheServices,
-    _admin: AdminKey,
+    _key: AuditKey,
     window: Paging,
     kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
     knowledge_base: Annotated[str | None, Query(max_length=64, description="Only what names it.")] = None,
@@ -62,7 +62,7 @@ async def events(
         200: {"description": "One event a line; the last line says where the trail ended.", "content": {NDJSON: {}}}
     },
 )
-async def export(services: TheServices, _admin: AdminKey) -> StreamingResponse:
+async def export(services: TheServices, _key: AuditKey) -> StreamingResponse:
     """Replay it anywhere with `dpicl audit verify FILE`."""
     return StreamingResponse(
         services.records.audit.export(),

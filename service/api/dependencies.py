@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
+from service.records.roles import Right, may, why_not
 from service.services import Services
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
@@ -29,7 +30,7 @@ async def authenticate(
     services: Annotated[Services, Depends(get_services)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> ApiKey:
-    """The key that calls, of either role.
+    """The key that calls, of any role.
 
     Raises:
         Problem: 401 without a valid key; 429 when it sends more requests than it may.
@@ -77,16 +78,18 @@ def require_in_scope(key: ApiKey, task: str) -> None:
         raise Problem(ProblemKind.OUT_OF_SCOPE, f"this key is for {', '.join(key.scope)}, not for {task}")
 
 
-def _only(role: str, why: str) -> Callable[[ApiKey], Awaitable[ApiKey]]:
+def _with(right: Right) -> Callable[[ApiKey], Awaitable[ApiKey]]:
     async def check(key: Annotated[ApiKey, Depends(authenticate)]) -> ApiKey:
-        if key.role != role:
-            raise Problem(ProblemKind.WRONG_ROLE, f"this needs an {role} key: {why}")
+        if not may(key.role, right):
+            raise Problem(ProblemKind.WRONG_ROLE, why_not(key.role, right))
         return key
 
     return check
 
 
-AnyKey = Annotated[ApiKey, Depends(authenticate)]
-AdminKey = Annotated[ApiKey, Depends(_only("admin", "it changes knowledge bases, budgets or keys"))]
-AnalystKey = Annotated[ApiKey, Depends(_only("analyst", "admins decide budgets and do not spend them"))]
+AnyKey = Annotated[ApiKey, Depends(_with(Right.SEE))]
+AnalystKey = Annotated[ApiKey, Depends(_with(Right.ASK))]
+TrialKey = Annotated[ApiKey, Depends(_with(Right.TRY))]
+AuditKey = Annotated[ApiKey, Depends(_with(Right.AUDIT))]
+AdminKey = Annotated[ApiKey, Depends(_with(Right.DECIDE))]
 TheServices = Annotated[Services, Depends(get_services)]

@@ -20,7 +20,7 @@ _REQUEST_ID = {
 _ANY = {"400": "The address contains a NUL character, or the body is not text.", "500": "The service failed."}
 _WITH_KEY = {
     "401": "No valid key.",
-    "403": "A key of the other role.",
+    "403": "The key's role may not.",
     "429": "Too many requests: come back after Retry-After seconds.",
 }
 _WITH_INPUT = {"422": "Something in the request is invalid; the detail names it."}

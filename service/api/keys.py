@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
@@ -13,6 +13,7 @@ from service.api.dependencies import AdminKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.releases import NAME
 from service.records.api_keys import ApiKey
+from service.records.roles import Role
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
@@ -36,7 +37,7 @@ class NewKey(BaseModel):
         },
     )
     name: Annotated[str, StringConstraints(pattern=r"^\P{C}{1,100}$", strip_whitespace=True)]
-    role: Literal["admin", "analyst"]
+    role: Role
     quota: Quota = None
     rate_per_minute: RatePerMinute = None
     scope: Annotated[
@@ -60,12 +61,21 @@ class KeyLimits(BaseModel):
     rate_per_minute: RatePerMinute
 
 
+class Rotation(BaseModel):
+    """How a key's token is replaced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"overlap_hours": 24}]})
+    overlap_hours: Annotated[
+        int, Field(ge=0, le=8760, description="How long the token before stands, too. 0: it is refused at once.")
+    ] = 0
+
+
 class KeyView(BaseModel):
     """A key without its secret."""
 
     id: str
     name: str
-    role: Literal["admin", "analyst"]
+    role: Role
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -74,6 +84,7 @@ class KeyView(BaseModel):
     rate_per_minute: int | None
     scope: list[str]
     expires_at: datetime | None
+    rotated_at: datetime | None
 
 
 class CreatedKey(KeyView):
@@ -111,6 +122,20 @@ async def limit_key(key_id: KeyId, body: KeyLimits, services: TheServices, admin
     return view(await asyncio.to_thread(services.records.keys.limit, key_id, **limits, by=admin.id))
 
 
+@router.post(
+    "/{key_id}/rotate",
+    summary="Give a key another token, shown once",
+    responses={**_UNKNOWN, 409: {"description": "Somebody else rotated it at the same time."}},
+)
+async def rotate_key(key_id: KeyId, body: Rotation, services: TheServices, admin: AdminKey) -> CreatedKey:
+    """The key's id, limits, scope and charges stay. Without an overlap its sessions on the dashboard end, too."""
+    keys = services.records.keys
+    seen = await asyncio.to_thread(keys.get, key_id)
+    overlap = timedelta(hours=body.overlap_hours)
+    key, token = await asyncio.to_thread(keys.rotate, seen, overlap=overlap, by=admin.id)
+    return CreatedKey(**view(key).model_dump(), token=token)
+
+
 @router.delete("/{key_id}", status_code=204, summary="Revoke a key", responses=_UNKNOWN)
 async def revoke_key(key_id: KeyId, services: TheServices, admin: AdminKey) -> Response:
     """The key is refused from now on. What it spent stays spent."""
@@ -132,4 +157,5 @@ def view(key: ApiKey) -> KeyView:
         rate_per_minute=key.rate_per_minute,
         scope=list(key.scope),
         expires_at=key.expires_at,
+        rotated_at=key.rotated_at,
     )

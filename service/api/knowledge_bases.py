@@ -78,11 +78,12 @@ class KnowledgeBaseView(BaseModel):
 
 
 class Ingested(BaseModel):
-    """What an upload stored. Exemplars that were there already were left alone."""
+    """What an upload stored. Exemplars that were there already were left alone, or `replaced`, which deleted them."""
 
     exemplars: int
     units: int
     already_there: int
+    replaced: int
     ignored_fields: list[str]
 
 
@@ -179,7 +180,12 @@ async def upload(
     request: Request,
     services: TheServices,
     admin: AdminKey,
-    unit_id: Annotated[str, Query(description="Name of the column with the privacy unit's id.")] = "unit_id",
+    unit_id: Annotated[
+        str, Query(description="Name of the column with the privacy unit's id.", pattern=r"^[^\x00]*$")
+    ] = "unit_id",
+    replace: Annotated[
+        bool, Query(description="The rows are all there is of their units: delete what these had before.")
+    ] = False,
 ) -> Ingested:
     """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
 
@@ -195,12 +201,13 @@ async def upload(
     body = await _body(request, services.records.settings.max_upload_bytes)
     rows = reader(io.BytesIO(body), Layout(described.fields, unit_id))
     report = await asyncio.to_thread(
-        services.records.ingest, knowledge_base, rows, services.embedder.embed, by=admin.id
+        services.records.ingest, knowledge_base, rows, services.embedder.embed, by=admin.id, replace=replace
     )
     return Ingested(
         exemplars=report.exemplars,
         units=report.units,
         already_there=report.already_there,
+        replaced=report.replaced,
         ignored_fields=list(report.ignored_fields),
     )
 

@@ -35,7 +35,7 @@ async def _may_read(
 async def metrics(request: Request, services: TheServices) -> Response:
     """Budgets, charges, refusals, responses, the audit trail, the engine: in Prometheus' text format or OpenMetrics.
 
-    Public quantities only. Needs a key of either role unless the service runs with `DPICL_METRICS_OPEN=true`.
+    Public quantities only. Needs a key of any role unless the service runs with `DPICL_METRICS_OPEN=true`.
     """
     up = services.heartbeat.alive("engine")
     accept = request.headers.get("accept", "")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import yaml
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
@@ -21,6 +21,7 @@ from service.bodies import streams_body
 from service.pipeline.private_threads import privately
 from service.plans.alternatives import alternatives
 from service.plans.preview import PlanPreview, TaskPreview, preview
+from service.plans.proposals import Proposal, approve, open_proposals, propose
 from service.plans.signing import check_worth, not_free, prepare, sign
 from service.records.engine_record import EngineView, last_engine
 from service.records.signed import read_signed
@@ -84,23 +85,36 @@ class SignedPlanView(BaseModel):
     preview: PlanPreview
 
 
+class ProposalView(BaseModel):
+    """A plan that somebody else has to approve."""
+
+    id: str
+    digest: str
+    proposed_by: str
+    proposed_at: datetime
+    preview: PlanPreview
+
+
 class PlanResult(BaseModel):
     """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
 
     Attributes:
         alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
         exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
+        proposed: where two people sign: what somebody else has to approve.
     """
 
     engine: EngineView | None
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(default=None, exclude_if=lambda value: value is None)
     exceeds: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    proposed: ProposalView | None = Field(default=None, exclude_if=lambda value: value is None)
     signed: SignedPlanView | None
 
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A dry run's preview.", "model": PlanResult},
+    202: {"description": "Where two people sign: the plan is proposed, and nothing taken.", "model": PlanResult},
     402: {"description": "The knowledge base's lifetime budget does not hold this plan."},
     404: NO_KNOWLEDGE_BASE,
     409: {"description": "A release that is made once cannot be made, or was not; the detail says if it is signed."},
@@ -124,7 +138,8 @@ async def post_plan(
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
-    Releases that are made once are made before this answers, which takes a second or more.
+    Releases that are made once are made before this answers, which takes a second or more. Where two people sign, the
+    plan is only proposed, and somebody else approves it.
     """
     plan = await asyncio.to_thread(load_plan, await _text(request))
     if plan.knowledge_base != knowledge_base:
@@ -138,6 +153,10 @@ async def post_plan(
         exceeds = await asyncio.to_thread(not_free, services.records, plan)
         return PlanResult(engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
+    if services.records.settings.two_person_signing:
+        response.status_code = 202
+        proposal = await asyncio.to_thread(propose, services.records, calibrated, admin.id)
+        return PlanResult(engine=engine, preview=described, proposed=proposal_view(proposal), signed=None)
     signed = await privately(partial(sign, services.records, calibrated, admin.name, embed=services.embedder.embed))
     return PlanResult(engine=engine, preview=described, signed=view(signed))
 
@@ -151,6 +170,45 @@ async def list_plans(
     signed = await asyncio.to_thread(services.records.ledger.budgets.plans, knowledge_base)
     page = window.cut(signed, lambda plan: str(plan.version))
     return Page(data=[view(plan) for plan in page.data], has_more=page.has_more, next=page.next)
+
+
+@router.get("/proposals", summary="List the proposed plans", responses={404: NO_KNOWLEDGE_BASE})
+async def list_proposals(
+    knowledge_base: KnowledgeBaseName, services: TheServices, _admin: AdminKey, window: Paging
+) -> Page[ProposalView]:
+    """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
+    found = await asyncio.to_thread(open_proposals, services.records, knowledge_base)
+    return window.cut([proposal_view(one) for one in found], lambda proposal: proposal.id)
+
+
+@router.post(
+    "/proposals/{proposal}/approve",
+    status_code=201,
+    summary="Approve a proposed plan",
+    responses={404: {"description": "No such knowledge base, or no such proposal is open."}},
+)
+async def approve_proposal(
+    knowledge_base: KnowledgeBaseName,
+    proposal: Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])],
+    services: TheServices,
+    admin: AdminKey,
+) -> SignedPlanView:
+    """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
+    embed = services.embedder.embed
+    return view(
+        await privately(partial(approve, services.records, knowledge_base, proposal, admin.id, admin.name, embed=embed))
+    )
+
+
+def proposal_view(proposal: Proposal) -> ProposalView:
+    """A proposal as it may be shown."""
+    return ProposalView(
+        id=proposal.id,
+        digest=proposal.digest,
+        proposed_by=proposal.proposed_by,
+        proposed_at=proposal.proposed_at,
+        preview=preview(proposal.calibrated),
+    )
 
 
 def view(signed: SignedPlan) -> SignedPlanView:

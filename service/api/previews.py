@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
-from service.api.dependencies import AnyKey, TheServices, require_in_scope
+from service.api.dependencies import TheServices, TrialKey, require_in_scope
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
@@ -94,12 +94,12 @@ class PreviewView(Said):
         503: {"description": "The engine does not answer."},
     },
 )
-async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, key: AnyKey) -> PreviewView:
+async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, key: TrialKey) -> PreviewView:
     """See what a task makes of a query, on exemplars that are public.
 
     The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
     send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
-    release is stored, no private exemplar is read. A key of either role may ask; it counts toward the key's rate limit.
+    release is stored, no private exemplar is read. Analysts and admins may; it counts toward the key's rate limit.
     """
     require_in_scope(key, task)
     records = services.records

@@ -26,8 +26,10 @@ from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.errors import (
     BudgetExceededError,
     CohortError,
+    GroupError,
     KnowledgeBaseArchivedError,
     UnknownBudgetError,
+    UnknownGroupError,
     UnknownTaskError,
 )
 from accounting.ledger.history import UnknownCursorError
@@ -53,9 +55,10 @@ from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.making import NotMadeError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
-from service.plans.signing import WorseThanFreeError
+from service.plans.proposals import SamePersonError, UnknownProposalError
+from service.plans.signing import TwoPersonsError, WorseThanFreeError
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import KeyRefusedError, UnknownKeyError
+from service.records.api_keys import KeyRefusedError, KeyRotatedError, UnknownKeyError
 from service.records.new_knowledge_base import WeakPromiseError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -166,6 +169,12 @@ _KIND_OF: dict[type[Exception], ProblemKind] = {
     SyntheticUploadError: ProblemKind.MADE_UP_DATA,
     UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
     UnknownKeyError: ProblemKind.UNKNOWN_KEY,
+    UnknownProposalError: ProblemKind.UNKNOWN_PROPOSAL,
+    SamePersonError: ProblemKind.TWO_PERSONS,
+    TwoPersonsError: ProblemKind.TWO_PERSONS,
+    KeyRotatedError: ProblemKind.KEY_ROTATED,
+    UnknownGroupError: ProblemKind.UNKNOWN_GROUP,
+    GroupError: ProblemKind.GROUP_REFUSED,
     CohortError: ProblemKind.COHORT_REFUSED,
     KnowledgeBaseArchivedError: ProblemKind.KNOWLEDGE_BASE_ARCHIVED,
     UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,

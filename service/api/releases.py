@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.charges import Release
 from accounting.ledger.history import History
-from service.api.dependencies import AdminKey, AnyKey, TheServices
+from service.api.dependencies import AnyKey, AuditKey, TheServices
 from service.api.paging import Page, Paging
 
 router = APIRouter(prefix="/v1/releases", tags=["releases"])
@@ -57,7 +57,7 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 @router.get("", summary="List the releases")
 async def list_releases(
     services: TheServices,
-    _admin: AdminKey,
+    _key: AuditKey,
     window: Paging,
     task: Annotated[
         str | None,

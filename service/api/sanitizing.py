@@ -28,7 +28,7 @@ class TextsToSanitize(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
-    mechanism: Literal["medoid_rr", "nearest_rr"] | WholeName = Field(
+    mechanism: Literal["medoid_rr", "nearest_rr", WholeName] = Field(
         default="medoid_rr", description="`whole_rr` makes of each text one of the operator's public texts."
     )
     epsilon: float = Field(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json as json_module
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ import httpx
 import typer
 from rich.progress import track
 
-from service.cli.output import Json, console, print_json
+from service.cli.output import Json, console, print_json, state_folder
 
 Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
 Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
@@ -71,7 +73,19 @@ def ask(
     if "method" in answer:
         console().print(answer["method"], style="dim", markup=False, highlight=False)
     console().print(f"{cost} of {answer['task']}", style="dim", highlight=False)
-    console().print(answer["engine"]["notice"], style="dim", markup=False, highlight=False)
+    if _first_told(url, notice := answer["engine"]["notice"]):
+        console().print(notice, style="dim", markup=False, highlight=False)
+
+
+def _first_told(url: str, notice: str) -> bool:
+    """Whether this person reads the notice at this address for the first time; a file remembers that they did."""
+    told = state_folder() / "told" / hashlib.sha256(f"{url}\n{notice}".encode()).hexdigest()
+    if told.exists():
+        return False
+    with suppress(OSError):  # who cannot be remembered is told again
+        told.parent.mkdir(parents=True, exist_ok=True)
+        told.touch()
+    return True
 
 
 def batch(
@@ -113,8 +127,8 @@ def batch(
 
 
 def _said(answer: dict[str, Any]) -> str | None:
-    """The label or the text; of an abstention neither."""
-    said: str | None = answer.get("label", answer.get("text"))
+    """The label or the text, as fitted to the question if it was; of an abstention neither."""
+    said: str | None = answer.get("label", answer.get("realigned", answer.get("text")))
     return said
 
 

@@ -52,6 +52,8 @@ def budget(
             for plan in item.plans
             for task in plan.tasks
         ]
+        if item.group:
+            typer.echo(f"{item.knowledge_base} shares the budget of group {item.group} (see `dpicl group list`).")
         if len(item.cohorts) > 1:
             for one in item.cohorts:
                 closed = f"; closed {one.closed_at:%Y-%m-%d}" if one.closed_at else ""

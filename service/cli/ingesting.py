@@ -6,6 +6,7 @@ import getpass
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +28,22 @@ if TYPE_CHECKING:
     import numpy as np
 
     from service.embedding.embedder import Embedder
+    from service.sources.cursor import Cursor
     from service.sources.files import Source
+
+
+FromSql = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DPICL_SOURCE_URL",
+        show_envvar=True,
+        help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
+    ),
+]
+Query = Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")]
+UnitId = Annotated[
+    str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
+]
 
 
 def ingest(
@@ -40,22 +56,13 @@ def ingest(
             "files, or a Hugging Face dataset that was saved to disk."
         ),
     ] = None,
-    from_sql: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DPICL_SOURCE_URL",
-            show_envvar=True,
-            help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
-        ),
-    ] = None,
-    query: Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")] = None,
+    from_sql: FromSql = None,
+    query: Query = None,
     columns: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="FIELD=COLUMN", help="Take a field from a column of another name. Repeat it."),
     ] = None,
-    unit_id: Annotated[
-        str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
-    ] = "unit_id",
+    unit_id: UnitId = "unit_id",
     numbers_as_text: Annotated[
         bool, typer.Option("--numbers-as-text", help="Take numbers, dates and times as text; else they are errors.")
     ] = False,
@@ -63,6 +70,22 @@ def ingest(
         str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: found out, and told]")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between cells of CSV. [default: found out, and told]")] = None,
+    cursor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Read on where the last time ended: a column that only grows, such as updated_at. --query then "
+            "selects the rows after :since.",
+        ),
+    ] = None,
+    cursor_file: Annotated[
+        Path | None, typer.Option(help="Where --cursor keeps how far was read.", dir_okay=False)
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="After which value --cursor begins, without that file.")] = None,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="The rows are all there is of their units: delete what these had before."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
     json: Json = False,
 ) -> None:
@@ -75,7 +98,11 @@ def ingest(
     taken = _taken(columns or [], fields)
     layout = Layout(fields, taken.pop("unit_id", unit_id), taken, numbers_as_text)
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with _open(source, from_sql, query, encoding, delimiter) as found, Progress(*bars, disable=json) as bar:
+    read_on = _cursor(cursor, cursor_file, since, query)
+    with (
+        open_source(source, from_sql, query, encoding, delimiter, read_on) as found,
+        Progress(*bars, disable=json) as bar,
+    ):
         typer.echo(f"Reading {found.described}", err=True)
         task = bar.add_task("Checking" if dry_run else "Embedding", total=None)
         report = opened.ingest(
@@ -84,21 +111,44 @@ def ingest(
             _embed,
             by=getpass.getuser(),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
+            replace=replace,
             dry_run=dry_run,
         )
+    if read_on is not None and not dry_run:
+        read_on.save()
     _show(report, dry_run, json)
 
 
-def _open(
-    source: str | None, from_sql: str | None, query: str | None, encoding: str | None, delimiter: str | None
+def _cursor(column: str | None, file: Path | None, since: str | None, query: str | None) -> Cursor | None:
+    from service.sources.cursor import Cursor
+
+    if column is None and file is None and since is None:
+        return None
+    if column is None or file is None or query is None:
+        raise ValueError("to read on, give --query, --cursor and --cursor-file")
+    return Cursor.open(column, file, since)
+
+
+def open_source(
+    source: str | None,
+    from_sql: str | None,
+    query: str | None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    cursor: Cursor | None = None,
 ) -> AbstractContextManager[Source]:
+    """Rows of a file or of an SQL query.
+
+    Raises:
+        ValueError: neither or both are named, or it cannot be read.
+    """
     from service.sources.files import open_file
     from service.sources.sql import open_query
 
     if source is not None and query is None:
         return open_file(source, encoding=encoding, delimiter=delimiter)
     if source is None and query is not None and from_sql is not None:
-        return open_query(from_sql, query)
+        return open_query(from_sql, query, cursor)
     raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
 
 
@@ -140,12 +190,14 @@ def _show(report: IngestReport, dry_run: bool, json: bool) -> None:
                 "exemplars": report.exemplars,
                 "units": report.units,
                 "already_there": report.already_there,
+                "replaced": report.replaced,
                 "ignored_fields": report.ignored_fields,
             }
         )
         return
     already = f"; {report.already_there} were there already" if report.already_there else ""
     stored = "Nothing stored. It would be" if dry_run else "Stored"
-    typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}")
+    replaced = f"; they replace {report.replaced}" if report.replaced else ""
+    typer.echo(f"{stored} {report.exemplars} exemplars of {report.units} new units{already}{replaced}")
     if report.ignored_fields:
         typer.echo(f"Ignored columns: {', '.join(report.ignored_fields)}")

@@ -10,15 +10,18 @@ import typer
 
 from service.api.keys import view
 from service.cli.output import Json, print_json, print_table, records
-from service.records.api_keys import Role
+from service.records.roles import Role
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.")
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="The key's owner, a person or a program.")],
-    role: Annotated[Role, typer.Option(help="An analyst asks; an admin decides budgets and cannot ask.")] = "analyst",
+    role: Annotated[
+        Role,
+        typer.Option(help="Analysts ask, viewers look, auditors also read the audit trail, admins decide."),
+    ] = "analyst",
     quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all.")] = None,
     rate_per_minute: Annotated[int | None, typer.Option(help="Requests it may send per minute.")] = None,
     scope: Annotated[
@@ -77,6 +80,19 @@ def limit(
     """Replace a key's limits. An omitted option removes that limit."""
     key = records().keys.limit(key_id, quota=quota, rate_per_minute=rate_per_minute, by=getpass.getuser())
     typer.echo(f"{key.name}: {key.charged} answers of {'any' if quota is None else quota}")
+
+
+@app.command()
+def rotate(
+    key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")],
+    overlap_hours: Annotated[
+        int, typer.Option(min=0, max=8760, help="Hours for which the token before stands, too. 0: it ends at once.")
+    ] = 0,
+) -> None:
+    """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
+    keys = records().keys
+    _, token = keys.rotate(keys.get(key_id), overlap=timedelta(hours=overlap_hours), by=getpass.getuser())
+    typer.echo(token)
 
 
 @app.command()

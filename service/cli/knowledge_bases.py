@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from exemplar_store import default_response_field
+from service.cli.forgetting import forget
 from service.cli.ingesting import ingest
 from service.cli.output import Json, print_json, print_table, records
 from service.records.new_knowledge_base import weaknesses
 
 app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
 app.command()(ingest)
+app.command()(forget)
 
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 
@@ -128,15 +130,3 @@ def archive(
         raise typer.Exit(1)
     opened.ledger.cohorts.archive(name, by=getpass.getuser())
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")
-
-
-@app.command()
-def forget(
-    name: Name,
-    unit: Annotated[str, typer.Argument(help="The unit's id.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
-    """Delete a unit: all its exemplars. Answers released before stay; the privacy guarantee covers them."""
-    if not yes and not typer.confirm(f"Delete every exemplar of unit {unit!r} from {name}?"):
-        raise typer.Exit(1)
-    typer.echo(f"Deleted {records().forget(name, unit, by=getpass.getuser())} exemplars")

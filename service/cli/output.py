@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,11 +56,20 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, unbroken: Collection[str] = ()
+) -> None:
+    """Print a table for people.
+
+    Args:
+        title: above it.
+        columns: their names.
+        rows: a cell for each column.
+        unbroken: columns that stay as wide as their cells, however narrow the terminal.
+    """
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, no_wrap=column in unbroken)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     console().print(table)

@@ -11,6 +11,7 @@ import typer
 
 from accounting.ledger.amounts import Number
 from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
+from service.cli.candidates import candidates
 from service.cli.output import Json, console, print_engine, print_json, print_table, records
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
@@ -18,6 +19,7 @@ from service.plans.alternatives import alternatives as spent_otherwise
 from service.plans.exported import certificate_of
 from service.plans.exported import export as export_exemplars
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
+from service.plans.proposals import approve, open_proposals, propose
 from service.plans.signing import check_free, not_free, prepare
 from service.plans.signing import release as make_release
 from service.plans.signing import sign as sign_plan
@@ -28,6 +30,7 @@ from service.records.records import Records
 app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
 app.command("try")(try_)
 app.command("rehearse")(rehearse)
+app.command()(candidates)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
@@ -110,12 +113,51 @@ def sign(
     question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for good?"
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
+    if opened.settings.two_person_signing:
+        proposal = propose(opened, calibrated, signed_by or getpass.getuser())
+        if json:
+            print_json({"proposed": proposal.id, "digest": proposal.digest})
+        else:
+            typer.echo(f"Proposed. Somebody else: dpicl plan approve {proposal.knowledge_base} {proposal.id}")
+        return
     signed = sign_plan(opened, calibrated, signed_by or getpass.getuser())
     tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
     if json:
         print_json({"version": signed.version, "digest": signed.digest, "tasks": tasks})
     else:
         typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
+
+
+@app.command()
+def proposals(
+    knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")], json: Json = False
+) -> None:
+    """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
+    found = open_proposals(records(), knowledge_base)
+    if json:
+        print_json(
+            [{"id": one.id, "digest": one.digest, "by": one.proposed_by, "at": str(one.proposed_at)} for one in found]
+        )
+    else:
+        print_table("Proposals", ["id", "by", "at"], [(one.id, one.proposed_by, one.proposed_at) for one in found])
+
+
+@app.command("approve")
+def approve_(
+    knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+    proposal: Annotated[str, typer.Argument(help="The proposal's id, from `dpicl plan proposals`.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    signed_by: Annotated[str | None, typer.Option(help="Who approves. [default: your user name]")] = None,
+) -> None:
+    """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
+    opened, me = records(), signed_by or getpass.getuser()
+    for one in open_proposals(opened, knowledge_base):
+        if one.id == proposal:
+            _show(one.calibrated, opened)
+    if not yes and not typer.confirm(f"Take this from {knowledge_base} for good?"):
+        raise typer.Exit(1)
+    signed = approve(opened, knowledge_base, proposal, me, me)
+    typer.echo(f"Signed as version {signed.version}")
 
 
 @app.command()

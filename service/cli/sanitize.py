@@ -101,6 +101,8 @@ def text(
     from sanitization.whole import NAME, kept
     from service.records.text_ledger import open_local
 
+    if str(file) != "-" and not file.exists():
+        raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
     mechanism = mechanism or ("medoid_rr" if public_texts is None else NAME)
     public = kept(mechanism, None if keep is None else _kept(keep))
     if mechanism != NAME and public_texts is None:
@@ -185,7 +187,7 @@ def attack(
     texts: Annotated[
         Path | None,
         typer.Option(
-            help="JSON Lines with `text`, perhaps `label`. The last are sanitised; the attacker knows the others.",
+            help="JSON Lines or CSV: `text`, perhaps `label`. The last are sanitised, the others known to attackers.",
             exists=True,
         ),
     ] = None,
@@ -215,17 +217,20 @@ def attack(
     from sanitization.attacks import attack as attack_
     from sanitization.attacks import repeated
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
+    from sanitization.whole import NAME as WHOLE
 
     if texts is None and (masked_model or endpoint):
         raise typer.BadParameter("attackers with a model need --texts")
+    if texts is None and WHOLE in (mechanism or ()):
+        raise typer.BadParameter(f"{WHOLE} needs --texts")
     vocabulary, folder = _open(words, vectors, word_list, cache)
     if texts is not None:
         from sanitization.tokens import Partition
-        from service.evaluation.sanitised_texts import read_rows
+        from service.cli.ask import read_lines
 
         partition = Partition(_kept(keep))
         words_replaced = partition.replaceable(vocabulary)
-        names, read = mechanism or [*RESPONSES, *PUBLISHED], read_rows(texts)
+        names, read = mechanism or [*RESPONSES, *PUBLISHED], list(read_lines(texts))
         guessers = _guessers(masked_model, endpoint, model)
         unknown = vectors is None
         _attack_texts(
@@ -245,7 +250,7 @@ def attack(
     percent = ["kept", "inversion", "bayes", "bayes_top", "ten", "prior"]
     print_table(
         f"At equal true ε, {len(vocabulary):,} words; in %, but the cosine",
-        ["ε", "mechanism", "cosine", "word kept", "nearest 10", "Bayes", "Bayes 10", "Bayes, 10 copies", "no output"],
+        ["ε", "mechanism", "cosine", "kept", "near 10", "Bayes", "Bayes 10", "10 copies", "prior"],
         [
             (
                 f"{row['epsilon']:g}",
@@ -255,6 +260,7 @@ def attack(
             )
             for row in rows
         ],
+        unbroken=["ε", "mechanism", "cosine"],
     )
 
 

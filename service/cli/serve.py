@@ -94,6 +94,10 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     configure_logs()
     opened = open_records(Settings())  # says what is wrong with key or database before Ray starts
     check_witness(opened.settings)
+    if opened.settings.oidc_issuer is not None:
+        from service.dashboard.app import open_provider
+
+        open_provider(opened.settings)
     for application in schema.applications:
         for deployment in application.deployments:
             deployment.graceful_shutdown_wait_loop_s = _LOOK_AGAIN_S

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -24,6 +26,10 @@ from service.dashboard.security import SecurityHeaders
 from service.dashboard.templating import static
 from service.records.sessions import Sessions
 from service.services import Services
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.dashboard.provider import Provider
 
 PAGES = (
     overview,
@@ -47,5 +53,24 @@ def dashboard(services: Services) -> ASGIApp:
         routes += page.pages.routes
     app = Starlette(routes=routes, exception_handlers=HANDLERS)
     app.state.services = services
-    app.state.sessions = Sessions(services.records.database)
+    settings = services.records.settings
+    app.state.sessions = Sessions(services.records.database, issuer=settings.oidc_issuer)
+    app.state.provider = open_provider(settings)
     return SecurityHeaders(app)  # around everything, the page of an unexpected error too
+
+
+def open_provider(settings: Settings) -> Provider | None:
+    """What people sign in with; None: with keys alone.
+
+    Raises:
+        ValueError: its library is not installed, or its secret cannot be read.
+    """
+    if settings.oidc_issuer is None:
+        return None
+    try:
+        from service.dashboard.provider import Provider  # an extra
+    except ImportError as error:
+        raise ValueError(
+            f"DPICL_OIDC_ISSUER is set and {error.name} is not installed: pip install 'dp-icl[oidc]'"
+        ) from None
+    return Provider(settings)

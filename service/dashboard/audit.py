@@ -15,10 +15,11 @@ from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Pages, Visit
 from service.records import replaying
 from service.records.records import Records
+from service.records.roles import Right
 
 pages = Pages()
 
-_PER_PAGE = 50
+_PER_PAGE = 20
 _WAIT_S = 20.0
 _POLL_S = 1.0
 _MOST_HEADS = 100
@@ -26,7 +27,7 @@ _KINDS = [(kind, particulars.title) for kind, particulars in KINDS.items()]
 _replays = Computations("audit-replay", kept=20)
 
 
-@pages.get("/audit")
+@pages.get("/audit", needs=Right.AUDIT)
 async def audit(visit: Visit) -> Response:
     """Events, the newest first, and what can be done with all of them."""
     asked = visit.request.query_params
@@ -39,7 +40,7 @@ async def audit(visit: Visit) -> Response:
     return await _page(visit, filters, day, int(before) if before.isascii() and before.isdigit() else None)
 
 
-@pages.get("/audit/export")
+@pages.get("/audit/export", needs=Right.AUDIT)
 async def export(visit: Visit) -> Response:
     """The whole trail, a line of JSON each: `dpicl audit verify` replays it anywhere."""
     named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
@@ -50,29 +51,36 @@ async def export(visit: Visit) -> Response:
     )
 
 
-@pages.post("/audit/verify")
+@pages.get("/audit/verify", needs=Right.AUDIT)
+async def verify(visit: Visit) -> Response:
+    """The newest event's hash, and the form that replays the trail."""
+    return await _replayed(visit, 200)
+
+
+@pages.post("/audit/verify", needs=Right.AUDIT)
 async def replay(visit: Visit) -> Response:
     """Replay the trail as it is now; while that takes long, say so, and be asked again for the same replay."""
     heads = visit.field("heads").split()
     if len(heads) > _MOST_HEADS or any(len(head) != 64 or set(head) - set("0123456789abcdef") for head in heads):
         problem = f"A hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them."
-        return _replayed(visit, 422, problem=problem)
+        return await _replayed(visit, 422, problem=problem)
     recompute = visit.field("recompute") == "yes"
     job = visit.field("job") or secrets.token_urlsafe(16)
     records = visit.services.records
     (future,) = _replays.ask(
-        job, {(visit.session.key_id, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
+        job, {(visit.session.by, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
     )
     if not await ready([future], _POLL_S if visit.is_htmx else _WAIT_S):
-        return _replayed(visit, 200, job=job, recompute=recompute)
+        return await _replayed(visit, 200, job=job, recompute=recompute)
     _replays.ask(job, {})
-    return _replayed(visit, 200, report=future.result(), recompute=recompute)
+    return await _replayed(visit, 200, report=future.result(), recompute=recompute)
 
 
-def _replayed(visit: Visit, status: int, **context: Any) -> Response:
+async def _replayed(visit: Visit, status: int, **context: Any) -> Response:
     template = "audit_replay.html" if visit.is_htmx and status == 200 else "audit_verify.html"
     shown = {"job": None, "report": None, "problem": None, "recompute": True} | context
-    return visit.page(template, status, here="audit", heads=visit.field("heads"), **shown)
+    head = await asyncio.to_thread(visit.services.records.audit.head)
+    return visit.page(template, status, here="audit", heads=visit.field("heads"), head=head, **shown)
 
 
 async def _page(
@@ -112,7 +120,6 @@ def _read(records: Records, filters: dict[str, str], day: datetime | None, befor
         "events": [in_words(event, names) for event in events[:_PER_PAGE]],
         "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
         "first_page": before is None,
-        "head": records.audit.head(),
         "key_choices": [(key.id, key.name + (", revoked" if key.revoked_at else "")) for key in keys],
         "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
     }

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.wording import figure, percent
+from service.records.roles import Right
 
 pages = Pages()
 
@@ -28,14 +29,14 @@ CONTROLS = {
 """What is measured beside mechanisms, in words."""
 
 
-@pages.get("/bundles")
+@pages.get("/bundles", needs=Right.BROWSE)
 async def bundles(visit: Visit) -> Response:
     """All of them."""
     restoring = visit.services.restoring
     return visit.page("bundles.html", here="bundles", addresses=await asyncio.to_thread(restoring.addresses))
 
 
-@pages.get("/bundles/{bundle}")
+@pages.get("/bundles/{bundle}", needs=Right.BROWSE)
 async def bundle(visit: Visit) -> Response:
     """One, with its report."""
     found = await asyncio.to_thread(visit.services.restoring.bundle, visit.request.path_params["bundle"])

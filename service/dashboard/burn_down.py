@@ -132,14 +132,14 @@ def chart(
 
 
 def _spent(one: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
-    """The share left at the end of each day, from the signature until now."""
+    """The share left, from the signature until now: a step down at the end of each day on which answers were spent."""
     left, points = one.answers, [(place(signed), 1.0)]
     for day in days:
         if day.task == one.task:
-            start, end = _start(day.day), min(_start(day.day) + timedelta(days=1), now)
-            points.append((place(max(start, signed)), left / one.answers))
+            end = place(min(_start(day.day) + timedelta(days=1), now))
+            points.append((end, left / one.answers))
             left -= day.answers
-            points.append((place(end), left / one.answers))
+            points.append((end, left / one.answers))
     return [*points, (place(now), one.left / one.answers)]
 
 

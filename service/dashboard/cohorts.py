@@ -11,16 +11,19 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from accounting.ledger.errors import CohortError
-from exemplar_store import KnowledgeBase, UnrecognisedUnitsError
+from exemplar_store import UnrecognisedUnitsError
+from service.dashboard.knowledge_base import HOME as KNOWLEDGE_BASE
+from service.dashboard.knowledge_base import tab
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.promises import numbers, out_of_range
 from service.plans.budget_report import CohortBudget
 from service.records.new_knowledge_base import NewCohort, weaknesses
 from service.records.records import Records
+from service.records.roles import Right
 
 pages = Pages()
 
-_HOME = "/knowledge-bases/{name}/cohorts"
+_HOME = KNOWLEDGE_BASE + "/cohorts"
 _BLANK = {"epsilon": "", "delta": "", "public_size": ""}
 
 
@@ -29,17 +32,15 @@ class View:
     """What the page shows. All of it public.
 
     Attributes:
-        described: the knowledge base.
         cohorts: in order; people arrive to the last.
         drawn_on_by: versions of the plans that draw on each, by number.
     """
 
-    described: KnowledgeBase
     cohorts: list[CohortBudget]
     drawn_on_by: Mapping[int, list[int]]
 
 
-@pages.get(_HOME)
+@pages.get(_HOME, needs=Right.BROWSE)
 async def cohorts(visit: Visit) -> Response:
     """The page."""
     return await _show(visit, _BLANK)
@@ -59,7 +60,7 @@ async def open_(visit: Visit) -> Response:
         if weak and visit.field("accept_weak_promise") != "yes":
             return await _show(visit, given, 422, weak=weak)
         open_cohort = visit.services.records.open_cohort
-        number = await asyncio.to_thread(open_cohort, name, **wanted.model_dump(), by=visit.session.key_id)
+        number = await asyncio.to_thread(open_cohort, name, **wanted.model_dump(), by=visit.session.by)
     except ValidationError as error:
         return await _show(visit, given, 422, out_of_range(error))
     except (CohortError, UnrecognisedUnitsError) as error:
@@ -74,7 +75,7 @@ async def close(visit: Visit) -> Response:
     name, number = visit.request.path_params["name"], visit.request.path_params["number"]
     try:
         close = visit.services.records.ledger.cohorts.close
-        await asyncio.to_thread(close, name, number, by=visit.session.key_id)
+        await asyncio.to_thread(close, name, number, by=visit.session.by)
     except CohortError as error:
         return await _show(visit, _BLANK, 409, refused=str(error))
     return visit.redirect(_HOME.format(name=name), done=f"Cohort {number} is closed: no further plan draws on it.")
@@ -90,12 +91,12 @@ async def _show(
 ) -> Response:
     view = await asyncio.to_thread(_view, visit.services.records, visit.request.path_params["name"])
     context: dict[str, Any] = {"given": given, "problems": problems or {}, "weaknesses": weak, "refused": refused}
-    return visit.page("cohorts.html", status, here="overview", view=view, **context)
+    return await tab(visit, "cohorts", status, view=view, **context)
 
 
 def _view(records: Records, name: str) -> View:
-    described = records.store.get(name)
+    records.store.get(name)
     found = [CohortBudget.of(one) for one in records.ledger.budgets.status(name).cohorts]
     signed = records.ledger.budgets.plans(name)
     drawn_on_by = {one.cohort: [plan.version for plan in signed if one.cohort in plan.cohorts] for one in found}
-    return View(described, found, drawn_on_by)
+    return View(found, drawn_on_by)

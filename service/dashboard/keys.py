@@ -1,22 +1,23 @@
-"""API keys: made, limited and revoked. A token is shown once, in the answer to the form that made it."""
+"""API keys: made, limited, rotated and revoked. A token is shown once, in the answer to the form that made it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import get_args
 
 from starlette.responses import Response
 
 from service.dashboard.pages import Pages, Visit
-from service.records.api_keys import ApiKey, Role
+from service.records.api_keys import LONGEST_OVERLAP, ApiKey, KeyRotatedError
+from service.records.roles import MAY, Right, Role, a, may
 from service.services import Services
 
 pages = Pages()
 
 _BLANK = {"name": "", "role": "analyst", "scope": "", "days": "", "quota": "", "rate_per_minute": ""}
 _LONGEST_DAYS = 36_500
+_LONGEST_OVERLAP_H = LONGEST_OVERLAP // timedelta(hours=1)
 _LIMITS = ("quota", "rate_per_minute")
 
 
@@ -33,15 +34,15 @@ async def create(visit: Visit) -> Response:
     limits, problems = _read_limits(given)
     if not given["name"]:
         problems["name"] = "Name the key’s owner, so you know which key to revoke."
-    if given["role"] not in get_args(Role):
-        problems["role"] = "Choose one of the two."
-    if given["role"] == "admin" and limits.get("quota") is not None:
-        problems["quota"] = "An admin key cannot ask questions, so it needs no quota. Leave this empty."
+    role: Role = next((role for role in MAY if role == given["role"]), "analyst")
+    if role != given["role"]:
+        problems["role"] = "Choose one of them."
+    if not may(role, Right.ASK) and limits.get("quota") is not None:
+        problems["quota"] = f"{a(role).capitalize()} cannot ask questions, so the key needs no quota. Leave this empty."
     days = given["days"]
     if days and not (days.isascii() and days.isdigit() and 1 <= int(days) <= _LONGEST_DAYS):
         problems["days"] = f"Enter a number of days, 1 to {_LONGEST_DAYS:,}, or nothing for a key that does not expire."
     if not problems:
-        role: Role = "admin" if given["role"] == "admin" else "analyst"
         try:
             key, token = await asyncio.to_thread(
                 visit.services.records.keys.create,
@@ -50,7 +51,7 @@ async def create(visit: Visit) -> Response:
                 **limits,
                 scope=given["scope"].replace(",", " ").split(),
                 expires_at=datetime.now(UTC) + timedelta(days=int(days)) if days else None,
-                by=visit.session.key_id,
+                by=visit.session.by,
             )
         except ValueError as error:
             problems = dict([_named(str(error))])
@@ -74,12 +75,35 @@ async def limit(visit: Visit) -> Response:
     limits, problems = _read_limits(given)
     if not problems:
         try:
-            await asyncio.to_thread(visit.services.records.keys.limit, key.id, **limits, by=visit.session.key_id)
+            await asyncio.to_thread(visit.services.records.keys.limit, key.id, **limits, by=visit.session.by)
         except ValueError as error:
             problems = dict([_named(str(error))])
         else:
             return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
     return await _one(visit, problems, 422, given)
+
+
+@pages.post("/keys/{id}/rotate")
+async def rotate(visit: Visit) -> Response:
+    """Give a key another token, and show it in this answer alone; the same form sent twice does it once."""
+    keys = visit.services.records.keys
+    key = await asyncio.to_thread(keys.get, visit.request.path_params["id"])
+    hours = visit.field("overlap_hours") or "0"
+    if not (hours.isascii() and hours.isdigit() and int(hours) <= _LONGEST_OVERLAP_H):
+        problem = f"Enter a number of hours, 0 to {_LONGEST_OVERLAP_H:,}."
+        return await _one(visit, {"overlap_hours": problem}, 422)
+    overlap = timedelta(hours=int(hours))
+    try:
+        if visit.field("rotated_at") != str(key.rotated_at):
+            raise KeyRotatedError
+        key, token = await asyncio.to_thread(keys.rotate, key, overlap=overlap, by=visit.session.by)
+    except KeyRotatedError:
+        problem = "The key got another token after this page was shown, so nothing was changed. Check, then rotate it."
+        return await _one(visit, {"overlap_hours": problem}, 409)
+    response = visit.page("key_created.html", here="keys", key=key, token=token, example=None)
+    if key.id == visit.session.by and not overlap:
+        visit.forget(response)
+    return response
 
 
 @pages.post("/keys/{id}/revoke")
@@ -94,7 +118,7 @@ async def revoke(visit: Visit) -> Response:
     if standing.locks_out and visit.field("name") != key.name:
         problem = f"Enter the key’s name, {key.name}, exactly. Nothing was changed."
         return await _one(visit, {"revoke_name": problem}, 422)
-    await asyncio.to_thread(visit.services.records.keys.revoke, key.id, visit.session.key_id)
+    await asyncio.to_thread(visit.services.records.keys.revoke, key.id, visit.session.by)
     if standing.own:
         response = visit.redirect("/sign-in", done=f"“{key.name}” is revoked, and you are signed out.")
         visit.forget(response)
@@ -127,7 +151,7 @@ async def _standing(visit: Visit) -> Standing:
     key = await asyncio.to_thread(records.keys.get, visit.request.path_params["id"])
     listed = await asyncio.to_thread(records.keys.list)
     admins = [one.id for one in listed if one.role == "admin" and not _ended(one)]
-    return Standing(key, key.id == visit.session.key_id, admins == [key.id])
+    return Standing(key, key.id == visit.session.by, admins == [key.id])
 
 
 async def _one(

@@ -1,17 +1,16 @@
-"""One knowledge base: its budget, plans, spending, releases, and what was done to it."""
+"""A knowledge base's pages: its budget, plans, usage, releases, exemplars and settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
 from accounting.ledger.budgets import SignedPlan
-from accounting.ledger.charges import Release
 from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.ledger.events import (
     CohortClosed,
@@ -22,25 +21,27 @@ from accounting.ledger.events import (
     RemoteEngineChanged,
     UnitForgotten,
 )
-from accounting.ledger.history import Day, History
+from accounting.ledger.history import History
 from accounting.plan import PlanError
-from exemplar_store import KnowledgeBase
+from exemplar_store import UnknownUnitError
 from service.dashboard import burn_down
-from service.dashboard.audit_words import EventInWords, in_words
-from service.dashboard.charts import STYLES, Chart, bar_chart, counting
-from service.dashboard.overview import Summary, summarise
+from service.dashboard.audit_words import in_words
+from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.wording import number
+from service.dashboard.usage import charged_by_day, first_day, totals
 from service.plans.preview import PlanPreview, preview
+from service.plans.proposals import Proposal, may_approve, open_proposals
 from service.plans.steady import MONTHS, steady_state
 from service.records.records import Records
+from service.records.roles import Right
 from service.records.signed import read_signed
 
 pages = Pages()
 
-_RELEASES = 20
-_DAYS = 30
-_CHANGES = 20
+HOME = "/knowledge-bases/{name}"
+
+_RELEASES = 15
+_CHANGES = 12
 _CHANGED = (
     ExemplarsIngested,
     UnitForgotten,
@@ -53,58 +54,175 @@ _CHANGED = (
 _KINDS = [kind.kind for kind in _CHANGED]
 
 
-@pages.get("/knowledge-bases/{name}")
-async def knowledge_base(visit: Visit) -> Response:
-    """The page; what is refused by a form on it is shown by the form."""
-    return await show(visit)
-
-
-@pages.post("/knowledge-bases/{name}/remote-engine")
-async def change_remote_engine(visit: Visit) -> Response:
-    """Allow or forbid an engine outside the deployment."""
-    name = visit.request.path_params["name"]
-    allowed = visit.field("allowed") == "yes"
+@pages.get(HOME, needs=Right.BROWSE)
+async def budget(visit: Visit) -> Response:
+    """What is promised, used and free, and how long the answers last."""
+    if after := visit.request.query_params.get("after"):  # where older releases were before
+        return visit.redirect(f"{HOME.format(name=quote(_name(visit)))}/releases?{urlencode({'after': after})}")
     records = visit.services.records
-    await asyncio.to_thread(records.allow_remote_engine, name, allowed, by=visit.session.key_id)
-    done = (
-        "From the next query on, exemplars may be shown to"
-        if allowed
-        else "From the next query on, no exemplar goes to"
+    described = await asyncio.to_thread(records.store.get, _name(visit))
+    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)
+    steady = await asyncio.to_thread(_steady, records, described.name)
+    return await tab(visit, "budget", summary=summary, steady=steady, rule=burn_down.RULE)
+
+
+@pages.get(HOME + "/plans", needs=Right.BROWSE)
+@pages.get(HOME + "/plans/{version:int}", needs=Right.BROWSE)
+async def plans(visit: Visit) -> Response:
+    """A signed plan and what it gives; the newest unless the address names one."""
+    records, name = visit.services.records, _name(visit)
+    await asyncio.to_thread(records.store.get, name)
+    signed = await asyncio.to_thread(records.ledger.budgets.plans, name)
+    version = visit.request.path_params.get("version", signed[-1].version if signed else None)
+    plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
+    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    return await tab(
+        visit,
+        "plans",
+        summary=summary,
+        plan=plan and _plan(plan),
+        versions=[one.version for one in reversed(signed)],
+        proposals=await asyncio.to_thread(_proposals, visit) if visit.decides else [],
     )
-    return visit.redirect(f"/knowledge-bases/{name}", done=f"{done} an engine outside this deployment.")
 
 
-@pages.post("/knowledge-bases/{name}/archive")
-async def archive(visit: Visit) -> Response:
-    """Take nothing new any more, for whoever writes its name."""
-    name = visit.request.path_params["name"]
-    if visit.field("name") != name:
-        return await show(
-            visit, 422, archive_problem=f"Nothing was done. To archive it, write its name, {name}, exactly."
-        )
+@pages.get(HOME + "/usage", needs=Right.BROWSE)
+async def usage(visit: Visit) -> Response:
+    """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
+    records, name = visit.services.records, _name(visit)
+    await asyncio.to_thread(records.store.get, name)
+    today, history = datetime.now(UTC).date(), History(records.database)
+    spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
+    names = await asyncio.to_thread(_key_names, visit)
+    by = "key" if visit.request.query_params.get("by") == "key" else "task"
+    named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".")[-1])
+    return await tab(
+        visit,
+        "usage",
+        by=by,
+        charged=charged_by_day(spent, named, today),
+        totals=totals(spent, names),
+        fallbacks=await asyncio.to_thread(history.fallbacks, knowledge_base=name),
+        refusals=await asyncio.to_thread(records.ledger.refusals, name),
+        key_names=names,
+    )
+
+
+@pages.get(HOME + "/releases", needs=Right.AUDIT)
+async def releases(visit: Visit) -> Response:
+    """Answers that left, newest first."""
+    records, name = visit.services.records, _name(visit)
+    await asyncio.to_thread(records.store.get, name)
+    after = visit.request.query_params.get("after")
+    history = History(records.database)
+    found = await asyncio.to_thread(history.releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
+    older = found[_RELEASES - 1].id if len(found) > _RELEASES else None
+    return await tab(visit, "releases", releases=found[:_RELEASES], older=older, first_page=after is None)
+
+
+@pages.get(HOME + "/exemplars", needs=Right.AUDIT)
+async def exemplars(visit: Visit) -> Response:
+    """Files are uploaded here; what is stored is never shown, only what was done."""
+    return await show_exemplars(visit)
+
+
+@pages.post(HOME + "/forget")
+async def forget(visit: Visit) -> Response:
+    """Delete a unit, once the admin has confirmed; neither the answer nor the audit trail says which."""
+    name, unit = _name(visit), visit.field("unit")
+    if not unit or visit.field("sure") != "yes":
+        problem = "Enter the unit’s id, and tick the box. Nothing was deleted."
+        return await show_exemplars(visit, 422, forget_problem=problem)
     try:
-        await asyncio.to_thread(visit.services.records.ledger.cohorts.archive, name, by=visit.session.key_id)
-    except KnowledgeBaseArchivedError as error:
-        return await show(visit, 409, archive_problem=f"{error}.")
-    return visit.redirect(f"/knowledge-bases/{name}", done=f"“{name}” is archived. Its ledger and audit trail stay.")
+        await asyncio.to_thread(visit.services.records.forget, name, unit, by=visit.session.by)
+    except UnknownUnitError as error:
+        return await show_exemplars(visit, 404, forget_problem=str(error))
+    done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
+    return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
 
 
-async def show(
-    visit: Visit, status: int = 200, upload_problem: str | None = None, archive_problem: str | None = None
+async def show_exemplars(
+    visit: Visit, status: int = 200, upload_problem: str | None = None, forget_problem: str | None = None
 ) -> Response:
-    """Render the page.
+    """Render that page.
 
     Args:
         visit: whose path names the knowledge base.
         status: of the answer.
         upload_problem: why an upload was refused.
-        archive_problem: why it was not archived.
+        forget_problem: why no unit was deleted.
     """
-    view = await asyncio.to_thread(
-        _view, visit.services.records, visit.request.path_params["name"], visit.request.query_params.get("after")
+    records, name = visit.services.records, _name(visit)
+    await asyncio.to_thread(records.store.get, name)
+    events = await asyncio.to_thread(
+        lambda: records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
     )
-    problems = {"upload_problem": upload_problem, "archive_problem": archive_problem}
-    return visit.page("knowledge_base.html", status, here="overview", view=view, **problems)
+    names = await asyncio.to_thread(_key_names, visit)
+    changes = [in_words(event, names) for event in events]
+    return await tab(
+        visit, "exemplars", status, changes=changes, upload_problem=upload_problem, forget_problem=forget_problem
+    )
+
+
+@pages.get(HOME + "/settings", needs=Right.BROWSE)
+async def settings(visit: Visit) -> Response:
+    """How it was created, and its end."""
+    return await tab(visit, "settings", archive_problem=None)
+
+
+@pages.post(HOME + "/remote-engine")
+async def change_remote_engine(visit: Visit) -> Response:
+    """Allow or forbid an engine outside the deployment."""
+    name = _name(visit)
+    allowed = visit.field("allowed") == "yes"
+    records = visit.services.records
+    await asyncio.to_thread(records.allow_remote_engine, name, allowed, by=visit.session.by)
+    done = (
+        "From the next query on, exemplars may be shown to"
+        if allowed
+        else "From the next query on, no exemplar goes to"
+    )
+    return visit.redirect(f"{HOME.format(name=name)}/settings", done=f"{done} an engine outside this deployment.")
+
+
+@pages.post(HOME + "/archive")
+async def archive(visit: Visit) -> Response:
+    """Take nothing new any more, for whoever writes its name."""
+    name = _name(visit)
+    if visit.field("name") != name:
+        problem = f"Nothing was done. To archive it, write its name, {name}, exactly."
+        return await tab(visit, "settings", 422, archive_problem=problem)
+    try:
+        await asyncio.to_thread(visit.services.records.ledger.cohorts.archive, name, by=visit.session.by)
+    except KnowledgeBaseArchivedError as error:
+        return await tab(visit, "settings", 409, archive_problem=f"{error}.")
+    return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
+
+
+async def tab(visit: Visit, name: str, status: int = 200, **context: Any) -> Response:
+    """One of the pages, with what all of them show.
+
+    Args:
+        visit: whose path names the knowledge base.
+        name: of its template.
+        status: of the answer.
+        context: what this page shows.
+    """
+    records = visit.services.records
+    described = await asyncio.to_thread(records.store.get, _name(visit))
+    budget = await asyncio.to_thread(records.ledger.budgets.status, described.name)
+    shown = {"tab": name, "kb": described, "archived_at": budget.archived_at, **context}
+    return visit.page(f"knowledge_base/{name}.html", status, here="overview", **shown)
+
+
+def _name(visit: Visit) -> str:
+    name: str = visit.request.path_params["name"]
+    return name
+
+
+def _key_names(visit: Visit) -> dict[str, str]:
+    """Names of keys by id. Who does not audit sees ids, as in the metrics: a key's name is often a person's."""
+    return {key.id: key.name for key in visit.services.records.keys.list()} if visit.audits else {}
 
 
 @dataclass(frozen=True)
@@ -116,47 +234,18 @@ class PlanView:
     document: str
 
 
-@dataclass(frozen=True)
-class View:
-    """What the page shows. All of it public."""
-
-    described: KnowledgeBase
-    summary: Summary
-    plans: list[PlanView]
-    spending: Chart | None
-    refusals: list[Any]
-    releases: list[Release]
-    older: str | None
-    first_page: bool
-    changes: list[EventInWords]
-    key_names: Mapping[str, str]
-    steady: str | None
-    rule: str = burn_down.RULE
-
-
-def _view(records: Records, name: str, after: str | None) -> View:
-    described = records.store.get(name)
-    now = datetime.now(UTC)
-    (summary,) = summarise(records, now, only=name)
-    history = History(records.database)
-    releases = history.releases(knowledge_base=name, after=after, limit=_RELEASES + 1)
-    names = {key.id: key.name for key in records.keys.list()}
-    return View(
-        described=described,
-        summary=summary,
-        plans=[_plan(signed) for signed in reversed(records.ledger.budgets.plans(name))],
-        spending=_spending(name, history, now.date()),
-        refusals=records.ledger.refusals(name),
-        releases=releases[:_RELEASES],
-        older=releases[_RELEASES - 1].id if len(releases) > _RELEASES else None,
-        first_page=after is None,
-        changes=[
-            in_words(event, names)
-            for event in records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
-        ],
-        key_names=names,
-        steady=_steady(records, name),
-    )
+def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
+    """Plans to approve, each with its proposer's name, what it gives, and whether the visitor may."""
+    records, names = visit.services.records, _key_names(visit)
+    return [
+        (
+            one,
+            names.get(one.proposed_by, one.proposed_by),
+            preview(one.calibrated),
+            may_approve(records, one, visit.session.by),
+        )
+        for one in open_proposals(records, _name(visit))
+    ]
 
 
 def _steady(records: Records, name: str) -> str | None:
@@ -177,36 +266,3 @@ def _steady(records: Records, name: str) -> str | None:
 def _plan(signed: SignedPlan) -> PlanView:
     calibrated = read_signed(signed.document)
     return PlanView(signed, preview(calibrated), calibrated.plan.model_dump_json(indent=2, exclude_defaults=True))
-
-
-def _spending(name: str, history: History, today: date) -> Chart | None:
-    """Answers charged on each of the last days, by task."""
-    first = today - timedelta(days=_DAYS - 1)
-    since = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    spent = history.charges_per_day(knowledge_base=name, since=since)
-    if not spent:
-        return None
-    days = [first + timedelta(days=i) for i in range(_DAYS)]
-    series = _by_task(spent, days)
-    highest = max(sum(heights[i] for _, heights in series) for i in range(_DAYS))
-    total = sum(day.answers for day in spent)
-    return bar_chart(
-        f"Answers charged in the last {_DAYS} days",
-        f"{total:,} answers were charged in the last {_DAYS} days, at most {highest:,} on a day.",
-        "day (UTC)",
-        [f"{day.day} {day:%b}" for day in days],
-        [(task.removeprefix(f"{name}."), heights) for task, heights in series],
-        counting("answers", max(highest, 4), words=number),
-    )
-
-
-def _by_task(spent: list[Day], days: list[date]) -> list[tuple[str, list[int]]]:
-    """Counts by task, the busiest first; those beyond what can be told apart are added up."""
-    counts: dict[str, list[int]] = {}
-    for day in spent:
-        counts.setdefault(day.task, [0] * len(days))[days.index(day.day)] += day.answers
-    ordered = sorted(counts.items(), key=lambda pair: -sum(pair[1]))
-    if len(ordered) <= STYLES:
-        return ordered
-    rest = [sum(column) for column in zip(*(heights for _, heights in ordered[STYLES - 1 :]), strict=True)]
-    return [*ordered[: STYLES - 1], ("all others", rest)]

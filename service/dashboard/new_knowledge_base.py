@@ -24,7 +24,7 @@ from exemplar_store import (
     read_json_lines,
 )
 from service.dashboard.forms import MAX_FORM_BYTES
-from service.dashboard.knowledge_base import show
+from service.dashboard.knowledge_base import show_exemplars
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.promises import numbers, out_of_range
 from service.records.new_knowledge_base import NewKnowledgeBase, weaknesses
@@ -62,7 +62,7 @@ async def create(visit: Visit) -> Response:
             if weak and visit.field("accept_weak_promise") != "yes":
                 return _form(visit, given, {}, 422, weak)
             create = visit.services.records.create_knowledge_base
-            await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.key_id)
+            await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.by)
         except ValidationError as error:
             problems = out_of_range(error)
         except KnowledgeBaseExistsError as error:
@@ -73,7 +73,7 @@ async def create(visit: Visit) -> Response:
         return _form(visit, given, problems, 422)
     name = values["name"]
     return visit.redirect(
-        f"/knowledge-bases/{name}",
+        f"/knowledge-bases/{name}/exemplars",
         done=f"“{name}” was created with its lifetime budget. Next: upload its exemplars.",
     )
 
@@ -90,26 +90,26 @@ async def upload(visit: Visit) -> Response:
     described = await asyncio.to_thread(records.store.get, name)
     file = visit.file("file")
     if file is None:
-        return await show(visit, 422, "Choose a file first.")
+        return await show_exemplars(visit, 422, "Choose a file first.")
     suffix = (file.filename or "").rpartition(".")[2].lower()
     if (reader := _READERS.get(suffix)) is None:
-        return await show(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson.")
+        return await show_exemplars(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson.")
     layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
     rows = reader(BytesIO(await file.read()), layout)
     try:
-        await asyncio.to_thread(records.ingest, name, rows, visit.services.embedder.embed, by=visit.session.key_id)
+        await asyncio.to_thread(records.ingest, name, rows, visit.services.embedder.embed, by=visit.session.by)
     except BadRowError as error:
-        return await show(visit, 422, f"Nothing was stored: {error}.")
+        return await show_exemplars(visit, 422, f"Nothing was stored: {error}.")
     except KnowledgeBaseArchivedError as error:
-        return await show(visit, 409, f"Nothing was stored: {error}.")
+        return await show_exemplars(visit, 409, f"Nothing was stored: {error}.")
     except UnitTooLargeError:  # whose own words count units
         problem = (
             f"Nothing was stored: a unit would have more than {MAX_EXEMPLARS_PER_UNIT:,} exemplars, or more than "
             f"{MAX_UNIT_BYTES:,} bytes of text."
         )
-        return await show(visit, 422, problem)
+        return await show_exemplars(visit, 422, problem)
     return visit.redirect(
-        f"/knowledge-bases/{name}",
+        f"/knowledge-bases/{name}/exemplars",
         done="Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing.",
     )
 

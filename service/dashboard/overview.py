@@ -11,29 +11,39 @@ from starlette.responses import Response
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
+from service.dashboard.attention import Matter, matters, newest
 from service.dashboard.burn_down import Forecast
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
+from service.plans.proposals import open_proposals
 from service.records.engine_record import last_engine
 from service.records.records import Records
+from service.records.roles import Right
 
 pages = Pages()
 
 _HISTORY = timedelta(days=400)
+_PER_PAGE = 6
 
 
-@pages.get("/")
+@pages.get("/", needs=Right.BROWSE)
 async def overview(visit: Visit) -> Response:
-    """The page one starts from; for htmx the part of it that changes."""
+    """The page one starts from, what needs attention first; for htmx the part of it that changes."""
     records = visit.services.records
     now = datetime.now(UTC)
-    summaries = await asyncio.to_thread(summarise, records, now)
+    summaries = sorted(await asyncio.to_thread(summarise, records, now), key=_pressing)
+    pages = max(1, -(-len(summaries) // _PER_PAGE))
+    asked = visit.request.query_params.get("page", "")
+    page = min(max(1, int(asked)), pages) if asked.isascii() and asked.isdigit() else 1
     return visit.page(
         "overview_live.html" if visit.is_htmx else "overview.html",
         here="overview",
-        summaries=summaries,
-        steps=await asyncio.to_thread(first_steps, records, summaries),
+        pressing=sorted((matter for one in summaries for matter in one.matters), key=lambda matter: matter.rank),
+        summaries=summaries[(page - 1) * _PER_PAGE : page * _PER_PAGE],
+        page=page,
+        pages=pages,
+        steps=await asyncio.to_thread(first_steps, records, summaries) if visit.decides else [],
         engine=await asyncio.to_thread(last_engine, records.database),
         trouble=records.witness.trouble if records.witness else None,
         rule=burn_down.RULE,
@@ -51,6 +61,7 @@ class Summary:
         forecasts: of each task whose answers are counted, the newest plan's first.
         once: the tasks that answer from a release that is made once.
         rehearsals: which answer nothing.
+        matters: what an admin should look at, the most pressing first.
         chart: burn-down; None while no plan is signed.
     """
 
@@ -59,12 +70,25 @@ class Summary:
     forecasts: list[Forecast]
     once: list[TaskBudget]
     rehearsals: list[TaskBudget]
+    matters: list[Matter]
     chart: Chart | None
 
     @property
     def name(self) -> str:
         """The knowledge base's."""
         return self.budget.knowledge_base
+
+    @property
+    def current(self) -> list[tuple[TaskBudget, Forecast | None]]:
+        """The tasks that addresses without a version lead to, with how long their answers last if those are counted."""
+        by_task = {one.task: one for one in self.forecasts}
+        return [(task, by_task.get(task.task)) for _, task in newest(self.budget).values()]
+
+
+def _pressing(summary: Summary) -> tuple[bool, int, str]:
+    """Orders by what needs attention, what is archived last."""
+    urgent = min((matter.rank for matter in summary.matters), default=9)
+    return summary.budget.archived_at is not None, urgent, summary.name
 
 
 def summarise(records: Records, now: datetime, only: str | None = None) -> list[Summary]:
@@ -84,7 +108,9 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
 
 
 def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now: datetime) -> Summary:
-    signed = {plan.version: plan.signed_at for plan in records.ledger.budgets.plans(budget.knowledge_base)}
+    plans = records.ledger.budgets.plans(budget.knowledge_base)
+    proposed = len(open_proposals(records, budget.knowledge_base)) if records.settings.two_person_signing else 0
+    signed = {plan.version: plan.signed_at for plan in plans}
     forecasts = [
         (burn_down.forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
         for plan in reversed(budget.plans)
@@ -97,6 +123,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         [one for one, _ in forecasts],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release and not task.rehearsal],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.rehearsal],
+        matters(budget, {one.task: one for one, _ in forecasts}, plans, proposed, now),
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 
@@ -121,7 +148,7 @@ def first_steps(records: Records, summaries: list[Summary]) -> list[Step]:
     home = f"/knowledge-bases/{first}" if first else "/new-knowledge-base"
     steps = [
         Step(first is not None, "Create a knowledge base with its lifetime budget", "/new-knowledge-base"),
-        Step(happened(ExemplarsIngested), "Upload exemplars", f"{home}#exemplars" if first else home),
+        Step(happened(ExemplarsIngested), "Upload exemplars", f"{home}/exemplars" if first else home),
         Step(
             any(summary.budget.plans for summary in summaries),
             "Sign a plan",

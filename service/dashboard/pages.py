@@ -1,7 +1,8 @@
-"""What every page shares: its routes, the admin who looks at it, and answers with a message.
+"""What every page shares: its routes, who looks at it, and answers with a message.
 
 A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Anybody not signed in never
-reaches one, and neither does a form that was not sent from our own page by the one who is signed in.
+reaches one, and neither does a form that was not sent from our own page by the one who is signed in. A page is for
+admins alone unless it says which lesser right it needs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from starlette.datastructures import FormData, UploadFile
@@ -22,17 +23,19 @@ from service.bodies import streams_body
 from service.dashboard.forms import MAX_FORM_BYTES, FormError, read_form
 from service.dashboard.security import from_our_page, is_https
 from service.dashboard.templating import render
+from service.records.roles import Right, may, why_not
 from service.records.sessions import Session, Sessions
 from service.services import Services
 
 COOKIE = "dpicl_session"
+ATTEMPT = "dpicl_sign_in"
 _NOTICE = "dpicl_notice"
 _THEME = "dpicl_theme"
 THEMES = ("auto", "light", "dark")
 
 
 class Visit:
-    """One request, of an admin who is signed in (``session``), or on the sign-in page (None).
+    """One request, of somebody who is signed in (``session``), or on the sign-in page (None).
 
     Attributes:
         request: as it came.
@@ -62,6 +65,19 @@ class Visit:
     def signed_in(self) -> Session | None:
         """The session, if there is one."""
         return self._session
+
+    @property
+    def decides(self) -> bool:
+        """Whether whoever is signed in may change things; what changes something is left out for others."""
+        return self._may(Right.DECIDE)
+
+    @property
+    def audits(self) -> bool:
+        """Whether whoever is signed in may read the audit trail and the releases."""
+        return self._may(Right.AUDIT)
+
+    def _may(self, right: Right) -> bool:
+        return self._session is not None and may(self._session.role, right)
 
     @property
     def is_htmx(self) -> bool:
@@ -99,7 +115,7 @@ class Visit:
 
     @property
     def theme(self) -> str:
-        """What the admin chose: auto, light or dark."""
+        """What was chosen: auto, light or dark."""
         theme = self.request.cookies.get(_THEME, "auto")
         return theme if theme in THEMES else "auto"
 
@@ -132,19 +148,38 @@ class Visit:
         """Hand out a session's cookie; it goes when the browser is closed, if not sooner."""
         self._cookie(response, COOKIE, token, None)
 
+    def begin(self, response: Response, path: str, attempt: str) -> None:
+        """Keep what a sign-in that was begun must be finished with, until the provider sends the browser back.
+
+        Args:
+            response: that sends it there.
+            path: where it comes back to.
+            attempt: anything; an empty one takes back what was kept.
+        """
+        self._cookie(response, ATTEMPT, attempt, 600 if attempt else 0, path=self.url(path), samesite="lax")
+
     def forget(self, response: Response) -> None:
         """Take the session's cookie back."""
         response.delete_cookie(COOKIE, path=self.root or "/")
 
-    def _cookie(self, response: Response, name: str, value: str, max_age: int | None) -> None:
+    def _cookie(
+        self,
+        response: Response,
+        name: str,
+        value: str,
+        max_age: int | None,
+        *,
+        path: str | None = None,
+        samesite: Literal["lax", "strict"] = "strict",
+    ) -> None:
         response.set_cookie(
             name,
             value,
             max_age=max_age,
-            path=self.root or "/",
+            path=path or self.root or "/",
             secure=is_https(self.request),
             httponly=True,
-            samesite="strict",
+            samesite=samesite,
         )
 
     def inside(self, address: str) -> str | None:
@@ -168,14 +203,21 @@ class Pages:
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    def get(self, path: str) -> Callable[[Handler], Handler]:
-        """A page for signed-in admins."""
+    def get(self, path: str, *, needs: Right = Right.DECIDE) -> Callable[[Handler], Handler]:
+        """A page.
+
+        Args:
+            path: where it is.
+            needs: what whoever is signed in must be able to do.
+        """
 
         def add(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
                 session = await _session(request)
                 if session is None:
                     return _to_sign_in(request)
+                if not may(session.role, needs):
+                    return _not_for(request, session, needs)
                 return await handler(Visit(request, session))
 
             self.routes.append(Route(path, endpoint, methods=["GET"]))
@@ -184,12 +226,18 @@ class Pages:
         return add
 
     def post(
-        self, path: str, *, max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES, streams: bool = False
+        self,
+        path: str,
+        *,
+        needs: Right = Right.DECIDE,
+        max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES,
+        streams: bool = False,
     ) -> Callable[[Handler], Handler]:
-        """What a form does, for a signed-in admin who sent it from our page.
+        """What a form does, for somebody signed in who sent it from our page.
 
         Args:
             path: where it is sent.
+            needs: what whoever is signed in must be able to do.
             max_bytes: largest body.
             streams: whether it may be larger than the gate in front of the application lets in.
         """
@@ -202,6 +250,8 @@ class Pages:
                 session = await _session(request)
                 if session is None:
                     return _to_sign_in(request)
+                if not may(session.role, needs):
+                    return _not_for(request, session, needs)
                 limit = max_bytes(refused.services) if callable(max_bytes) else max_bytes
                 try:
                     visit = Visit(request, session, await read_form(request, limit))
@@ -232,6 +282,13 @@ def _stranger(visit: Visit) -> Response:
         title="Not from this page",
         detail="This form does not come from your open dashboard, so nothing was done. "
         "Go to the page and send it again.",
+    )
+
+
+def _not_for(request: Request, session: Session, needs: Right) -> Response:
+    sentence = why_not(session.role, needs)
+    return Visit(request, session).page(
+        "error.html", 403, title="Not for your role", detail=f"{sentence[0].upper()}{sentence[1:]}. Nothing was done."
     )
 
 

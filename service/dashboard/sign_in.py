@@ -1,23 +1,32 @@
-"""Signing in with an admin key, signing out, and how the pages look."""
+"""Signing in with a key or a provider, signing out, and how the pages look."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import math
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from service.dashboard.attempts import Attempt, SignInRefusedError
 from service.dashboard.forms import FormError, read_form
-from service.dashboard.pages import COOKIE, Pages, Visit
-from service.dashboard.security import from_our_page
+from service.dashboard.pages import ATTEMPT, COOKIE, Pages, Visit
+from service.dashboard.security import from_our_page, is_https
 from service.dashboard.wording import lasting
+from service.records.roles import Right, may
+
+if TYPE_CHECKING:
+    from service.dashboard.provider import Provider
 
 pages = Pages()
 
 _MAX_BYTES = 4096
+_CALLBACK = "/sign-in/callback"
 # A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
 _PER_ADDRESS = {"per_minute": 10, "burst": 10}
 _OVERALL = {"per_minute": 120, "burst": 60}
@@ -29,7 +38,7 @@ async def show(request: Request) -> Response:
 
 
 async def sign_in(request: Request) -> Response:
-    """Exchange an admin key for a session."""
+    """Exchange a key for a session."""
     visit = await _sent(request)
     if isinstance(visit, Response):
         return visit
@@ -38,19 +47,54 @@ async def sign_in(request: Request) -> Response:
         return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
     key = await asyncio.to_thread(visit.services.records.keys.authenticate, visit.field("key"))
     if key is None:
-        return _show(visit, going, 401, "This key is unknown or was revoked.")
-    if key.role != "admin":
+        return _show(visit, going, 401, "This key is unknown, was revoked or has expired.")
+    if not may(key.role, Right.BROWSE):
         return _show(
             visit,
             going,
             403,
-            f"“{key.name}” is an analyst’s key: it asks questions over the API. The dashboard is for admin keys, which "
-            "decide about budgets and cannot ask.",
+            f"“{key.name}” is an analyst’s key: it asks questions over the API. The dashboard is for the keys of "
+            "admins, auditors and viewers, which cannot ask.",
         )
     token = await asyncio.to_thread(request.app.state.sessions.start, key)
     await asyncio.to_thread(visit.services.records.rates.forget_idle)
     response = visit.redirect(visit.inside(visit.root + going) or "/")
     visit.sign_in(response, token)
+    return response
+
+
+async def to_provider(request: Request) -> Response:
+    """Send the browser to the provider of the settings."""
+    visit, provider = Visit(request, None), _provider(request)
+    going = visit.inside(visit.root + request.query_params.get("next", "")) or "/"
+    if wait_s := await asyncio.to_thread(_too_soon, visit):
+        return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
+    attempt = Attempt.new(going)
+    try:
+        address = await provider.address(attempt, _callback(visit))
+    except SignInRefusedError as error:
+        return _show(visit, going, error.status, str(error))
+    response = RedirectResponse(address, 303)
+    visit.begin(response, _CALLBACK, attempt.kept)
+    return response
+
+
+async def from_provider(request: Request) -> Response:
+    """Sign in whoever comes back from the provider with its word for it."""
+    visit, provider = Visit(request, None), _provider(request)
+    if wait_s := await asyncio.to_thread(_too_soon, visit):
+        return _show(visit, "", 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
+    try:
+        attempt = Attempt.read(request.cookies.get(ATTEMPT, ""))
+        person = await provider.person(attempt, request.query_params, _callback(visit))
+    except SignInRefusedError as error:
+        response = _show(visit, "", error.status, str(error))
+    else:
+        token = await asyncio.to_thread(request.app.state.sessions.start, person)
+        # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
+        response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
+        visit.sign_in(response, token)
+    visit.begin(response, _CALLBACK, "")
     return response
 
 
@@ -64,7 +108,7 @@ async def theme(request: Request) -> Response:
     return response
 
 
-@pages.post("/sign-out", max_bytes=_MAX_BYTES)
+@pages.post("/sign-out", needs=Right.BROWSE, max_bytes=_MAX_BYTES)
 async def sign_out(visit: Visit) -> Response:
     """End the session."""
     await asyncio.to_thread(visit.request.app.state.sessions.end, visit.request.cookies[COOKIE])
@@ -76,6 +120,8 @@ async def sign_out(visit: Visit) -> Response:
 pages.routes += [
     Route("/sign-in", show, methods=["GET"]),
     Route("/sign-in", sign_in, methods=["POST"]),
+    Route("/sign-in/provider", to_provider, methods=["GET"]),
+    Route(_CALLBACK, from_provider, methods=["GET"]),
     Route("/theme", theme, methods=["POST"]),
 ]
 
@@ -89,6 +135,19 @@ async def _sent(request: Request) -> Visit | Response:
         return Visit(request, None, await read_form(request, _MAX_BYTES))
     except FormError as error:
         return visit.page("error.html", 413, title="Not taken", detail=str(error))
+
+
+def _provider(request: Request) -> Provider:
+    provider: Provider | None = request.app.state.provider
+    if provider is None:
+        raise HTTPException(404)
+    return provider
+
+
+def _callback(visit: Visit) -> str:
+    """The address that the provider sends the browser back to; it knows the right one, and refuses any other."""
+    request = visit.request
+    return f"{'https' if is_https(request) else 'http'}://{request.url.netloc}{visit.url(_CALLBACK)}"
 
 
 def _too_soon(visit: Visit) -> float | None:
@@ -114,7 +173,9 @@ def _neighbourhood(host: str) -> str:
 def _show(
     visit: Visit, going: str, status: int = 200, problem: str | None = None, retry_after_s: float | None = None
 ) -> Response:
-    response = visit.page("sign_in.html", status, going=going, problem=problem)
+    issuer = visit.services.records.settings.oidc_issuer
+    provider = urlsplit(issuer).hostname if issuer else None
+    response = visit.page("sign_in.html", status, going=going, problem=problem, provider=provider)
     if retry_after_s is not None:
         response.headers["Retry-After"] = str(math.ceil(retry_after_s))
     return response

@@ -78,10 +78,9 @@ class SanitizeConfig(_Config):
 
     epsilon: float = Field(default=8.0, ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)
     """The most that ε of a word may be, or with ``whole_rr`` of a question."""
-    mechanism: (
-        Literal["medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape"]
-        | WholeName
-    ) = "medoid_rr"
+    mechanism: Literal[
+        "medoid_rr", "nearest_rr", "santext", "santext_plus", "custext", "rantext", "dyntext", "cape", WholeName
+    ] = "medoid_rr"
     keep: tuple[Keepable, ...] | None = None
     """What of a question leaves as it is: unless given, stopwords and punctuation, and with ``whole_rr`` nothing."""
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
+from accounting.ledger.groups import GroupStatus
 from service.pipeline.making import ONE_RELEASE
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
@@ -89,13 +90,38 @@ class CohortBudget(BaseModel):
         )
 
 
+class GroupBudget(BaseModel):
+    """A budget that knowledge bases share: in all, promised to whoever is in all of them, free for further plans."""
+
+    group: str
+    knowledge_bases: list[str]
+    lifetime: Pair
+    promised: Pair
+    free: Pair
+
+    @classmethod
+    def of(cls, status: GroupStatus) -> GroupBudget:
+        """A group as JSON shows it."""
+        return cls(
+            group=status.name,
+            knowledge_bases=list(status.knowledge_bases),
+            lifetime=_pair(status.epsilon, status.delta),
+            promised=_pair(status.promised_epsilon, status.promised_delta),
+            free=_pair(status.free_epsilon, status.free_delta),
+        )
+
+
 class KnowledgeBaseBudget(BaseModel):
     """A knowledge base's lifetime budget: in all, promised to plans, free for further plans.
 
-    Of several cohorts these are of `cohort`, the one with the least ε free among those that are not closed.
+    Of several cohorts these are of `cohort`, the one with the least ε free among those that are not closed. Where a
+    group has less left, that much is free.
     """
 
     knowledge_base: str
+    group: str | None = Field(
+        default=None, exclude_if=lambda name: name is None, description="It shares this group's budget; absent: none."
+    )
     archived_at: datetime | None = Field(
         default=None, exclude_if=lambda at: at is None, description="It takes nothing new since; absent: it does."
     )
@@ -121,6 +147,7 @@ def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPl
     tightest = cohorts[status.tightest.number - 1]
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,
+        group=status.group,
         archived_at=status.archived_at,
         cohort=tightest.cohort,
         cohorts=cohorts,

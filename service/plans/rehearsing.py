@@ -22,6 +22,7 @@ from service.pipeline.private_threads import privately
 from service.pipeline.queries import task_spec
 from service.pipeline.rehearsing import count
 from service.pipeline.stages import Stages
+from service.plans.signing import check_alone
 from service.records.records import Records
 
 QUESTIONS = 500
@@ -145,6 +146,7 @@ async def rehearse(
 
 
 def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedTask:
+    check_alone(records)
     plan = calibrated.plan
     ((name, task),) = plan.tasks.items()
     signed = records.ledger.budgets.sign(

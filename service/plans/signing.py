@@ -7,6 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
+from accounting.ledger.events import Approval
 from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
 from exemplar_store import ExemplarStoreError, KnowledgeBase
@@ -22,6 +23,20 @@ PLACEHOLDERS = ("first label", "second label")
 
 class WorseThanFreeError(ValueError):
     """The plan's answers are not expected to be worth their price, and nobody said that this is accepted."""
+
+
+class TwoPersonsError(ValueError):
+    """One person cannot sign alone."""
+
+
+def check_alone(records: Records, approval: Approval | None = None) -> None:
+    """Whether a plan may be signed as it is.
+
+    Raises:
+        TwoPersonsError: the settings want two people, and no second one has approved.
+    """
+    if records.settings.two_person_signing and approval is None:
+        raise TwoPersonsError("DPICL_TWO_PERSON_SIGNING is set: a plan is proposed, and somebody else approves it")
 
 
 def check_worth(described: PlanPreview, *, accepted: bool) -> None:
@@ -124,6 +139,7 @@ def sign(
     *,
     after_version: int | None = None,
     embed: Embed = embed_here,
+    approval: Approval | None = None,
 ) -> SignedPlan:
     """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
 
@@ -135,8 +151,10 @@ def sign(
         signed_by: name of whoever signs.
         after_version: as of :meth:`accounting.ledger.charges.Ledger.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
+        approval: of the second person, where the settings want two.
 
     Raises:
+        TwoPersonsError: there is none.
         PlanError: it is not finished.
         accounting.ledger.errors.PlansChangedError: it is not.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
@@ -144,6 +162,7 @@ def sign(
             signed; or the plan is signed, and a release not made, which the message says.
     """
     plan = calibrated.plan
+    check_alone(records, approval)
     check_finished(plan)
     once = [name for name, task in plan.tasks.items() if task.once]
     if once:  # what can be found to stand in their way now
@@ -160,6 +179,7 @@ def sign(
         signed_by=signed_by,
         cohorts=calibrated.cohorts,
         after_version=after_version,
+        approval=approval,
     )
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:

@@ -16,24 +16,24 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any
 
 import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked
+from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked, KeyRotated
 from accounting.ledger.quotas import in_scope, set_quota
 from accounting.ledger.tables import quotas
-from service.records.tables import api_keys
-
-Role = Literal["admin", "analyst"]
+from service.records.roles import MAY, Right, Role, a, may
+from service.records.tables import admin_sessions, api_keys, retired_tokens
 
 PREFIX = "dpicl_"
 """Starts every token, so that people and secret scanners recognise one."""
 
 USE_NOTED_EVERY = timedelta(minutes=1)
 _LARGEST_SCOPE = 100
+LONGEST_OVERLAP = timedelta(days=365)
 
 
 def token_digest(token: str) -> bytes:
@@ -43,6 +43,10 @@ def token_digest(token: str) -> bytes:
 
 class UnknownKeyError(LookupError):
     """No API key has this id."""
+
+
+class KeyRotatedError(Exception):
+    """Somebody else replaced the key's token meanwhile; nothing was done."""
 
 
 class KeyRefusedError(ValueError):
@@ -56,7 +60,7 @@ class ApiKey:
     Attributes:
         id: names it in charges and in the audit trail.
         name: what people call it.
-        role: ``admin`` or ``analyst``.
+        role: what it may (:mod:`service.records.roles`).
         created_at: when it was made.
         last_used_at: exact to a minute.
         revoked_at: since when it is refused.
@@ -65,6 +69,7 @@ class ApiKey:
         charged: how many it has been charged.
         scope: the knowledge bases and tasks that it may ask, like ``support`` and ``billing.queue``; empty: all.
         expires_at: from when on it is refused; None: never.
+        rotated_at: when its token was replaced last; None: never.
     """
 
     id: str
@@ -78,6 +83,7 @@ class ApiKey:
     charged: int = 0
     scope: tuple[str, ...] = ()
     expires_at: datetime | None = None
+    rotated_at: datetime | None = None
 
     def may_ask(self, task: str) -> bool:
         """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in its scope."""
@@ -111,7 +117,7 @@ class ApiKeys:
 
         Args:
             name: what people call it; need not be unique.
-            role: ``admin`` decides budgets and cannot query; ``analyst`` queries.
+            role: what it may (:mod:`service.records.roles`).
             quota: answers it may be charged in all.
             rate_per_minute: requests it may send.
             scope: knowledge bases and tasks that it may ask, of an analyst's key; they need not exist yet. Empty: all.
@@ -123,12 +129,12 @@ class ApiKeys:
 
         Raises:
             KeyRefusedError: no name, a longer one than 200 characters, an unknown role, a limit out of its range, a
-                scope that names no task or is an admin's, or an end that is past.
+                scope that names no task or is of a key that cannot ask, or an end that is past.
         """
         if not name.strip() or len(name) > 200 or not name.isprintable():
             raise KeyRefusedError("name: a key needs a name of at most 200 printable characters")
-        if role not in get_args(Role):
-            raise KeyRefusedError(f"role: {role!r} is neither 'admin' nor 'analyst'")
+        if role not in MAY:
+            raise KeyRefusedError(f"role: {role!r} is none of {', '.join(MAY)}")
         _check_limits(quota, rate_per_minute)
         _check_scope(role, scope)
         now = self._clock()
@@ -186,9 +192,14 @@ class ApiKeys:
     def authenticate(self, token: str) -> ApiKey | None:
         """The key a token belongs to, or None: unknown, revoked or expired."""
         now = self._clock()
-        valid = sa.and_(api_keys.c.token_sha256 == token_digest(token), standing(now))
+        digest = token_digest(token)
+        retired = sa.select(retired_tokens.c.key_id).where(
+            retired_tokens.c.token_sha256 == digest, retired_tokens.c.ends_at > now
+        )
         with reading(self._database) as connection:
-            row = connection.execute(_KEYS.where(valid)).first()
+            row = connection.execute(_KEYS.where(api_keys.c.token_sha256 == digest, standing(now))).first()
+            if row is None:
+                row = connection.execute(_KEYS.where(api_keys.c.id.in_(retired), standing(now))).first()
         if row is None:
             return None
         # Written at most once a minute, so that authenticating does not turn every request into a write.
@@ -216,6 +227,40 @@ class ApiKeys:
             raise _unknown(key_id)
         return _read(row)
 
+    def rotate(self, seen: ApiKey, *, overlap: timedelta = timedelta(0), by: str = "") -> tuple[ApiKey, str]:
+        """Give a key another token. Its id stays, and with it limits, scope, and what it was charged.
+
+        Args:
+            seen: the key as it was before.
+            overlap: how long the token before stands, too. 0: it is refused at once, as is every one before it, and the
+                key's sessions on the dashboard end.
+            by: who does it.
+
+        Returns:
+            The key and its new token. The token cannot be recovered.
+
+        Raises:
+            UnknownKeyError: there is no such key, or it was revoked or has expired.
+            KeyRotatedError: its token was replaced since it was seen.
+            KeyRefusedError: the overlap is out of its range.
+        """
+        if not timedelta(0) <= overlap <= LONGEST_OVERLAP:
+            raise KeyRefusedError(f"overlap: {overlap} is not between 0 and {LONGEST_OVERLAP.days} days")
+        token, now = PREFIX + secrets.token_urlsafe(32), self._clock()
+        digest, until = token_digest(token), now + overlap if overlap else None
+        with self._database.begin() as connection:
+            chosen = sa.and_(api_keys.c.id == seen.id, standing(now))
+            found = connection.execute(sa.select(api_keys.c.rotated_at).where(chosen).with_for_update()).first()
+            if found is None:
+                raise _unknown(seen.id)
+            if found.rotated_at != seen.rotated_at:
+                raise KeyRotatedError(f"{seen.name!r} got another token at {found.rotated_at}; nothing was done")
+            replace_token(connection, seen.id, digest, until, now)
+            rotated = _read(connection.execute(_KEYS.where(chosen)).one())
+            ends = None if until is None else until.isoformat()
+            trail.append(connection, now, KeyRotated(key=seen.id, token_sha256=digest.hex(), until=ends, by=by))
+        return rotated, token
+
     def revoke(self, key_id: str, by: str = "") -> None:
         """Revoke a key for good. Revoking it again changes nothing.
 
@@ -238,6 +283,30 @@ _KEYS = sa.select(
 ).select_from(api_keys.outerjoin(quotas, quotas.c.key_id == api_keys.c.id))
 
 
+def replace_token(connection: sa.Connection, key_id: str, digest: bytes, until: datetime | None, now: datetime) -> bool:
+    """Make another token a key's, in the caller's transaction; whether there is such a key.
+
+    Args:
+        connection: in a transaction that writes.
+        key_id: whose.
+        digest: of the new token.
+        until: when the token before is refused; None: at once, as are those before it.
+        now: the present.
+    """
+    one, its = api_keys.c.id == key_id, retired_tokens.c.key_id == key_id
+    before = connection.execute(sa.select(api_keys.c.token_sha256).where(one)).scalar()
+    if before is None:
+        return False
+    if until is None:
+        connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.key_id == key_id))
+    connection.execute(sa.delete(retired_tokens).where(its if until is None else retired_tokens.c.ends_at <= now))
+    connection.execute(sa.update(api_keys).where(one).values(token_sha256=digest, rotated_at=now))
+    if until is not None and until > now:
+        retired = {"token_sha256": before, "key_id": key_id, "ends_at": until}
+        connection.execute(sa.insert(retired_tokens).values(retired))
+    return True
+
+
 def standing(now: datetime) -> sa.ColumnElement[bool]:
     """Of the rows of ``api_keys``: neither revoked nor expired."""
     return sa.and_(
@@ -253,8 +322,8 @@ _IN_SCOPE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(\.[a-z0-9][a-z0-9_-]{0,63})?")
 
 
 def _check_scope(role: Role, scope: Sequence[str]) -> None:
-    if scope and role == "admin":
-        raise KeyRefusedError("scope: an admin key is for everything; only an analyst's key has a scope")
+    if scope and not may(role, Right.ASK):
+        raise KeyRefusedError(f"scope: {a(role)} cannot ask; only an analyst's key has a scope")
     for name in scope:
         if not _IN_SCOPE.fullmatch(name):
             raise KeyRefusedError(f"scope: {name!r} names no knowledge base (`support`) and no task (`support.queue`)")

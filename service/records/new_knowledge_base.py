@@ -15,6 +15,7 @@ REMOTE_ENGINE = (
 )
 
 
+NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 LARGEST_EPSILON = 10.0
 SMALLEST_SIZE = 100
 
@@ -82,7 +83,7 @@ class NewKnowledgeBase(BaseModel):
         strict=True,
         json_schema_extra={"examples": [{"name": "support", "epsilon": 8, "delta": 1e-4, "public_size": 600}]},
     )
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="Small letters, digits, - and _.")
+    name: str = Field(pattern=NAME, description="Small letters, digits, - and _.")
     epsilon: float = Field(gt=0, le=1000, description="Lifetime ε: all plans together promise at most this.")
     delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ, well below one over the number of units.")
     public_size: int = Field(

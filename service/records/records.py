@@ -100,6 +100,7 @@ class Records:
         *,
         by: str,
         progress: Progress | None = None,
+        replace: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom.
@@ -125,7 +126,9 @@ class Records:
             self.ledger.cohorts.check_open(connection, name)
             trail.append(connection, datetime.now(UTC))  # nothing, unless newer code has changed the schema since
 
-        return self.store.ingest(name, rows, embed, progress, may_write, announce=announce, dry_run=dry_run)
+        return self.store.ingest(
+            name, rows, embed, progress, may_write, announce=announce, replace=replace, dry_run=dry_run
+        )
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""

@@ -1,7 +1,8 @@
 """Who is signed in. A session is a row, so every replica knows it, and it ends when its key is revoked.
 
 The cookie holds 256 random bits and the database their SHA-256 alone, as with API keys: a stolen database signs nobody
-in. A session lasts a working day from its sign-in, used or not, so that looking at a page writes nothing.
+in. A session lasts a working day from its sign-in, used or not, so that looking at a page writes nothing. Whoever
+signs in has a key, or is a person whom the provider of the settings vouches for.
 """
 
 from __future__ import annotations
@@ -10,33 +11,62 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import AdminSignedIn, AdminSignedOut
+from accounting.ledger.events import AdminSignedIn, AdminSignedOut, Particulars, PersonSignedIn, PersonSignedOut
 from service.records.api_keys import ApiKey, standing, token_digest
+from service.records.roles import MAY, Right, Role, may, why_not
 from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
+_BROWSE = [role for role in MAY if may(role, Right.BROWSE)]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody whom a provider vouches for.
+
+    Attributes:
+        issuer: the provider.
+        subject: who they are to it, for ever.
+        name: what people call them.
+        role: what they may.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    role: Role
+
+    @property
+    def by(self) -> str:
+        """What names them in the audit trail."""
+        return f"{self.subject} at {self.issuer}"
 
 
 @dataclass(frozen=True)
 class Session:
-    """An admin who is signed in.
+    """Somebody who is signed in.
 
     Attributes:
-        key_id: the key they signed in with.
-        key_name: its name.
+        by: what names them in the audit trail: their key's id, or subject and issuer.
+        name: their key's, or their own.
+        role: theirs.
         csrf: what their forms must carry.
         expires_at: when they must sign in again.
+        signs_as: what a plan that they sign names: their key's name, or subject and issuer.
     """
 
-    key_id: str
-    key_name: str
+    by: str
+    name: str
+    role: Role
     csrf: str
     expires_at: datetime
+    signs_as: str
 
 
 class Sessions:
@@ -44,60 +74,80 @@ class Sessions:
 
     Args:
         database: from :func:`service.records.database.open_database`.
+        issuer: the provider whose people may be signed in; None: nobody is without a key.
         clock: returns the present as an aware datetime.
     """
 
-    def __init__(self, database: sa.Engine, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        database: sa.Engine,
+        *,
+        issuer: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._database = database
+        self._issuer = issuer
         self._clock = clock
 
-    def start(self, key: ApiKey) -> str:
-        """Sign an admin key in.
+    def start(self, whose: ApiKey | Person) -> str:
+        """Sign somebody in.
 
         Returns:
             The token for the cookie. It cannot be recovered.
 
         Raises:
-            ValueError: not an admin's key.
+            ValueError: their role may not.
         """
-        if key.role != "admin":
-            raise ValueError(f"{key.name!r} is an {key.role} key: only admin keys sign in")
+        if whose.role not in _BROWSE:
+            raise ValueError(f"{whose.name!r}: {why_not(whose.role, Right.BROWSE)}")
         token, now = secrets.token_urlsafe(32), self._clock()
+        values: dict[str, Any] = {"token_sha256": token_digest(token), "csrf": secrets.token_urlsafe(32)}
+        signed_in: Particulars
+        if isinstance(whose, Person):
+            values |= {"key_id": "", **vars(whose)}
+            signed_in = PersonSignedIn(by=whose.by, issuer=whose.issuer, subject=whose.subject, role=whose.role)
+        else:
+            values |= {"key_id": whose.id}
+            signed_in = AdminSignedIn(key=whose.id)
         with self._database.begin() as connection:
             connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.expires_at <= now))
-            connection.execute(
-                sa.insert(admin_sessions).values(
-                    token_sha256=token_digest(token),
-                    key_id=key.id,
-                    csrf=secrets.token_urlsafe(32),
-                    created_at=now,
-                    expires_at=now + LASTS,
-                )
-            )
-            trail.append(connection, now, AdminSignedIn(key=key.id))
+            connection.execute(sa.insert(admin_sessions).values(**values, created_at=now, expires_at=now + LASTS))
+            trail.append(connection, now, signed_in)
         return token
 
     def find(self, token: str) -> Session | None:
         """The session of a cookie, or None: unknown, over, signed out, or its key was revoked or has expired."""
         now = self._clock()
+        held = admin_sessions.c
         query = (
-            sa.select(admin_sessions.c.key_id, api_keys.c.name, admin_sessions.c.csrf, admin_sessions.c.expires_at)
-            .join(api_keys, api_keys.c.id == admin_sessions.c.key_id)
+            sa.select(admin_sessions, api_keys.c.name.label("key_name"), api_keys.c.role.label("key_role"))
+            .outerjoin(api_keys, api_keys.c.id == held.key_id)
             .where(
-                admin_sessions.c.token_sha256 == token_digest(token),
-                admin_sessions.c.expires_at > now,
-                standing(now),
-                api_keys.c.role == "admin",
+                held.token_sha256 == token_digest(token),
+                held.expires_at > now,
+                sa.or_(
+                    sa.and_(standing(now), api_keys.c.role.in_(_BROWSE)),
+                    sa.and_(held.issuer == self._issuer, held.role.in_(_BROWSE)),
+                ),
             )
         )
         with reading(self._database) as connection:
             row = connection.execute(query).first()
-        return None if row is None else Session(row.key_id, row.name, row.csrf, row.expires_at)
+        if row is None:
+            return None
+        if row.issuer is None:
+            return Session(row.key_id, row.key_name, row.key_role, row.csrf, row.expires_at, row.key_name)
+        person = Person(row.issuer, row.subject, row.name, row.role)
+        return Session(person.by, person.name or person.subject, person.role, row.csrf, row.expires_at, person.by)
 
     def end(self, token: str) -> None:
         """Sign out."""
         held = sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == token_digest(token))
         with self._database.begin() as connection:
-            key_id = connection.execute(held.returning(admin_sessions.c.key_id)).scalar_one_or_none()
-            if key_id is not None:
-                trail.append(connection, self._clock(), AdminSignedOut(key=key_id))
+            row = connection.execute(held.returning(admin_sessions)).first()
+            if row is None:
+                return
+            signed_out: Particulars = AdminSignedOut(key=row.key_id)
+            if row.issuer is not None:
+                signed_out = PersonSignedOut(by=Person(row.issuer, row.subject, row.name, row.role).by)
+            trail.append(connection, self._clock(), signed_out)

@@ -27,8 +27,18 @@ api_keys = sa.Table(
     sa.Column("rate_per_minute", sa.Integer, comment="requests; NULL: no limit"),
     sa.Column("scope", sa.Text, comment="knowledge bases and tasks that it may ask, with commas between; NULL: all"),
     sa.Column("expires_at", UtcDateTime, comment="refused from then on; NULL: never"),
-    sa.CheckConstraint("role IN ('admin', 'analyst')", name="role_known"),
+    sa.Column("rotated_at", UtcDateTime, comment="when its token was replaced last; NULL: never"),
+    sa.CheckConstraint("role IN ('admin', 'analyst', 'viewer', 'auditor')", name="role_known"),
     comment="API keys by the hash of their token.",
+)
+
+retired_tokens = sa.Table(
+    "retired_tokens",
+    metadata,
+    sa.Column("token_sha256", sa.LargeBinary, primary_key=True),
+    sa.Column("key_id", sa.String(36), nullable=False),
+    sa.Column("ends_at", UtcDateTime, nullable=False, comment="refused from then on"),
+    comment="Tokens that were replaced and still stand for their key for a while.",
 )
 
 admin_sessions = sa.Table(
@@ -39,7 +49,23 @@ admin_sessions = sa.Table(
     sa.Column("csrf", sa.String(64), nullable=False, comment="what the session's forms must carry"),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("expires_at", UtcDateTime, nullable=False),
+    sa.Column("issuer", sa.String(200), comment="of a person; NULL: signed in with a key, else key_id is empty"),
+    sa.Column("subject", sa.String(200), comment="who a person is to the issuer"),
+    sa.Column("name", sa.String(200), comment="what a person is called"),
+    sa.Column("role", sa.String(20), comment="a person's"),
     comment="Admins signed in to the dashboard, by the hash of their cookie.",
+)
+
+proposals = sa.Table(
+    "proposals",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("knowledge_base", sa.String(200), nullable=False),
+    sa.Column("document", sa.Text, nullable=False, comment="the calibrated plan, byte for byte as it would be signed"),
+    sa.Column("after_version", sa.Integer, nullable=False, comment="the newest plan then; a newer one makes it lapse"),
+    sa.Column("proposed_by", sa.String(200), nullable=False),
+    sa.Column("proposed_at", UtcDateTime, nullable=False),
+    comment="Plans that somebody else has to approve.",
 )
 
 engines = sa.Table(

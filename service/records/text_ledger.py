@@ -121,9 +121,27 @@ class TextLedger:
 
 
 def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
-    """A ledger in a SQLite file of its own; the secret key is in a file beside it, which only its owner can read."""
+    """A ledger in a SQLite file of its own; the secret key is in a file beside it, which only its owner can read.
+
+    Raises:
+        ValueError: the file is no such ledger, or has lost its key: it would sanitise known texts once more.
+    """
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = open_database(sa.URL.create("sqlite", database=str(file)).render_as_string())
+    try:
+        metadata.create_all(database, [text_costs, sanitized_texts])
+        with reading(database) as connection:
+            used = connection.execute(sa.select(sanitized_texts.c.digest).limit(1)).first() is not None
+    except sa.exc.DatabaseError as error:
+        raise ValueError(f"{file} is no ledger of texts: {error.orig}") from error
     key = file.with_suffix(".key")
+    if used and not key.exists():
+        raise ValueError(f"{key} is missing, without which {file} knows no text again: put it back, or begin another")
+    return TextLedger(database, _secret(key), cap=cap)
+
+
+def _secret(key: Path) -> bytes:
+    """The key in this file, made if there is none."""
     if not key.exists():
         partial = key.with_suffix(f".{os.getpid()}.key")
         partial.touch(mode=0o600)
@@ -134,9 +152,7 @@ def open_local(file: Path, *, cap: float | None = None) -> TextLedger:
             pass
         finally:
             partial.unlink()
-    database = open_database(sa.URL.create("sqlite", database=str(file)).render_as_string())
-    metadata.create_all(database, [text_costs, sanitized_texts])
-    return TextLedger(database, key.read_bytes(), cap=cap)
+    return key.read_bytes()
 
 
 def _remember(connection: sa.Connection, digest: bytes, text: str) -> bool:

@@ -16,7 +16,9 @@ from accounting.ledger.events import (
     ExemplarsIngested,
     KeyChanged,
     KeyRevoked,
+    KeyRotated,
     Particulars,
+    PlanProposed,
     RemoteEngineChanged,
 )
 from accounting.ledger.quotas import set_quota
@@ -25,6 +27,7 @@ from accounting.ledger.witness import LedgerRestoredError, Witness
 from exemplar_store.cohorts import add_lost, note_lost_arrivals
 from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
+from service.records.api_keys import replace_token
 from service.records.database import open_database
 from service.records.tables import api_keys
 from service.settings import Settings
@@ -104,7 +107,7 @@ async def keep_witnessed(witness: Witness) -> None:
 
 
 def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars]:
-    """Do again what a lost event did outside the ledger: cohorts opened, keys revoked or limited, engines allowed.
+    """Do again what a lost event did outside the ledger: cohorts opened, keys changed, engines allowed.
 
     Args:
         connection: in the transaction that brings charges back.
@@ -115,6 +118,11 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             standing = sa.and_(api_keys.c.id == key, api_keys.c.revoked_at.is_(None))
             revoked = connection.execute(sa.update(api_keys).where(standing).values(revoked_at=datetime.now(UTC)))
             return [happened] if revoked.rowcount else []
+        case PlanProposed():
+            return [happened]  # the plan may have been signed, which is brought back
+        case KeyRotated(key=key, token_sha256=digest, until=until):
+            ends = None if until is None else datetime.fromisoformat(until)
+            return [happened] if replace_token(connection, key, bytes.fromhex(digest), ends, datetime.now(UTC)) else []
         case KeyChanged(key=key, quota=quota, rate_per_minute=rate):
             if connection.execute(
                 sa.update(api_keys).where(api_keys.c.id == key).values(rate_per_minute=rate)

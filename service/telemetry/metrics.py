@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import get_args
 
 import sqlalchemy as sa
 import structlog
@@ -28,9 +27,10 @@ from accounting.ledger.witness import LedgerRestoredError
 from accounting.replay.chain import ChainCheck, Checked
 from service.plans.preview import epsilon_spent
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import ApiKey, Role
+from service.records.api_keys import ApiKey
 from service.records.engine_record import last_engine
 from service.records.records import Records
+from service.records.roles import MAY
 from service.records.signed import read_signed
 from service.telemetry.responses import Responses
 
@@ -228,9 +228,9 @@ def _refusals(records: Records, tasks: list[str]) -> Metric:
 
 def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
     """Ids, not names: scrapers may not list keys, and names are often people's."""
-    number = GaugeMetricFamily("dpicl_keys", "API keys: admin or analyst, valid or revoked.", labels=("role", "status"))
+    number = GaugeMetricFamily("dpicl_keys", "API keys by role, valid or revoked.", labels=("role", "status"))
     counted = Counter((key.role, "revoked" if key.revoked_at else "valid") for key in keys)
-    for role in get_args(Role):
+    for role in MAY:
         for status in ("valid", "revoked"):
             number.add_metric((role, status), counted[role, status])
     charged = GaugeMetricFamily(

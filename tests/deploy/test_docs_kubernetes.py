@@ -9,10 +9,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.overlays import OVERLAYS, ROOT, containers, parse, pods, rendered
+from service.engines.configs import SanitizeConfig
+from service.services import check_sanitizers
+from service.settings import Settings
+from tests.deploy.overlays import OVERLAYS, ROOT, Objects, containers, parse, pods, rendered
+from tests.deploy.test_schemas import KUBERNETES
 from tests.documented import DOCS, blocks, run
 
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if "kubectl" in page.read_text())
@@ -26,7 +31,7 @@ def commands(page: str = "kubernetes.md") -> list[str]:
 
 def test_the_blocks_for_here_run_as_written(tmp_path: Path):
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    first, second = blocks(DOCS / "kubernetes.md", "bash")
+    first, texts, second = blocks(DOCS / "kubernetes.md", "bash")
     run(first, tmp_path)
     before = parse((tmp_path / "mine.yaml").read_text())
     images = {
@@ -35,12 +40,45 @@ def test_the_blocks_for_here_run_as_written(tmp_path: Path):
         for container in containers(group["template"])
     }
     assert images == {"registry.example.org/dp-icl:0.1.0", "registry.example.org/dp-icl-gpu:0.1.0"}
+    run(texts, tmp_path)
+    with_texts = parse((tmp_path / "mine.yaml").read_text())
+    brings_public_texts(before, with_texts, tmp_path)
     run(second, tmp_path)
     after = parse((tmp_path / "mine.yaml").read_text())
     # Nothing but the service pods' annotation, for which KubeRay starts a new cluster.
     service = after["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["metadata"]
     assert service.pop("annotations") == {"dp-icl/key": "2"}
-    assert after == before
+    assert after == with_texts
+
+
+def brings_public_texts(before: Objects, after: Objects, folder: Path) -> None:
+    """To service pods alone, as a file that the service can read; under another name when its texts change."""
+    (added,) = after.keys() - before.keys()
+    assert added[0] == "ConfigMap"
+    assert re.fullmatch(r"dp-icl-public-texts-\w{10}", added[1])
+    kubernetes_validate.validate(after[added], KUBERNETES, strict=True)
+    service, engine = workers(after)
+    was_service, was_engine = workers(before)
+    assert engine == was_engine
+    (container,), (was,) = service["containers"], was_service["containers"]
+    (volume,) = [one for one in service["volumes"] if one not in was_service["volumes"]]
+    (mount,) = [one for one in container["volumeMounts"] if one not in was["volumeMounts"]]
+    (variable,) = [one for one in container["env"] if one not in was["env"]]
+    assert volume == {"name": mount["name"], "configMap": {"name": added[1]}}
+    assert mount["readOnly"] is True
+    file = Path(variable["value"])
+    assert str(file.parent) == mount["mountPath"]
+    (folder / file.name).write_text(after[added]["data"][file.name])
+    given = {variable["name"].removeprefix("DPICL_").lower(): folder / file.name}
+    check_sanitizers(Settings.model_validate({"development": True, **given}), SanitizeConfig(mechanism="whole_rr"))
+
+
+def workers(objects: Objects) -> list[dict[str, Any]]:
+    """The pods of the groups of workers: that which answers questions, and the engine's."""
+    return [
+        one["template"]["spec"]
+        for one in objects["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    ]
 
 
 def references(objects: Any) -> set[tuple[str, str]]:

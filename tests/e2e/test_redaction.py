@@ -315,9 +315,10 @@ def shown(service: Service) -> Mapping[str, bytes]:
         base_url=service.url, headers={"Origin": service.url}, timeout=60, follow_redirects=True
     ) as browser:
         assert browser.post("/admin/sign-in", data={"key": admin}).url.path == "/admin/"
-        pages = {
-            f"page {path}": browser.get(f"/admin{path}") for path in ("/", "/knowledge-bases/toys", "/keys", "/audit")
-        }
+        tabs = [
+            f"/knowledge-bases/toys{tab}" for tab in ("", "/plans", "/usage", "/releases", "/exemplars", "/settings")
+        ]
+        pages = {f"page {path}": browser.get(f"/admin{path}") for path in ("/", *tabs, "/keys", "/audit")}
     assert {page.status_code for page in pages.values()} == {200}
     told = {
         path: service.send("GET", path, 200, key=admin)

@@ -1,4 +1,7 @@
-"""A service on Ray Serve that asks a remote model sanitised questions; what it sends is looked at on the other side."""
+"""A service on Ray Serve that asks a remote model sanitised questions; what it sends is looked at on the other side.
+
+Another model, beside the service, fits released texts to the questions as they were asked.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import openai
 import pytest
 import sqlalchemy as sa
 import yaml
+from playwright.sync_api import expect
 
 from sanitization.text import open_sanitizer
 from service.cli.serve import DEFAULT_CONFIG
@@ -20,13 +25,16 @@ from service.embedding.words import minilm_words
 from service.records.database import open_database
 from service.records.tables import text_costs
 from tests.chaos.endpoint import Endpoint, modelling
-from tests.e2e.serving import CANARY, Running, serving
+from tests.e2e.browser import Window, chromium
+from tests.e2e.serving import CANARY, Running, opened, serving
 from tests.laws import ALPHA, p_value
 from tests.service.engines.chat_server import saying
 
 WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
 SECRET = ("zebrafish", "quagga", "okapi")
 """No words that can come out of a sanitiser."""
+REMOTE_KEY = "for-the-remote-model"  # pragma: allowlist secret
+FITTED = "The platypus is with Ledger."
 PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
 
 
@@ -34,18 +42,19 @@ PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?",
 class Sanitising:
     service: Running
     model: Endpoint
+    beside: Endpoint
     cache: Path
 
     def prompts(self) -> list[str]:
-        """All that arrived so far, whole bodies."""
+        """All that arrived elsewhere so far, whole bodies."""
         return [json.dumps(asked.body) for asked in self.model._server.asked]
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
     folder = tmp_path_factory.mktemp("sanitising")
-    with modelling() as model:
-        model.behaviour = saying("Ledger")
+    with modelling() as model, modelling() as beside:
+        model.behaviour, beside.behaviour = saying("Ledger"), saying(FITTED)
         config = yaml.safe_load(DEFAULT_CONFIG.read_text())
         config["applications"][0]["args"]["engine"] = {
             "name": "openai_compatible",
@@ -54,16 +63,27 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
             "isolation": "best_effort",
             "sanitize": {"epsilon": EPSILON, "keep": list(KEEP)},
             "exemplars": "local",
+            "realign": {"base_url": beside.url, "model": "here"},
         }
         (folder / "serve.yaml").write_text(yaml.safe_dump(config))
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("DPICL_LATENCY_GRAIN_MS", "2000")
+            environment.setenv("DPICL_REMOTE_API_KEY", REMOTE_KEY)
             environment.setenv("DPICL_SANITIZER_WORDS", str(WORDS))
             (folder / "public.txt").write_text("\n".join(PUBLIC))
             environment.setenv("DPICL_PUBLIC_TEXTS", os.path.relpath(folder / "public.txt"))
             environment.setenv("XDG_CACHE_HOME", str(folder / "cache"))
             with serving(folder, "--config", str(folder / "serve.yaml")) as service:
-                yield Sanitising(service, model, folder / "cache" / "dpicl")
+                yield Sanitising(service, model, beside, folder / "cache" / "dpicl")
+
+
+def costs(running: Sanitising) -> list[sa.Row]:
+    """What all keys' texts have cost."""
+    database = open_database(running.service.database_url)
+    with database.connect() as connection:
+        rows = connection.execute(sa.select(text_costs).where(text_costs.c.conversation == "")).all()
+    database.dispose()
+    return list(rows)
 
 
 def test_no_raw_word_is_sent_but_as_announced(running: Sanitising) -> None:
@@ -91,21 +111,43 @@ def test_one_text_for_all_tasks_of_a_key(running: Sanitising) -> None:
     for task in ("queue", "triage", "page"):
         asked = running.service.ask(question, f"support.{task}")
         assert asked.status_code == 200, asked.text
+        assert ("realigned" in asked.json()) is (task == "page"), "labels are no texts"
     sent = {prompt.split("Ticket: ")[-1].split("\\n")[0] for prompt in running.prompts() if "and the" in prompt}
     assert len(sent) == 1
+
+
+def test_a_released_text_is_fitted_beside_the_service(running: Sanitising) -> None:
+    """To the question as it was asked, for its caller: on REST, by OpenAI's client, on the command line."""
+    question, seen = f"Where is my {SECRET[0]} and the new book?", running.beside._server.asked
+    before = len(seen)
+    answer = running.service.ask(question, "support.page").json()
+    assert answer["realigned"] == FITTED
+    (asked,) = list(seen)[before:]
+    assert asked.body["model"] == "here"
+    assert question in asked.prompt
+    assert answer["text"] in asked.prompt
+    assert "authorization" not in asked.headers
+    assert running.model._server.asked[-1].headers["authorization"] == f"Bearer {REMOTE_KEY}"
+    client = openai.OpenAI(base_url=f"{running.service.url}/v1", api_key=running.service.key)
+    messages = [{"role": "user", "content": question}]
+    reply = client.chat.completions.create(model="support.page", messages=messages)  # type: ignore[arg-type]
+    assert reply.choices[0].message.content == FITTED
+    options = ("--url", running.service.url, "--key", running.service.key)
+    assert FITTED in running.service.dpicl("ask", "support.page", question, *options)
+    headers = {"Authorization": f"Bearer {running.service.key}"}
+    release = httpx.get(f"{running.service.url}/v1/releases/{answer['id']}", headers=headers).json()
+    assert release["text"] == answer["text"]
+    assert FITTED not in str(release)
 
 
 def test_nothing_private_has_left(running: Sanitising) -> None:
     """After the questions above: neither to the model, nor into logs; and each question was paid for once."""
     everything = "".join(running.prompts())
     assert everything
-    assert not [word for word in (*SECRET, CANARY) if word in everything]
-    assert not [word for word in SECRET if word in running.service.logs()]
-    database = open_database(running.service.database_url)
-    with database.connect() as connection:
-        rows = connection.execute(sa.select(text_costs).where(text_costs.c.conversation == "")).all()
-    database.dispose()
-    (cost,) = [row for row in rows if row.owner]
+    assert not [word for word in (*SECRET, CANARY, FITTED) if word in everything]
+    assert not [word for word in (*SECRET, FITTED) if word in running.service.logs()]
+    assert not [asked for asked in running.beside._server.asked if CANARY in asked.prompt]
+    (cost,) = [row for row in costs(running) if row.owner]
     assert (cost.texts, cost.words) == (2, 3 + 2000 + 3)
 
 
@@ -119,3 +161,28 @@ def test_http_has_the_same_ledger(running: Sanitising) -> None:
     said = httpx.post(f"{running.service.url}/v1/sanitize", json=body, headers=headers, timeout=60).json()
     assert {item["text"] for item in said["items"]} == {PUBLIC[1]}, "another with a chance below 1e-10"
     assert said["ledger"]["epsilon"] == pytest.approx(2007 * EPSILON + 25)
+
+
+def test_the_dashboard_shows_it_as_epsilon_moves(running: Sanitising) -> None:
+    """In a real browser: words and their chances, then whole texts. Nothing of it is charged."""
+    before = costs(running)
+    with opened(running.service.environment) as records:
+        admin = records.keys.create("Maria", "admin")[1]
+    with chromium() as browser:
+        window = Window(browser, viewport={"width": 360, "height": 740})
+        page = window.page
+        page.goto(f"{running.service.url}/admin/sanitising")
+        page.get_by_label("Key", exact=True).fill(admin)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Word by word")).to_be_visible()
+        window.check()
+        page.get_by_role("textbox", name="Sentence").fill("The quagga and the house")
+        row = page.get_by_role("row").filter(has_text="house")
+        expect(row).to_be_visible()
+        page.get_by_label("ε, from").fill("0.5")
+        expect(page.get_by_role("definition").first).to_have_text("0.5")
+        page.get_by_label("Mechanism").select_option("whole_rr")
+        expect(page.get_by_role("heading", name="Texts that can come out")).to_be_visible()
+        assert {text for text in PUBLIC if page.get_by_role("rowheader", name=text).count()}
+        window.check()
+    assert costs(running) == before

@@ -1,4 +1,4 @@
-"""A language model end to end: ``dpicl serve --model`` with a tiny model of random weights on vLLM's CPU engine."""
+"""A language model end to end: ``dpicl serve`` with a tiny model of random weights on vLLM's CPU engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
+import yaml
 
 from accounting.replay.books import violations
 from examples.tiny_model import make_tiny_model
+from service.cli.serve import DEFAULT_CONFIG
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, Running, serving
 
@@ -22,9 +24,12 @@ LABELS = {"Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"}
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("serve")
     model = make_tiny_model(folder / "model", chat=True)
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
+    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": str(model), "enforce_eager": True}
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # its work is as slow as the machine is busy
-        with serving(folder, "--model", str(model)) as running:
+        with serving(folder, "--config", str(folder / "serve.yaml")) as running:
             yield running
 
 

@@ -124,6 +124,41 @@ def test_an_exemplar_twice_in_one_upload_is_stored_once_for_its_unit(store, engi
     assert counts(engine) == (2, 2, 2)
 
 
+def said(*texts: str, unit: str = "ann") -> list[Row]:
+    return [Row(number, unit, {"text": text, "label": "l"}) for number, text in enumerate(texts, 1)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_an_upload_may_replace_all_there_is_of_its_units(store, engine, tickets, monkeypatch, at_once):
+    monkeypatch.setattr("exemplar_store.ingest.WRITE_BATCH", at_once)
+    store.ingest("tickets", [*said("1", "2", "3"), *said("1", unit="bo")])
+    mixed = [*said("3", "4"), *said("1", unit="cy"), *said("5", "5")]
+    assert store.ingest("tickets", mixed, replace=True, dry_run=True).replaced == 3
+    assert counts(engine) == (2, 4, 2)
+    assert store.ingest("tickets", mixed, replace=True) == IngestReport(4, 1, 1, (), replaced=3)
+    by_unit = [sorted(one.fields["text"] for one in unit) for unit in store.every_unit("tickets")]
+    assert by_unit == [["3", "4", "5"], ["1"], ["1"]], "ann is where she was"
+    assert store.ingest("tickets", said("6")).replaced == 0
+    assert counts(engine) == (3, 6, 3)
+
+
+def test_what_cannot_be_stored_replaces_nothing(store, engine, tickets):
+    store.ingest("tickets", said("1", "2"))
+    too_many = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT + 1)))
+    with pytest.raises(UnitTooLargeError):
+        store.ingest("tickets", too_many, replace=True)
+
+    def refuse(_connection):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.ingest("tickets", said("3"), before_commit=refuse, replace=True)
+    assert sorted(one["text"] for one in everything(store)) == ["1", "2"]
+    full = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT)))
+    for _ in range(2):  # they are not too many together
+        assert store.ingest("tickets", full, replace=True).exemplars == MAX_EXEMPLARS_PER_UNIT
+
+
 def test_a_unit_keeps_its_position_when_more_comes(store, engine, tickets):
     store.ingest("tickets", [Row(1, "ann", {"text": "1", "label": "l"}), Row(2, "bo", {"text": "1", "label": "l"})])
     report = store.ingest("tickets", [Row(1, "ann", {"text": "2", "label": "l"})])

@@ -233,6 +233,20 @@ class Pauses:
             self.number += 1
 
 
+def test_what_is_replaced_in_any_pause_does_not_come_back(store, engine, tickets, rows, monkeypatch):
+    """Whatever the copy has of it by then."""
+    store.ingest("tickets", rows(8, each=2))
+
+    def replace(number: int) -> None:
+        new = [Row(1, f"u{i}", {"text": f"{number} of u{i}", "label": "yes"}) for i in range(8)]
+        assert store.ingest("tickets", new, replace=True).replaced == (8 if number else 16)
+
+    pauses = Pauses(monkeypatch, replace, rows=3)
+    assert store.renew("tickets") == 0
+    assert pauses.number > 3
+    assert texts(store) == texts(ExemplarStore(engine, OLD)) == [f"{pauses.number - 1} of u{i}" for i in range(8)]
+
+
 def test_uploads_and_deletions_in_every_pause_are_in_the_renewed_copy(store, engine, tickets, rows, embed, monkeypatch):
     store.ingest("tickets", rows(80), embed)
     expected = {f"text 0 of u{number}" for number in range(80)}

@@ -1,4 +1,4 @@
-"""The isolation script, run as anybody runs it: on the CPU with a tiny model."""
+"""The isolation script, run as anybody runs it: on the CPU with a tiny model, without its hundred slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "isolation.py"
 @pytest.fixture(scope="module")
 def table() -> list[tuple[str, list[int]]]:
     """Each line with its N, compared, tokens that differ, log-probabilities that differ."""
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--slots", "10", "44"], capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     rows = [(line, line.split()) for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
     return [(line, [int(row[0]), *map(int, row[-3:])]) for line, row in rows]
@@ -23,7 +25,7 @@ def table() -> list[tuple[str, list[int]]]:
 @pytest.mark.slow
 def test_no_slot_changes_another(table) -> None:
     rows = [row for line, row in table if "unseeded" not in line]
-    assert [row[0] for row in rows] == [10] * 24 + [44] * 24 + [100] * 24
+    assert [row[0] for row in rows] == [10] * 24 + [44] * 24
     for slots, compared, tokens, logprobs in rows:
         assert compared >= slots - 1
         assert tokens == logprobs == 0

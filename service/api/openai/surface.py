@@ -113,7 +113,7 @@ def _message(answer: AnswerView) -> ReplyMessage:
     if answer.abstained:
         sure = f"the likeliest label has a probability of {answer.probability}"
         return ReplyMessage(content=None, refusal=f"Abstained: {sure}, less than the threshold.")
-    return ReplyMessage(content=answer.text if answer.label is None else answer.label)
+    return ReplyMessage(content=answer.label or answer.realigned or answer.text)
 
 
 def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from starlette.responses import Response
@@ -27,7 +28,7 @@ from service.dashboard.computing import Computations, ready
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
 from service.dashboard.plan_studio.drafts import KINDS, chosen
-from service.dashboard.plan_studio.problems import PlanProblem, located
+from service.dashboard.plan_studio.problems import PlanProblem, located, places
 from service.plans.alternatives import Alternatives, alternatives
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import settled
@@ -90,6 +91,16 @@ class DraftPlan:
         """Whether to ask again in a moment."""
         return self.plan is not None and self.outcome is None and not self.problems
 
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """See :func:`service.dashboard.plan_studio.problems.places`."""
+        return places(self.text)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of its tasks as far as they can be read."""
+        return [key.removeprefix("tasks.") for key in self.lines if key.startswith("tasks.")]
+
 
 @dataclass(frozen=True)
 class Price:
@@ -138,7 +149,7 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
     try:
         plan, public_size = await asyncio.to_thread(_read, visit.services.records, text, desk.described)
-        (future,) = _computations.ask(visit.session.key_id, dict([_job(plan, public_size)]))
+        (future,) = _computations.ask(visit.session.by, dict([_job(plan, public_size)]))
         wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
         if not await ready([future], wait_s) or future.cancelled():
             return DraftPlan(text, plan=plan)
@@ -190,7 +201,7 @@ async def vary(visit: Visit, outcome: PlanOutcome) -> Otherwise | None:
     wanted: dict[Hashable, Callable[[], Any]] = {
         f"{key} {calibrated.digest}" if key == _OTHERWISE else key: job for key, job in named.items()
     }
-    futures = dict(zip(named, _computations.ask(visit.session.key_id, wanted), strict=True))
+    futures = dict(zip(named, _computations.ask(visit.session.by, wanted), strict=True))
     waited = futures.values()
     if not await ready(waited, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in waited):
         return None

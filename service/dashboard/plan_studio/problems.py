@@ -34,11 +34,27 @@ def located(problems: Sequence[str], text: str) -> list[PlanProblem]:
         problems: each begins with a dotted key, or is about the YAML itself.
         text: the plan as written.
     """
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        root = None
+    root = _composed(text)
     return [_locate(problem, root) for problem in problems]
+
+
+def places(text: str) -> dict[str, int]:
+    """The lines, counted from 1, of a plan's budget and of each of its tasks, by key: ``budget``, ``tasks.NAME``."""
+    root = _composed(text)
+    tasks = next((value for key, value in _pairs(root) if key.value == "tasks"), None)
+    keys = [["budget"], *(["tasks", key.value] for key, _ in _pairs(tasks) if isinstance(key.value, str))]
+    return {".".join(key): line for key in keys if (line := _line(key, root)) is not None}
+
+
+def _composed(text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
+    return node.value if isinstance(node, yaml.MappingNode) else []
 
 
 def _locate(problem: str, root: yaml.Node | None) -> PlanProblem:

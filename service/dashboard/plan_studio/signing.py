@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from service.dashboard.plan_studio.desk import (
 from service.dashboard.plan_studio.problems import located
 from service.pipeline.making import NotMadeError
 from service.pipeline.private_threads import privately
+from service.plans.proposals import SamePersonError, UnknownProposalError, approve, propose
 from service.plans.signing import WorseThanFreeError, check_finished, check_worth, sign
 from service.services import Services
 
@@ -63,8 +65,18 @@ async def sign_(visit: Visit) -> Response:
     except WorseThanFreeError:
         problem = "Nothing was signed. To sign a plan that is hardly worth its price, tick that you do so all the same."
         return await _confirmation(visit, desk, draft, draft.outcome, 422, problem)
+    if visit.services.records.settings.two_person_signing:
+        try:
+            await asyncio.to_thread(
+                propose, visit.services.records, calibrated, visit.session.by, after_version=int(after)
+            )
+        except (PlansChangedError, BudgetExceededError, CohortError, PlanError) as error:
+            problem = f"Nothing was proposed: {error}."
+            return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)
+        done = "The plan is proposed. Its budget is taken when somebody else approves it, on this page."
+        return visit.redirect(f"/knowledge-bases/{name}/plans", done=done)
     try:
-        version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.key_name, int(after)))
+        version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.signs_as, int(after)))
     except NotMadeError as error:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
     except (PlansChangedError, BudgetExceededError, CohortError, PlanError) as error:
@@ -72,8 +84,29 @@ async def sign_(visit: Visit) -> Response:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, problem)
     tasks = ", ".join(f"{name}.{task}" for task in calibrated.plan.tasks)
     return visit.redirect(
-        f"/knowledge-bases/{name}#plans", done=f"Plan {version} is signed. From now on it answers at {tasks}."
+        f"/knowledge-bases/{name}/plans", done=f"Plan {version} is signed. From now on it answers at {tasks}."
     )
+
+
+@pages.post("/knowledge-bases/{name}/proposals/{proposal}/approve")
+async def approve_(visit: Visit) -> Response:
+    """Sign what somebody else proposed."""
+    name, proposal = visit.request.path_params["name"], visit.request.path_params["proposal"]
+    plans = f"/knowledge-bases/{name}/plans"
+    services, me = visit.services, visit.session
+    work = partial(approve, services.records, name, proposal, me.by, me.signs_as, embed=services.embedder.embed)
+    try:
+        version = (await privately(work)).version
+    except (
+        UnknownProposalError,
+        SamePersonError,
+        NotMadeError,
+        BudgetExceededError,
+        CohortError,
+        PlanError,
+    ) as error:
+        return visit.redirect(plans, refused=f"{str(error)[:1].upper()}{str(error)[1:]}.")
+    return visit.redirect(plans, done=f"Plan {version} is approved and signed.")
 
 
 def _sign_once(services: Services, calibrated: CalibratedPlan, signed_by: str, after: int) -> int:

@@ -34,7 +34,7 @@ async def lasting(visit: Visit, desk: Desk) -> Lasting:
             _positive(visit.field("units_a_month")), _positive(visit.field("months")), newest.epsilon, newest.delta
         )
         key = f"{arrivals} {plan.model_dump_json()}"
-        (future,) = _computations.ask(visit.session.key_id, {key: lambda: preview_steadily(plan, arrivals)})
+        (future,) = _computations.ask(visit.session.by, {key: lambda: preview_steadily(plan, arrivals)})
         if not await ready([future], _WAIT_S) or future.cancelled():
             return Lasting(problem="This is still being computed. Ask again in a moment.")
         return Lasting(await asyncio.wrap_future(future))

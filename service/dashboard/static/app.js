@@ -2,12 +2,40 @@
 // part of the page could not be refreshed.
 const unfolded = new Set();
 document.addEventListener("htmx:beforeSwap", (event) => {
-  unfolded.clear();
-  for (const details of event.detail.target.querySelectorAll("details[open][id]")) unfolded.add(details.id);
+  for (const details of event.detail.target.querySelectorAll("details[id]")) {
+    if (details.open) unfolded.add(details.id);
+    else unfolded.delete(details.id);
+  }
 });
 document.addEventListener("htmx:afterSwap", () => {
   for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
+  beside();
 });
+// What loads when it is unfolded loads again where it still is.
+document.addEventListener("htmx:afterSettle", () => {
+  for (const waiting of document.querySelectorAll("details[open] [hx-trigger^='toggle']")) {
+    waiting.closest("details").dispatchEvent(new Event("toggle"));
+  }
+});
+// The plan's lines under its text, as they wrap, and what the preview says of a line beside it where there is room.
+function beside() {
+  const text = document.getElementById("text"), lines = document.querySelector(".lines");
+  if (!text || !lines) return;
+  lines.replaceChildren(...text.value.split("\n").map((line) => Object.assign(document.createElement("span"), { textContent: `${line}\n` })));
+  const room = matchMedia("(min-width: 64rem)").matches;
+  for (const note of document.querySelectorAll("#preview [data-line]")) {
+    note.style.marginTop = "";
+    const line = lines.children[note.dataset.line - 1];
+    if (!line) continue;
+    line.classList.add(note.dataset.mark || "noted");
+    const gap = line.getBoundingClientRect().top - note.getBoundingClientRect().top;
+    if (room && gap > 0) note.style.marginTop = `${gap}px`;
+  }
+}
+beside();
+document.getElementById("text")?.addEventListener("input", beside);
+addEventListener("resize", beside);
+document.fonts?.ready.then(beside);
 // Scripts never see the answer to a copy; the browser may refuse it, and then the text is there to be selected.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
@@ -32,3 +60,5 @@ document.addEventListener("submit", (event) => {
     button.disabled = true;
   }
 });
+// Addresses from before there were tabs, such as /knowledge-bases/support#plans.
+document.querySelector(`.tabs #${CSS.escape(location.hash.slice(1).replace("spending", "usage")) || "none"}:not([aria-current])`)?.click();

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import tables
 from accounting.ledger.charges import Charged, Ledger, Release
-from accounting.ledger.history import Day, History, UnknownCursorError
+from accounting.ledger.history import Day, Fallbacks, History, UnknownCursorError, Use
 
 START = datetime(2030, 1, 31, 22, 30, tzinfo=UTC)
 
@@ -103,6 +103,32 @@ def test_days_are_utc_and_count_what_stays_spent(past: Past) -> None:
     assert past.history.charges_per_day(knowledge_base="animals") == everything[:2]
     assert past.history.charges_per_day(since=START + timedelta(hours=2)) == everything[1:]
     assert past.history.charges_per_day(since=START + timedelta(days=9)) == []
+
+
+def test_use_is_told_apart_by_key(past: Past) -> None:
+    past.release("animals.kind", hours=0)
+    past.charge("animals.kind", hours=0)
+    past.charge("animals.age", key_id="other")
+    past.ledger.void(past.charge("animals.kind", key_id="other"))
+    past.charge("plants.kind", hours=24)
+    past.charge("animals.kind")
+    day, later = date(2030, 1, 31), date(2030, 2, 2)
+    uses = [
+        Use(day, "animals.age@1", "other", 1),
+        Use(day, "animals.kind@1", "k", 2),
+        Use(later, "animals.kind@1", "k", 1),
+    ]
+    assert past.history.usage(knowledge_base="animals", since=START) == uses
+    assert past.history.usage(knowledge_base="animals", since=START + timedelta(hours=9)) == uses[2:]
+
+
+def test_fallbacks_are_counted_where_answers_tell_of_them(past: Past) -> None:
+    past.release("animals.kind")
+    for fell_back in (True, False, False):
+        past.ledger.release(past.charge("animals.age"), {"text": "x", "fallback": fell_back})
+    past.ledger.release(past.charge("plants.age"), {"text": "x", "fallback": False})
+    assert past.history.fallbacks(knowledge_base="animals") == [Fallbacks("animals.age@1", 3, 1)]
+    assert past.history.fallbacks(knowledge_base="plants") == [Fallbacks("plants.age@1", 1, 0)]
 
 
 def test_an_unknown_cursor_is_said(past: Past) -> None:

@@ -26,8 +26,12 @@ from accounting.ledger.events import (
     KeyChanged,
     KeyCreated,
     KeyRevoked,
+    KeyRotated,
     LedgerRestored,
     Mark,
+    PersonSignedIn,
+    PersonSignedOut,
+    PlanProposed,
     RemoteEngineChanged,
     UnitForgotten,
 )
@@ -89,6 +93,8 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
     with engine.begin() as connection:
         ledger.cohorts.open(connection, "kb", 2, 1, 1e-5, public_size=900, by="root")
     ledger.cohorts.close("kb", 1, by="root")
+    ledger.groups.open("care", 3, 1e-4, by="root")
+    ledger.groups.join("care", "kb", by="root")
     late = charge(ledger, task, b"5")
     clock.now += timedelta(seconds=61)
     assert ledger.expire_leases() == 1
@@ -105,7 +111,11 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             KeyCreated(key="root", name="root", role="admin", quota=None),
             AdminSignedIn(key="root"),
             AdminSignedOut(key="root"),
+            PersonSignedIn(by="7 at https://a.example", issuer="https://a.example", subject="7", role="auditor"),
+            PersonSignedOut(by="7 at https://a.example"),
+            PlanProposed(knowledge_base="kb", proposal="p", digest="0" * 64, by="root"),
             KeyChanged(key="bo", quota=5, by="root"),
+            KeyRotated(key="bo", token_sha256="ab" * 32, until=None, by="root"),
             KeyRevoked(key="bo", by="root"),
             ExemplarsIngested(knowledge_base="kb", by="root"),
             UnitForgotten(knowledge_base="kb", by="root"),
@@ -236,6 +246,9 @@ def less_noise(events: Events) -> None:
         (changed("plan.signed", answers={"topic": 3}), "not those of the plan's document"),
         (changed("plan.signed", epsilon="0.5"), "not that of the plan's document"),
         (changed("budget.opened", epsilon="0.9"), "more than its lifetime budget"),
+        (changed("group.opened", epsilon="0.9"), "the plans of the group care promise more than its budget"),
+        (changed("group.joined", group="other"), "kb is no knowledge base that could join other"),
+        (without("group.opened"), "kb is no knowledge base that could join care"),
         (changed("plan.signed", cohorts=[2]), "no cohort 2 that the plan could draw on"),
         (changed("plan.signed", cohorts=[2]), "not those of the plan's document"),
         (changed("plan.signed", cohorts=[]), "charged to no cohort"),
@@ -246,7 +259,13 @@ def less_noise(events: Events) -> None:
         (later("knowledge_base.archived"), "kb was archived before"),
         (later("exemplars.ingested"), "(exemplars.ingested): kb was archived"),
         (later("cohort.opened", cohort=3), "(cohort.opened): kb was archived"),
-        (changed("admin.signed_in", key="ana"), "no admin's"),
+        (changed("admin.signed_in", key="ana"), "may not sign in"),
+        (changed("key.rotated", key="ghost"), "key ghost is no key whose token could be replaced"),
+        (later("key.rotated"), "key bo is no key whose token could be replaced"),
+        (later("key.rotated", key="ana"), "key ana got a token that a key had before"),
+        (changed("plan.proposed", knowledge_base="other"), "there is no knowledge base other"),
+        (later("plan.proposed"), "proposal p was made before"),
+        (changed("plan.signed", approval={"proposal": "p", "by": "bo"}), "which is not open"),
         (changed("encryption_key.added", by=""), "by whom, is not said"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
@@ -280,6 +299,13 @@ def test_a_charge_by_a_key_for_other_tasks_is_found(exported: Events):
         assert any("not in its scope" in problem for problem in problems(chained(events))) is found
 
 
+def test_a_charge_by_a_key_that_cannot_ask_is_found(exported: Events):
+    events = copied(exported)
+    made = next(event for event in events if event.get("body", {}).get("key") == "ana" and "role" in event["body"])
+    made["body"]["role"] = "viewer"
+    assert "key ana was charged, and viewers cannot ask" in problems(chained(events))[0]
+
+
 def test_a_plan_with_too_little_noise_is_found_by_computing_it_again(exported: Events):
     events = copied(exported)
     less_noise(events)
@@ -310,7 +336,8 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
     elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", "ledger.restored"}
-    elsewhere |= {"encryption_key.added", "encryption_key.retired", "bundle.published"}
+    elsewhere |= {"encryption_key.added", "encryption_key.retired", "bundle.published", "group.opened", "key.rotated"}
+    elsewhere |= {"person.signed_in", "person.signed_out"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
     assert trail.events(knowledge_base="k") == []
     assert AuditTrail(engine).events(knowledge_base='kb"') == []
@@ -320,7 +347,12 @@ def test_the_trail_is_read_by_who_and_when(ledger, engine, clock, calibrated):
     busy_day(ledger, engine, clock, calibrated)
     trail = AuditTrail(engine)
     by_bo = trail.events(by=["bo"])
-    assert [event.kind for event in by_bo] == ["key.created", "charge", "refusal", "key.changed", "key.revoked"]
+    assert [event.kind for event in by_bo] == [
+        "key.created",
+        "charge",
+        "refusal",
+        *(f"key.{did}" for did in ("changed", "rotated", "revoked")),
+    ]
     assert trail.events(by=["root"])[0].kind == "plan.signed"
     assert trail.events(by=["b", "o", 'bo"']) == trail.events(by=[]) == []
     minute = NOW + timedelta(seconds=60)

@@ -1,24 +1,41 @@
-"""``dp_sanitize`` in the real anonymizer."""
+"""``dp_sanitize`` in the real anonymizer, and the real analyzer before it and before a conversation."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import spacy
+from presidio_analyzer import AnalyzerEngine
+from presidio_analyzer.nlp_engine import SpacyNlpEngine
 from presidio_anonymizer import AnonymizerEngine
 from presidio_anonymizer.entities import InvalidParamError, OperatorConfig, RecognizerResult
 from scipy.stats import binomtest
 
+from sanitization.conversation import Conversation
+from sanitization.text import open_sanitizer
 from service.adapters.presidio import DpSanitize
+from tests.sanitization.made_up import letter_words
 
+CARD, MAIL = "4012 8888 8888 1881", "ann.smith@example.org"
 CITIES = ["Boston", "Chicago", "Paris", "Lyon", "Tokyo"]
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "presidio"))
+
+
+@pytest.fixture(scope="module")
+def analyzer(tmp_path_factory: pytest.TempPathFactory) -> AnalyzerEngine:
+    """With all its patterns; names are found by a rule of spaCy's instead of a model, which would be downloaded."""
+    pipeline, folder = spacy.blank("en"), tmp_path_factory.mktemp("spacy")
+    pipeline.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Alice"}])
+    pipeline.to_disk(folder)
+    return AnalyzerEngine(nlp_engine=SpacyNlpEngine([{"lang_code": "en", "model_name": str(folder)}]))
 
 
 def anonymized(text: str, found: list[str], **params: Any) -> str:
@@ -63,3 +80,32 @@ def test_what_is_remembered_is_not_drawn_again() -> None:
 def test_refusals(params: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidParamError, match=said):
         anonymized("Boston", ["Boston"], **params)
+
+
+def test_what_the_analyzer_finds_becomes_public_values(analyzer: AnalyzerEngine) -> None:
+    """Each kind its own; kinds without an operator as Presidio does it; what is not found stays."""
+    engine = AnonymizerEngine()
+    engine.add_anonymizer(DpSanitize)
+    names, mails = ["Bea", "Cem", "Dora"], ["a@example.com", "b@example.com"]
+    operators = {
+        "PERSON": OperatorConfig("dp_sanitize", {"values": names, "epsilon": 1, "remembered": {}}),
+        "EMAIL_ADDRESS": OperatorConfig("dp_sanitize", {"values": mails, "epsilon": 1}),
+    }
+    text = f"Alice pays by {CARD}, says {MAIL}. So Alice pays."
+    changed = engine.anonymize(text, analyzer.analyze(text, language="en"), operators).text
+    said = {f"{name} pays by <CREDIT_CARD>, says {mail}. So {name} pays." for name in names for mail in mails}
+    assert changed in said
+
+
+def test_what_the_analyzer_finds_becomes_placeholders(analyzer: AnalyzerEngine, tmp_path: Path) -> None:
+    """Stable while a conversation lasts, and restored in its answers; other words are drawn."""
+    sanitizer = open_sanitizer(
+        "medoid_rr", letter_words(60), 2, tmp_path, keep=["stopwords", "punctuation", "placeholders"]
+    )
+    talk = Conversation(sanitizer, lambda text: analyzer.analyze(text, language="en"))
+    first = talk.sanitize(f"Alice pays by {CARD} and not by {MAIL}.").text
+    assert re.fullmatch(r"<PERSON_1> [a-z]{3} by <CREDIT_CARD_1> and not by <EMAIL_ADDRESS_1>\.", first)
+    second = talk.sanitize(f"Is {MAIL} by Alice, or by 192.168.10.77?").text
+    assert second == "Is <EMAIL_ADDRESS_1> by <PERSON_1>, or by <IP_ADDRESS_1>?"
+    assert talk.restore("<PERSON_1>: <CREDIT_CARD_1>, <EMAIL_ADDRESS_1>") == f"Alice: {CARD}, {MAIL}"
+    assert talk.epsilon == pytest.approx(sanitizer.epsilon)

@@ -67,6 +67,31 @@ def test_cohorts_are_opened_closed_and_listed(api: Api) -> None:
     assert (budget["cohort"], [one["closed_at"] is None for one in budget["cohorts"]]) == (2, [False, True, True])
 
 
+def test_knowledge_bases_share_the_budget_of_a_group(api: Api) -> None:
+    new = {"name": "care", "epsilon": 5, "delta": 1e-4}
+    made = api("admin", "POST", "/v1/groups", json=new)
+    assert (made.status_code, made.json()["free"]["epsilon"], made.json()["knowledge_bases"]) == (201, 5, [])
+    problem(api("admin", "POST", "/v1/groups", json=new), 409, "group-refused")
+    problem(api("admin", "POST", "/v1/groups", json={**new, "name": "No Name"}), 422, "invalid-request")
+    joined = api("admin", "PUT", "/v1/groups/care/knowledge-bases/toys")
+    assert (joined.status_code, joined.json()["knowledge_bases"]) == (200, ["toys"])
+    again = problem(api("admin", "PUT", "/v1/groups/care/knowledge-bases/toys"), 409, "group-refused")
+    assert "is in group 'care', for ever" in again["detail"]
+    missing = problem(api("admin", "PUT", "/v1/groups/car/knowledge-bases/toys"), 409, "group-refused")
+    assert "'care'" in missing["detail"]
+    problem(api("admin", "PUT", "/v1/groups/care/knowledge-bases/toy"), 404, "unknown-knowledge-base")
+    api("admin", "POST", "/v1/knowledge-bases", json={"name": "games", "epsilon": 8, "delta": 1e-4, "public_size": 600})
+    missing = problem(api("admin", "PUT", "/v1/groups/car/knowledge-bases/games"), 404, "unknown-group")
+    assert "did you mean 'care'?" in missing["detail"]
+    found = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
+    (budget,) = (one for one in found if one["knowledge_base"] == "toys")
+    assert (budget["group"], budget["lifetime"]["epsilon"], budget["free"]["epsilon"]) == ("care", 8, 1)
+    refused = api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=PLAN)
+    assert "of the budget of group 'care' only" in problem(refused, 402, "budget-exceeded")["detail"]
+    (care,) = api("analyst", "GET", "/v1/groups").json()["data"]
+    assert care["promised"]["epsilon"] == 4
+
+
 def test_an_archived_knowledge_base_takes_nothing_new(api: Api) -> None:
     home, plan = "/v1/knowledge-bases/toys", PLAN.replace("epsilon: 4", "epsilon: 1")
     problem(api("admin", "POST", f"{home}/archive", json={"name": "Toys"}), 422, "invalid-request")
@@ -335,6 +360,25 @@ def test_a_revoked_key_is_refused(api: Api) -> None:
     problem(api("admin", "PATCH", f"/v1/keys/{created.json()['id']}", json=limits), 404, "unknown-key")
 
 
+def test_a_rotated_key_keeps_what_it_was_charged(api: Api) -> None:
+    made = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "quota": 1}).json()
+    api.tokens["bo"] = made["token"]
+    ask = ("POST", "/v1/tasks/toys.colour/answers")
+    assert api("bo", *ask, json={"query": "a rotated toy"}).status_code == 200
+    path = f"/v1/keys/{made['id']}/rotate"
+    rotated = api("admin", "POST", path, json={"overlap_hours": 1}).json()
+    assert (rotated["id"], rotated["quota"], rotated["charged"]) == (made["id"], 1, 1)
+    for token in (made["token"], rotated["token"]):
+        api.tokens["bo"] = token
+        problem(api("bo", *ask, json={"query": "another"}), 402, "quota-exhausted")
+    api.tokens["bo"] = api("admin", "POST", path, json={}).json()["token"]
+    assert api("bo", "GET", "/v1/budgets").status_code == 200
+    api.tokens["bo"] = rotated["token"]
+    problem(api("bo", "GET", "/v1/budgets"), 401, "invalid-key")
+    problem(api("admin", "POST", path, json={"overlap_hours": -1}), 422, "invalid-request")
+    problem(api("admin", "POST", "/v1/keys/nobody/rotate", json={}), 404, "unknown-key")
+
+
 def test_a_knowledge_base_may_have_a_response_field(api: Api) -> None:
     body = {"epsilon": 2, "delta": 1e-4, "public_size": 200, "fields": ["text", "reply", "response"]}
 
@@ -364,7 +408,7 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
     path = "/v1/knowledge-bases/animals/exemplars"
     headers = {"Content-Type": "application/x-ndjson"}
     uploaded = api("admin", "POST", path, content=lines, headers=headers).json()
-    assert uploaded == {"exemplars": 20, "units": 20, "already_there": 0, "ignored_fields": ["id"]}
+    assert uploaded == {"exemplars": 20, "units": 20, "already_there": 0, "replaced": 0, "ignored_fields": ["id"]}
     assert api("admin", "POST", path, content=lines, headers=headers).json()["already_there"] == 20
     csv = "owner,text,label\nzoe,cat,blue\n"
     csv_headers = {"Content-Type": "text/csv; charset=utf-8"}

@@ -110,7 +110,7 @@ def test_whole_texts(ask: Any) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])
-@pytest.mark.parametrize("epsilon", [0.4, 25.01, 1e300])
+@pytest.mark.parametrize("epsilon", [0.4, 25.01, 1e300, float("inf")])
 def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float, mechanism: str) -> None:
     refused = ask(texts=["a"], epsilon=epsilon, mechanism=mechanism)
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "epsilon_not_attainable")
@@ -123,6 +123,8 @@ def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float, mechanism: str) 
         {"texts": []},
         {"texts": ["a"] * 257},
         {"texts": ["a"], "epsilon": -1},
+        {"texts": ["a"], "epsilon": float("nan")},
+        {"texts": ["a"], "epsilon": "8"},
         {"texts": ["a"], "keep": ["names"]},
         {"texts": ["a"], "mechanism": "rantext"},
         {"texts": ["a"], "mechanism": "whole_rr", "keep": ["stopwords"]},
@@ -133,6 +135,7 @@ def test_an_epsilon_that_there_is_not(ask: Any, epsilon: float, mechanism: str) 
 def test_what_is_invalid(ask: Any, body: dict[str, Any]) -> None:
     refused = ask(**body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+    assert len(refused.json().get("problems", ["one"])) == 1, "said once"
 
 
 @pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])

@@ -70,6 +70,34 @@ def create(dpicl: Shell) -> None:
     dpicl.ok("kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", 60, "--yes")
 
 
+def test_groups_are_made_joined_and_listed(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(dpicl)
+    monkeypatch.setattr("typer.confirm", lambda _question: False)
+    assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
+    assert dpicl("group", "add", "care", "toys")[0] == 1  # nobody said yes
+    assert "in group care, which has ε = 4, δ = 0.0001 left" in dpicl.ok("group", "add", "care", "toys", "--yes")
+    assert "already; its budget" in dpicl.fails("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
+    (care,) = json.loads(dpicl.ok("group", "list", "--json"))
+    assert (care["knowledge_bases"], care["free"]["epsilon"]) == (["toys"], 4)
+    assert "toys" in dpicl.ok("group", "list")
+    assert "toys shares the budget of group care" in dpicl.ok("budget")
+
+
+def test_two_people_sign_where_the_settings_want_it(
+    dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(dpicl)
+    monkeypatch.setenv("DPICL_TWO_PERSON_SIGNING", "true")
+    proposed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json", "--signed-by", "ana"))["proposed"]
+    (listed,) = json.loads(dpicl.ok("plan", "proposals", "toys", "--json"))
+    assert (listed["id"], listed["by"]) == (proposed, "ana")
+    approve = ("plan", "approve", "toys", proposed, "--yes", "--signed-by")
+    assert "somebody else must approve" in dpicl.fails(*approve, "ana")
+    assert "promised ε = 0" in dpicl.ok("budget")
+    assert "Signed as version 1" in dpicl.ok(*approve, "bo")
+    assert "no open proposal" in dpicl.fails(*approve, "bo")
+
+
 def test_cohorts_are_opened_closed_and_listed(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(dpicl)
     budget = ("--epsilon", 5, "--delta", "2e-4", "--public-size")
@@ -107,7 +135,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
         writer.writerow(["owner", "text", "label", "price"])
         writer.writerows([f"o{i}", f"toy number {i}", "red" if i % 3 else "blue", i] for i in range(12))
     report = json.loads(dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner", "--json"))
-    assert report == {"exemplars": 12, "units": 12, "already_there": 0, "ignored_fields": ["price"]}
+    assert report == {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
     assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["public_size"] == 60
 
@@ -154,6 +182,8 @@ def test_keys(dpicl: Shell) -> None:
     created = json.loads(dpicl.ok("keys", "create", "root", "--role", "admin", "--json"))
     listed = json.loads(dpicl.ok("keys", "list", "--json"))
     assert [(key["name"], key["role"]) for key in listed] == [("ana", "analyst"), ("root", "admin")]
+    assert dpicl.ok("keys", "rotate", created["id"], "--overlap-hours", "1").startswith("dpicl_")
+    assert json.loads(dpicl.ok("keys", "list", "--json"))[1]["rotated_at"]
     dpicl.ok("keys", "revoke", created["id"])
     assert created["id"] in dpicl.ok("keys", "list")
     assert json.loads(dpicl.ok("keys", "list", "--json"))[1]["revoked_at"]
@@ -299,7 +329,36 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     sql = ("--from-sql", url, "--query", "SELECT * FROM toys", *columns, "--map", "unit_id=owner")
     assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", "toys", *sql)
     report = json.loads(dpicl.ok("kb", "ingest", "toys", *sql, "--numbers-as-text", "--json"))
-    assert report == {"exemplars": 9, "units": 4, "already_there": 0, "ignored_fields": ["price"]}
+    assert report == {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
+
+    with sqlite3.connect(tmp_path / "shop.sqlite") as shop:
+        shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
+    shop.close()
+    changed = "SELECT * FROM toys WHERE owner IN (SELECT owner FROM toys WHERE price > :since)"
+    newer = ("kb", "ingest", "toys", *sql[:2], "--query", changed, *sql[4:], "--numbers-as-text", "--replace")
+    assert "give --query, --cursor and --cursor-file" in dpicl.fails(*newer, "--cursor", "price")
+    newer = (*newer, "--cursor", "price", "--cursor-file", tmp_path / "shop.cursor", "--since", 8 / 7)
+    assert "of 0 new units; they replace 2" in dpicl.ok(*newer, "--dry-run")
+    assert not (tmp_path / "shop.cursor").exists()
+    assert "Stored 2 exemplars of 0 new units; they replace 2" in dpicl.ok(*newer)
+    assert json.loads((tmp_path / "shop.cursor").read_text()) == {"price": 9}
+    assert "Stored 0 exemplars" in dpicl.ok(*newer)
+
+    gone = (
+        "kb",
+        "forget",
+        "toys",
+        *sql[:2],
+        "--query",
+        "SELECT DISTINCT owner FROM toys WHERE owner > 1 UNION SELECT 9",
+    )
+    assert "Deleted 4 exemplars of 2 units; 1 were not there" in dpicl.ok(*gone, "--unit-id", "owner", "--yes")
+    file.write_text("owner\n0\n")
+    assert "Deleted 3 exemplars of 1 units" in dpicl.ok(
+        "kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes"
+    )
+    assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
+    assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")
 
     assert "write FIELD=COLUMN" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour=label")
     for neither in ((), (file, "--query", "SELECT 1"), ("--from-sql", url), ("--query", "SELECT 1")):

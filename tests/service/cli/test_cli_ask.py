@@ -39,6 +39,21 @@ def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:  # no
     assert "free, answered before" in silent
 
 
+def test_the_notice_is_read_once_and_again_when_it_changes(
+    dpicl: Shell,  # noqa: F811
+    services: Services,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    notice = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))["engine"]["notice"]
+    counted = [dpicl.ok("ask", "toys.colour", "a toy", *at).count(notice) for at in ((), (), ("--url", "http://other"))]
+    assert counted == [1, 0, 1]
+    (tmp_path / "dpicl").rename(tmp_path / "before")
+    (tmp_path / "dpicl").touch()  # no folder can be made
+    assert [dpicl.ok("ask", "toys.colour", "a toy").count(notice) for _ in range(2)] == [1, 1]
+
+
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
     questions.write_bytes(b'\xef\xbb\xbfn,text\r\n1,"a toy, ""red"""\r\n2,another toy\r\n')

@@ -116,7 +116,7 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
         (["--keep", "case", "--mechanism", "whole_rr"], "whole_rr replaces texts as a whole and can keep nothing"),
         (["--mechanism", "rot13"], "no mechanism 'rot13': nearest_rr"),
         (["--cap", "15"], "these texts cost ε = 16, and together with earlier ones that would exceed the cap of 15"),
-        (["no-such-file"], "No such file"),
+        (["My flat"], "no file My flat. A text itself goes to standard input: echo TEXT | dpicl sanitize"),
     ],
 )
 def test_what_it_refuses(
@@ -137,6 +137,17 @@ def test_its_secret_is_the_users_alone(texts: list[object], tmp_path: Path) -> N
     assert len(key.read_bytes()) == 32
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_ledger_that_lost_its_key_or_is_none(texts: list[object], tmp_path: Path) -> None:
+    """With another key it would draw texts once more, and copies add up."""
+    printed(*texts, "--ledger", tmp_path / "mine.sqlite", stdin="bcd")
+    (tmp_path / "mine.key").unlink()
+    (tmp_path / "other.sqlite").write_text("no database")
+    for file, said in (("mine", "mine.key is missing"), ("other", "is no ledger of texts: file is not a database")):
+        with pytest.raises(ValueError, match=said):
+            printed(*texts, "--ledger", tmp_path / f"{file}.sqlite", stdin="bcd")
+        assert not (tmp_path / f"{file}.key").exists()
 
 
 def test_audit(glove: Path, cache: Path) -> None:
@@ -193,19 +204,24 @@ def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     table = "\n".join(printed(*options, "--most-texts", 4, "--epsilon", 20))
     assert "4 sanitised texts; accuracy on clean ones" in table
     assert "100 ± 0" in table
-    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:3], {"text": "x"}]))
-    with pytest.raises(ValueError, match="row 4: a text and a label expected"):
-        call(*options)
+    for bad in ({"text": "x"}, ["x", "y"]):
+        file.write_text("\n\n".join(json.dumps(row) for row in [*rows[:3], bad]))
+        with pytest.raises(ValueError, match="row 4: a text and a label expected"):
+            call(*options)
+    (sheet := tmp_path / "texts.csv").write_text("label,text\n" + "short,bcd bcf\n" * 4)
+    assert call(*options, "--texts", sheet)["texts"] == 2
+    assert "needs --texts" in CliRunner().invoke(app, ["sanitize", "attack", "--mechanism", "whole_rr"]).output
+
+
+def never(_: object) -> np.ndarray:
+    pytest.fail("embedded again")
 
 
 def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     words = minilm_words(60, cache)
     assert words.words[:3] == ("the", "of", "and")
     np.testing.assert_allclose(np.linalg.norm(words.vectors, axis=1), 1, atol=1e-6)
-    (file,) = cache.glob("words-*.npy")
-    before = file.stat().st_mtime_ns
-    assert minilm_words(60, cache).digest == words.digest
-    assert file.stat().st_mtime_ns == before
+    assert minilm_words(60, cache, never).digest == words.digest
     assert minilm_words(59, cache).words == words.words[:59]
 
 
@@ -216,9 +232,9 @@ def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     assert "sanitize audit" in commands
     assert "| dpicl sanitize\n" in commands
     assert "sanitize attack" in commands
-    printed = run(f"export COLUMNS=150 XDG_CACHE_HOME=$PWD/cache XDG_STATE_HOME=$PWD/state\n{commands}", tmp_path)
+    printed = run(f"export COLUMNS=80 XDG_CACHE_HOME=$PWD/cache XDG_STATE_HOME=$PWD/state\n{commands}", tmp_path)
     assert re.search(r"rantext +│ 6 +│ 6 +│ infinite", printed)
     assert re.search(r"medoid_rr +│ \d+ medoids +│ 8\.00000", printed)
-    assert "Bayes, 10 copies" in printed
-    assert re.search(r"^Write to Alice\. 24\.00", printed, re.MULTILINE)
+    assert re.search(r"│ santext_plus +│ 0\.\d\d +│", printed), "not cut off on a usual terminal"
+    assert re.search(r"^Write to ann@example\.org\. 24\.00", printed, re.MULTILINE)
     assert re.search(r"^I live in (Boston|Paris|Tokyo)\.$", printed, re.MULTILINE)

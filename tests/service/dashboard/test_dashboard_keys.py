@@ -80,14 +80,14 @@ def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
     ("form", "says"),
     [
         ({"role": "analyst"}, "Name the key’s owner"),
-        ({"name": "ana", "role": "king"}, "Choose one of the two"),
+        ({"name": "ana", "role": "king"}, "Choose one of them"),
         ({"name": "ana", "role": "analyst", "quota": "many"}, "Enter a whole number, such as 500"),
         ({"name": "ana", "role": "analyst", "quota": "-1"}, "Enter a whole number, such as 500"),
         ({"name": "ana", "role": "analyst", "quota": "9" * 18}, "is not a number of answers"),
         ({"name": "ana", "role": "analyst", "quota": "9" * 30}, "Enter a whole number"),
         ({"name": "ana", "role": "analyst", "rate_per_minute": "0"}, "is not between 1 and 1,000,000"),
-        ({"name": "deputy", "role": "admin", "quota": "5"}, "An admin key cannot ask questions"),
-        ({"name": "deputy", "role": "admin", "scope": "toys"}, "An admin key is for everything"),
+        ({"name": "deputy", "role": "admin", "quota": "5"}, "An admin cannot ask questions"),
+        ({"name": "deputy", "role": "admin", "scope": "toys"}, "An admin cannot ask"),
         ({"name": "ana", "role": "analyst", "scope": "toys, All of it"}, "names no knowledge base"),
         ({"name": "ana", "role": "analyst", "days": "0"}, "Enter a number of days, 1 to 36,500"),
         ({"name": "ana", "role": "analyst", "days": "9" * 30}, "Enter a number of days"),
@@ -171,6 +171,33 @@ def test_a_key_is_revoked_by_who_means_it(browser: Browser) -> None:
     assert "revoke" not in browser.get(f"/keys/{ana.id}").text.partition("<h1>")[2].replace("revoked", "")
     assert browser.post(f"/keys/{ana.id}/limits", {"quota": "3"}).status_code == 404
     assert browser.get("/keys/nobody").status_code == 404
+
+
+def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browser) -> None:
+    keys = browser.services.records.keys
+    made, first = keys.create("bo", "analyst", quota=3)
+    form = {"rotated_at": re.search(r'name="rotated_at" value="([^"]*)"', browser.get(f"/keys/{made.id}").text)[1]}
+    for wrong in ("-1", "x", "8761"):
+        refused = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": wrong})
+        assert refused.status_code == 422
+        assert "Enter a number of hours" in refused.text
+    page = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": "1"})
+    assert page.status_code == 200
+    second = re.search(r'<code id="token">(dpicl_[\w-]{43})<', page.text)[1]
+    assert keys.authenticate(first).id == keys.authenticate(second).id == made.id
+    again = browser.post(f"/keys/{made.id}/rotate", form)
+    assert again.status_code == 409
+    assert "got another token after this page was shown" in again.text
+    assert keys.authenticate(second) is not None
+    shown = text(browser.get("/audit", params={"kind": "key.rotated"}).text)
+    assert re.search("chief.? replaced the token of the key .?bo", shown)
+
+
+def test_ones_own_token_is_replaced_and_one_signs_in_again(browser: Browser) -> None:
+    page = browser.post(f"/keys/{browser.key.id}/rotate", {"rotated_at": "None"})
+    assert browser.get("/").status_code == 303
+    assert browser.sign_in().status_code == 401
+    assert browser.sign_in(re.search(r'<code id="token">(dpicl_[\w-]{43})<', page.text)[1]).status_code == 303
 
 
 def test_the_last_admin_key_is_not_revoked_unawares(browser: Browser) -> None:

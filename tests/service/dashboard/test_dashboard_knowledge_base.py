@@ -9,8 +9,8 @@ from tempfile import SpooledTemporaryFile
 
 import pytest
 
-from accounting.ledger.history import Day
-from service.dashboard.knowledge_base import _by_task
+from accounting.ledger.history import Use
+from service.dashboard.usage import _series
 from service.services import Services, open_services
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 from tests.service.dashboard.dashboard_browser import Browser
@@ -24,6 +24,13 @@ NEW = {
     "fields": "text, code",
     "embedded_field": "text",
 }
+
+
+TABS = ("plans", "usage", "releases", "exemplars", "cohorts", "settings")
+
+
+def toys_pages() -> list[str]:
+    return ["/knowledge-bases/toys", *(f"/knowledge-bases/toys/{tab}" for tab in TABS)]
 
 
 @pytest.fixture
@@ -51,7 +58,8 @@ def upload(browser: Browser, content: bytes, name: str = "new.jsonl", **fields: 
 
 
 def test_plans_are_told_in_human_terms(browser: Browser) -> None:
-    page = text(browser.get("/knowledge-bases/toys").text)
+    page = text(browser.get("/knowledge-bases/toys/plans").text)
+    assert page == text(browser.get("/knowledge-bases/toys/plans/1").text)
     assert "Plan 1" in page
     assert "toys.colour@1 picks a label 20 answers left" in page
     assert re.search(r"Needed for 95 % good releases (out of reach|\d+ of 10 slots)", page)
@@ -65,13 +73,43 @@ def test_spending_refusals_and_releases_are_shown(browser: Browser) -> None:
     for i in range(20):
         ask(browser, f"toy {i}", token)
     browser.services.records.ledger.refuse("toys.colour@1", browser.key.id, "answers-exhausted")
-    page = browser.get("/knowledge-bases/toys").text
-    said = text(page)
+    page = browser.get("/knowledge-bases/toys/usage").text
     assert "20 answers were charged in the last 30 days, at most 20 on a day." in page
-    assert re.search(r"Answers exhausted colour@1 chief 1 \d", said)
-    assert "All answers are spent." in said
-    assert "Older" not in said
-    assert len(re.findall(r'<td class="answer">(?:red|blue)', page)) == 20
+    assert re.search(r"Answers exhausted colour@1 chief 1 \d", text(page))
+    assert "All answers are spent." in text(browser.get("/knowledge-bases/toys/plans").text)
+    newest = browser.get("/knowledge-bases/toys/releases").text
+    assert len(re.findall(r'<td class="answer">(?:red|blue)', newest)) == 15
+
+
+def test_usage_is_shown_by_task_and_by_key_with_fallbacks(browser: Browser) -> None:
+    ledger = browser.services.records.ledger
+    task = ledger.budgets.task("toys.colour@1")
+    for i, fallback in enumerate((True, False, False, False)):
+        charged = ledger.charge(task, bytes([i]), key_id=browser.key.id if i else "gone")
+        ledger.release(charged.id, {"text": "t", "keywords": [], "fallback": fallback})
+    page = browser.get("/knowledge-bases/toys/usage").text
+    assert "chief colour@1 3 gone colour@1 1" in text(page)
+    assert "colour@1 4 1 25 %" in text(page)
+    by_key = browser.get("/knowledge-bases/toys/usage?by=key").text
+    assert [re.search(f">{name}</li>", by_key) is not None for name in ("chief", "gone")] == [True, True]
+
+
+def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
+    home, records = "/knowledge-bases/toys", browser.services.records
+    upload(browser, b'{"unit_id": "unit-77", "text": "a green toy", "label": "green"}\n')
+    for given in ({}, {"unit": "unit-77"}, {"sure": "yes"}):
+        assert "Nothing was deleted." in browser.post(f"{home}/forget", given).text
+    unknown = browser.post(f"{home}/forget", {"unit": "unit-78", "sure": "yes"})
+    assert (unknown.status_code, "holds no unit of this id" in unknown.text) == (404, True)
+    done = browser.post(f"{home}/forget", {"unit": "unit-77", "sure": "yes"})
+    assert done.headers["location"] == f"/admin{home}/exemplars"
+    page = browser.get(f"{home}/exemplars").text
+    assert "The unit’s exemplars are deleted." in page
+    assert "“chief” deleted a unit of toys." in page
+    assert "unit-77" not in page + done.headers["location"]
+    assert "unit-77" not in "".join(records.audit.export())
+    with pytest.raises(LookupError):
+        records.store.forget("toys", "unit-77")
 
 
 def test_releases_are_paged_and_texts_shown(services: Services) -> None:
@@ -82,11 +120,11 @@ def test_releases_are_paged_and_texts_shown(services: Services) -> None:
         {"text": "Send <b>it</b> back.", "keywords": ["back", "send"], "fallback": False},
         {"text": "Nothing stood out.", "keywords": [], "fallback": True},
     ]
-    for i, answer in enumerate(answers):
+    for i, answer in enumerate(answers[-15:]):
         ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, answer)
     browser = Browser(services)
     browser.sign_in()
-    page = browser.get("/knowledge-bases/toys").text
+    page = browser.get("/knowledge-bases/toys/releases").text
     assert "Send &lt;b&gt;it&lt;/b&gt; back." in page
     assert "Released words: back, send" in page
     assert "this text was made without exemplars" in page
@@ -101,19 +139,23 @@ def test_older_releases_are_a_page_further(services: Services, monkeypatch: pyte
         ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, {"label": f"label-{i:02}"})
     browser = Browser(services)
     browser.sign_in()
-    seen, address, pages = [], "/knowledge-bases/toys", 0
+    seen, address, pages = [], "/knowledge-bases/toys/releases", 0
     while address:
         page = browser.get(address).text
         seen += re.findall(r"label-\d\d", page)
         older = re.search(r'id="older" href="/admin([^"#]+)', page)
         address, pages = (older[1] if older else ""), pages + 1
     assert pages == 3
+    release = ledger.stored_release(task, bytes([9]))
+    moved = browser.get(f"/knowledge-bases/toys?after={release.id}")  # where older releases were before
+    assert moved.headers["location"] == f"/admin/knowledge-bases/toys/releases?after={release.id}"
     assert seen == [f"label-{i:02}" for i in reversed(range(20))]
 
 
 def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -> None:
     home, row = "/knowledge-bases/toys", b'{"unit_id": "u", "text": "t", "label": "red"}\n'
-    assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]*cannot be taken back', browser.get(home).text)
+    settings = browser.get(f"{home}/settings").text
+    assert re.search(r'<form[^>]*/archive"[^>]*data-confirm="[^"]*cannot be taken back', settings)
     for name in ("", "Toys"):
         refused = browser.post(f"{home}/archive", {"name": name})
         assert refused.status_code == 422
@@ -122,11 +164,14 @@ def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -
     assert browser.post(f"{home}/archive", {"name": "toys"}).headers["location"] == f"/admin{home}"
     page = browser.get(home).text
     assert "“toys” is archived. Its ledger and audit trail stay." in page
-    assert "archived toys: it takes no plan, cohort or exemplar any more." in text(page)
+    assert "archived toys: it takes no plan, cohort or exemplar any more." in text(
+        browser.get(f"{home}/exemplars").text
+    )
     assert "toys archived" in text(browser.get("/").text)
     assert "There is no knowledge base that takes a plan." in text(browser.get("/plans").text)
-    for gone in (">Upload<", "Write a plan", "/archive"):
-        assert gone not in page
+    for gone in (">Upload<", "Write a plan", 'archive"'):
+        for path in ("", "/plans", "/exemplars", "/settings"):
+            assert gone not in browser.get(f"{home}{path}").text
     assert upload(browser, row).status_code == 409
     assert "is archived for ever" in upload(browser, row).text
     assert browser.post(f"{home}/archive", {"name": "toys"}).status_code == 409
@@ -144,8 +189,8 @@ def test_a_knowledge_base_is_archived_by_who_writes_its_name(browser: Browser) -
 def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
     today = datetime.now(UTC).date()
     days = [today - timedelta(days=1), today]
-    spent = [Day(days[i % 2], f"toys.t{i}@1", 10 - i) for i in range(9)]
-    series = _by_task(spent, days)
+    spent = [Use(days[i % 2], f"toys.t{i}@1", "k", 10 - i) for i in range(9)]
+    series = _series(spent, lambda use: use.task, days)
     assert [name for name, _ in series] == [f"toys.t{i}@1" for i in range(5)] + ["all others"]
     assert series[-1][1] == [4 + 2, 5 + 3]
 
@@ -153,7 +198,7 @@ def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
 def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert "New knowledge base" in browser.get("/new-knowledge-base").text
     response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
-    assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes")
+    assert (response.status_code, response.headers["location"]) == (303, "/admin/knowledge-bases/notes/exemplars")
     page = browser.get("/knowledge-bases/notes").text
     assert "“notes” was created with its lifetime budget" in page
     assert "“notes” is there" not in browser.get("/knowledge-bases/notes").text
@@ -186,7 +231,7 @@ def test_a_response_field_may_be_named(browser: Browser, fields: str, given: str
     entries = {**NEW, "fields": fields, "response_field": given}
     assert browser.post("/new-knowledge-base", entries).status_code == 303
     assert browser.services.records.store.get("notes").response_field == expected
-    settings = text(browser.get("/knowledge-bases/notes").text)
+    settings = text(browser.get("/knowledge-bases/notes/settings").text)
     assert f"Embedded for answers {expected or 'no field'}" in settings
 
 
@@ -230,7 +275,7 @@ def test_what_is_wrong_is_said_by_its_field(browser: Browser, change: dict, fiel
 def test_exemplars_are_uploaded(browser: Browser, content: bytes, name: str) -> None:
     response = upload(browser, content, name)
     assert response.status_code == 303
-    page = browser.get("/knowledge-bases/toys").text
+    page = browser.get("/knowledge-bases/toys/exemplars").text
     assert "Done: every row of the file is stored, encrypted." in page
     assert "green" not in page
     assert re.search(r"“chief” uploaded exemplars to toys", text(page))
@@ -291,9 +336,9 @@ def test_an_upload_has_a_limit(services: Services) -> None:
 def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
     for allowed, sentence in (("yes", "exemplars may be shown"), ("no", "no exemplar goes")):
         response = browser.post("/knowledge-bases/toys/remote-engine", {"allowed": allowed})
-        assert response.headers["location"] == "/admin/knowledge-bases/toys"
-        page = browser.get("/knowledge-bases/toys").text
-        assert sentence in page
+        assert response.headers["location"] == "/admin/knowledge-bases/toys/settings"
+        assert sentence in browser.get("/knowledge-bases/toys/settings").text
+        page = browser.get("/knowledge-bases/toys/exemplars").text
         assert browser.services.records.store.get("toys").remote_engine is (allowed == "yes")
     assert "allowed engines outside the deployment for" in page
     assert "forbade engines outside the deployment for" in page
@@ -301,11 +346,13 @@ def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
 
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_an_unknown_knowledge_base_is_a_page_for_people(browser: Browser, method: str) -> None:
-    for path in {"get": [""], "post": ["/remote-engine"]}[method]:
+    paths = {"get": ["", *(f"/{tab}" for tab in TABS)], "post": ["/remote-engine", "/archive", "/exemplars"]}[method]
+    for path in paths:
         response = getattr(browser, method)(f"/knowledge-bases/nowhere{path}")
         assert response.status_code == 404
         assert "There is no knowledge base named" in response.text
-    assert browser.get("/knowledge-bases/toys?after=gone").status_code == 404
+    assert browser.get("/knowledge-bases/toys/releases?after=gone").status_code == 404
+    assert browser.get("/knowledge-bases/toys/plans/7").status_code == 404
 
 
 def test_no_page_shows_what_is_private(browser: Browser) -> None:
@@ -315,9 +362,7 @@ def test_no_page_shows_what_is_private(browser: Browser) -> None:
     assert upload(browser, b"\n".join(json.dumps(row).encode() for row in rows)).status_code == 303
     _, token = records.keys.create("ana", "analyst")
     ask(browser, f"a question with {CANARY}", token)
-    pages = [
-        browser.get(path) for path in ("/", "/knowledge-bases/toys", "/new-knowledge-base", "/plans", "/keys", "/audit")
-    ]
+    pages = [browser.get(path) for path in ("/", *toys_pages(), "/new-knowledge-base", "/plans", "/keys", "/audit")]
     for page in pages:
         assert CANARY not in page.text
 
@@ -326,7 +371,7 @@ def test_the_page_does_not_change_with_what_is_private(browser: Browser) -> None
     """The same public history over other exemplars is the same page, byte for byte."""
 
     def pages() -> list[str]:
-        found = [browser.get(path).text for path in ("/", "/knowledge-bases/toys")]
+        found = [browser.get(path).text for path in ("/", *toys_pages())]
         return [re.sub(r"As of <time.*?</time>", "", page) for page in found]
 
     before = pages()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from accounting.ledger.history import Day
+from accounting.plan import load_plan
 from service.dashboard import burn_down
+from service.dashboard.overview import summarise
+from service.plans.signing import prepare, sign
 from service.services import Services
+from tests.service.conftest import EMBEDDER, PLAN
 from tests.service.dashboard.dashboard_browser import Browser
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -77,6 +82,8 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     heights = [float(point.split()[1]) for point in re.split("[ML]", known.path)[1:]]
     assert heights[0] == 0  # at the top: all of them
     assert heights == sorted(heights)
+    points = [tuple(map(float, point.split())) for point in re.split("[ML]", known.path)[1:]]
+    assert all(a[0] == b[0] or a[1] == b[1] for a, b in itertools.pairwise(points))  # steps
     assert heights[-1] == pytest.approx(400 * (1 - 0.6))
     assert foretold.foretold
     assert foretold.path.endswith(" 400.0")
@@ -107,6 +114,68 @@ def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:
     assert "not enough history" in page
     assert re.search(r"<title>Overview · dp-icl</title>", page)
     assert "The rate is the mean of today and the six days before" in " ".join(page.split())
+
+
+def spend(services: Services, answers: int) -> None:
+    ledger = services.records.ledger
+    task = ledger.budgets.task(TASK)
+    for i in range(answers):
+        ledger.release(ledger.charge(task, bytes([i]), key_id="k").id, {"label": "red"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "days_on", "expected"),
+    [
+        (0, 0, []),
+        (0, 3, [("", "never asked", "/keys")]),
+        (5, 40, []),
+        (5, 3, [("warn", "ending soon", "/knowledge-bases/toys/plan?from=1")]),
+        (19, 40, [("warn", "ending soon", "/knowledge-bases/toys/plan?from=1")]),
+        (20, 0, [("bad", "spent", "/knowledge-bases/toys/plan?from=1")]),
+    ],
+)
+def test_what_needs_attention(services: Services, answers: int, days_on: int, expected: list) -> None:
+    spend(services, answers)
+    (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
+    assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
+
+
+def test_a_newer_plan_or_another_release_settles_what_is_spent(services: Services) -> None:
+    records = services.records
+    spend(services, 20)
+    goes_on = (
+        PLAN.replace("answers: 20", "answers: 20\n    when_spent: last")
+        + """
+  last:
+    kind: classify
+    release: once
+    labels: [red, blue]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    share: 0.1
+    mechanism: {type: prototypes}
+"""
+    )
+    sign(records, prepare(records, load_plan(goes_on)), "test", embed=EMBEDDER.embed)
+    assert summarise(records, datetime.now(UTC))[0].matters == []
+    newer = records.ledger.budgets.task("toys.colour@2")
+    for i in range(20):
+        records.ledger.charge(newer, bytes([i]), key_id="k")
+    assert summarise(records, datetime.now(UTC))[0].matters == []
+
+
+def test_the_overview_begins_with_what_needs_attention(browser: Browser) -> None:
+    records = browser.services.records
+    spend(browser.services, 20)
+    for number in range(7):
+        records.create_knowledge_base(
+            f"a{number}", epsilon=1, delta=1e-5, public_size=200, fields=["text", "label"], embedded_field="text"
+        )
+    records.ledger.cohorts.archive("a0", by="test")
+    first, second = browser.get("/").text, browser.get("/?page=2").text
+    assert first.index("Needs attention") < first.index('href="/admin/knowledge-bases/toys/plan?from=1"')
+    shown = [re.findall(r'id="kb-(\w+)"', page) for page in (first, second)]
+    assert shown == [["toys", "a1", "a2", "a3", "a4", "a5"], ["a6", "a0"]]
+    assert 'hx-get="/admin/?page=2"' in second
 
 
 def test_htmx_gets_the_changing_part_alone(browser: Browser) -> None:

@@ -110,7 +110,7 @@ def test_what_it_found_is_shown_wherever_budgets_are(records, rehearsal) -> None
     assert _models(records) == []
     browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
     assert browser.sign_in().status_code == 303
-    said = " ".join(re.sub("<[^>]*>", " ", browser.get("/knowledge-bases/toys").text).split())
+    said = " ".join(re.sub("<[^>]*>", " ", browser.get("/knowledge-bases/toys/plans").text).split())
     assert "A rehearsal: between" in said
     assert "answers for ever" not in said + browser.get("/").text
 

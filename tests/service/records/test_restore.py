@@ -125,6 +125,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
 ) -> None:
     spared, _ = opened.records.keys.create("spared", "analyst")
     stolen, _ = opened.records.keys.create("stolen", "analyst", quota=7)
+    leaked, leaked_token = opened.records.keys.create("leaked", "analyst")
     ask(opened, "one", "two")
     assert opened.records.witness is not None
     opened.records.witness.catch_up()
@@ -133,6 +134,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     ask(opened, "three", "four", "five")
     opened.records.forget("toys", "u7", by="root")
     opened.records.keys.revoke(stolen.id)
+    _, safe_token = opened.records.keys.rotate(leaked, by="root")
     opened.records.keys.limit(spared.id, quota=3, rate_per_minute=None)
     opened.records.allow_remote_engine("toys", True, by="root")
     new_key = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -161,6 +163,8 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     assert records.ledger.budgets.statuses()[0].tasks[0].charged == 5
     keys = {key.name: key for key in records.keys.list()}
     assert keys["stolen"].revoked_at is not None
+    assert records.keys.authenticate(leaked_token) is None
+    assert records.keys.authenticate(safe_token) is not None
     assert (keys["spared"].revoked_at, keys["spared"].quota) == (None, 3)
     assert records.store.get("toys").remote_engine
     report = replay(records, recompute=False)

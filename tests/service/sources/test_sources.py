@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import BadRowError, Layout
+from service.sources.cursor import Cursor
 from service.sources.files import open_file
 from service.sources.sql import open_query
 
@@ -200,6 +201,43 @@ def test_a_query_is_read(shop: str) -> None:
     assert rows[7].fields["text"] == "100% of 7"
     assert decimal.Decimal(rows[7].fields["price"]) == 7
     assert uuid.UUID(rows[7].unit_id) == uuid.UUID(int=7)
+
+
+def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:
+    file, layout = tmp_path / "shop.cursor", Layout(("body",), "customer")
+    query = "SELECT customer, body, price FROM tickets WHERE price > :since AND price < {} ORDER BY body"
+
+    def read(below: int) -> int:
+        cursor = Cursor.open("price", file, "-1")
+        with open_query(shop, query.format(below), cursor) as source:
+            found = len(list(source.rows(layout)))
+        cursor.save()
+        return found
+
+    assert [read(100), read(100), read(2500), read(2500)] == [100, 0, 2400, 0]
+    with pytest.raises(ValueError, match="say with --since after which price to begin"):
+        Cursor.open("price", tmp_path / "other.cursor", None)
+    for broken in ("", "[]", '{"price": true}', '{"body": 1}'):
+        file.write_text(broken)
+        with pytest.raises(ValueError, match="does not say how far price was read"):
+            Cursor.open("price", file, "0")
+
+
+@pytest.mark.parametrize(
+    ("column", "query", "message"),
+    [
+        ("price", "SELECT customer, body, price FROM tickets", "needs such a query and no other"),
+        ("price", "SELECT customer, body, price FROM tickets WHERE price > :since + :more", "needs such a query"),
+        (None, "SELECT customer, body, price FROM tickets WHERE price > :since", "needs --cursor"),
+        ("price", "SELECT customer, body FROM tickets WHERE price > :since", "returns no column 'price'"),
+    ],
+)
+def test_a_query_and_a_cursor_that_do_not_fit(
+    shop: str, tmp_path: Path, column: str | None, query: str, message: str
+) -> None:
+    cursor = None if column is None else Cursor.open(column, tmp_path / "shop.cursor", "0")
+    with pytest.raises(ValueError, match=message), open_query(shop, query, cursor) as source:
+        list(source.rows(Layout(("body",), "customer")))
 
 
 @pytest.mark.parametrize(

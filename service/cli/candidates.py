@@ -1,0 +1,66 @@
+"""``dpicl plan candidates``: public candidates for ``synthetic_exemplars``, written by the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json as to_json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accounting.plan import load_plan
+from accounting.tasks import ClassifyTask
+from service.cli.ask import read_lines
+from service.cli.trying import EngineConfigFile, engine_of
+from service.engines.configs import EngineConfig
+from service.engines.factory import open_engine
+from service.engines.protocol import EngineUnavailableError
+from service.plans.candidates import write_candidates
+
+
+def candidates(
+    file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
+    task: Annotated[
+        str | None, typer.Option(help="For the labels of which task. [default: the first with any]")
+    ] = None,
+    per_label: Annotated[
+        int, typer.Option(min=1, max=100, help="At most so many of each label, or of each text that is varied.")
+    ] = 12,
+    vary: Annotated[
+        Path | None,
+        typer.Option(help="Vary these public exemplars: what `dpicl plan export` wrote.", exists=True, dir_okay=False),
+    ] = None,
+    engine_config: EngineConfigFile = None,
+) -> None:
+    """Let the engine write candidates for `synthetic_exemplars`: it is shown the plan, and nothing private.
+
+    Prints YAML to put below `candidates:`. Read it before you sign: what is chosen of it is shown with every question.
+    """
+    plan = load_plan(file.read_text())
+    labelled = {name: one for name, one in plan.tasks.items() if isinstance(one, ClassifyTask)}
+    name = task or next(iter(labelled), "")
+    if name not in labelled:
+        raise ValueError(f"{file} has no task {name!r} with labels")
+    varied = [] if vary is None else [one for one in read_lines(vary) if isinstance(one, dict)]
+    config = engine_of(engine_config)
+    if not config.is_llm:
+        raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")
+    try:
+        written = asyncio.run(_write(config, name, labelled[name], per_label, varied))
+    except EngineUnavailableError as error:
+        raise ValueError(f"{error}: check --engine-config") from error
+    for one in written:
+        typer.echo(f"- {to_json.dumps(one, ensure_ascii=False)}")
+
+
+async def _write(
+    config: EngineConfig, name: str, task: ClassifyTask, per_label: int, varied: list[dict[str, str]]
+) -> list[dict[str, str]]:
+    from service.embedding.embedder import Embedder
+
+    engine = open_engine(config, Embedder())
+    try:
+        return await write_candidates(engine, name, task, per_label, varied)
+    finally:
+        engine.close()

@@ -1,0 +1,58 @@
+"""A sign-in that was begun here and goes on at a provider; the browser keeps what it must be finished with."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+
+class SignInRefusedError(Exception):
+    """The provider, or what it says, lets nobody in; the message is for whoever wanted in.
+
+    Attributes:
+        status: of the page that says so.
+    """
+
+    def __init__(self, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What only this browser has.
+
+    Attributes:
+        state: tells the provider's answer from one that somebody else asked for.
+        nonce: ties the provider's word to this attempt.
+        verifier: shows the provider that who asked is who fetches its word.
+        going: where to go then.
+    """
+
+    state: str
+    nonce: str
+    verifier: str
+    going: str
+
+    @classmethod
+    def new(cls, going: str) -> Attempt:
+        """One that nobody can guess."""
+        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(32), going)
+
+    @classmethod
+    def read(cls, kept: str) -> Attempt:
+        """From what :attr:`kept` was.
+
+        Raises:
+            SignInRefusedError: it is nothing, or something else.
+        """
+        match kept.split(".", 3):
+            case [state, nonce, verifier, going] if state and nonce and verifier:
+                return cls(state, nonce, verifier, unquote(going))
+        raise SignInRefusedError("This sign-in was begun in another browser, or over ten minutes ago. Start again.")
+
+    @property
+    def kept(self) -> str:
+        """For a cookie."""
+        return ".".join((self.state, self.nonce, self.verifier, quote(self.going, safe="")))

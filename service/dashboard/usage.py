@@ -1,0 +1,63 @@
+"""Answers charged over time, by task or by key. All of it is public: charges, not what was drawn for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from accounting.ledger.history import Use
+from service.dashboard.charts import STYLES, Chart, bar_chart, counting
+from service.dashboard.wording import number
+
+DAYS = 30
+"""How far back the page looks, today among them."""
+
+
+def first_day(today: date) -> datetime:
+    """When the first of them begins."""
+    return datetime(today.year, today.month, today.day, tzinfo=UTC) - timedelta(days=DAYS - 1)
+
+
+def charged_by_day(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> Chart | None:
+    """Answers charged on each of the last days.
+
+    Args:
+        spent: on these days.
+        named: the series that some of them belong to.
+        today: the last of the days.
+    """
+    if not spent:
+        return None
+    days = [first_day(today).date() + timedelta(days=i) for i in range(DAYS)]
+    series = _series(spent, named, days)
+    highest = max(sum(heights[i] for _, heights in series) for i in range(DAYS))
+    total = sum(use.answers for use in spent)
+    return bar_chart(
+        f"Answers charged in the last {DAYS} days",
+        f"{total:,} answers were charged in the last {DAYS} days, at most {highest:,} on a day.",
+        "day (UTC)",
+        [f"{day.day} {day:%b}" for day in days],
+        series,
+        counting("answers", max(highest, 4), words=number),
+    )
+
+
+def _series(spent: Sequence[Use], named: Callable[[Use], str], days: list[date]) -> list[tuple[str, list[int]]]:
+    """Counts by name, the busiest first; those beyond what can be told apart are added up."""
+    counts: dict[str, list[int]] = {}
+    for use in spent:
+        counts.setdefault(named(use), [0] * len(days))[days.index(use.day)] += use.answers
+    ordered = sorted(counts.items(), key=lambda pair: -sum(pair[1]))
+    if len(ordered) <= STYLES:
+        return ordered
+    rest = [sum(column) for column in zip(*(heights for _, heights in ordered[STYLES - 1 :]), strict=True)]
+    return [*ordered[: STYLES - 1], ("all others", rest)]
+
+
+def totals(spent: Sequence[Use], key_names: Mapping[str, str]) -> list[tuple[str, str, int]]:
+    """(key, task, answers), the most first."""
+    found: dict[tuple[str, str], int] = {}
+    for use in spent:
+        both = key_names.get(use.key_id, use.key_id), use.task
+        found[both] = found.get(both, 0) + use.answers
+    return sorted(((key, task, answers) for (key, task), answers in found.items()), key=lambda one: -one[2])

@@ -1,0 +1,45 @@
+"""Roles, and the one table of what each may. Routes and pages declare the right they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Literal
+
+Role = Literal["analyst", "viewer", "auditor", "admin"]
+
+
+class Right(Enum):
+    """Something that takes a key; the value completes "may not"."""
+
+    ASK = "ask questions"
+    TRY = "try tasks"
+    SEE = "see budgets, plans and cohorts"
+    BROWSE = "sign in to the dashboard"
+    AUDIT = "read the audit trail and the list of releases"
+    DECIDE = "change knowledge bases, budgets or keys"
+
+
+MAY: Mapping[Role, frozenset[Right]] = {
+    "analyst": frozenset({Right.ASK, Right.TRY, Right.SEE}),
+    "viewer": frozenset({Right.SEE, Right.BROWSE}),
+    "auditor": frozenset({Right.SEE, Right.BROWSE, Right.AUDIT}),
+    "admin": frozenset({Right.TRY, Right.SEE, Right.BROWSE, Right.AUDIT, Right.DECIDE}),
+}
+"""What each role may. All of it is public by the privacy guarantee, but for names of keys and who did what."""
+
+
+def may(role: Role, right: Right) -> bool:
+    """Whether a role has a right."""
+    return right in MAY[role]
+
+
+def a(role: Role) -> str:
+    """A role with its article."""
+    return f"{'a' if role == 'viewer' else 'an'} {role}"
+
+
+def why_not(role: Role, right: Right) -> str:
+    """Why a role is refused, in a sentence without its end."""
+    able = [a(one) for one in MAY if may(one, right)]
+    return f"{a(role)} may not {right.value}; {' or '.join(able)} may"

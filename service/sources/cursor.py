@@ -1,0 +1,79 @@
+"""How far a table was read, so that the next read begins there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Value = str | int | float
+
+PARAMETER = "since"
+"""What a query calls the value that it begins after."""
+
+
+@dataclass
+class Cursor:
+    """A column whose values only grow, such as the time of the last change.
+
+    Attributes:
+        column: its name.
+        file: holds the largest value read; it is written once what was read is stored.
+        since: the value to begin after.
+    """
+
+    column: str
+    file: Path
+    since: Value
+
+    @classmethod
+    def open(cls, column: str, file: Path, start: str | None) -> Cursor:
+        """The cursor of a file.
+
+        Args:
+            column: its name.
+            file: which; it need not exist.
+            start: the value to begin after where it does not.
+
+        Raises:
+            ValueError: it does not, and no start is given; or it is no cursor's.
+        """
+        if not file.exists():
+            if start is None:
+                raise ValueError(f"{file} is not there yet: say with --since after which {column} to begin")
+            return cls(column, file, start)
+        try:
+            value = json.loads(file.read_text())[column]
+            if isinstance(value, bool) or not isinstance(value, Value):
+                raise TypeError
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{file} does not say how far {column} was read; remove it, or name another file"
+            ) from None
+        return cls(column, file, value)
+
+    def noting(self, records: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """The same records; the largest value among them is where :meth:`save` leaves off.
+
+        Raises:
+            ValueError: a record has not the column.
+        """
+        newest = None
+        for record in records:
+            if self.column not in record:
+                raise ValueError(f"the query returns no column {self.column!r}, which says how far it was read")
+            value = record[self.column]
+            if value is not None and (newest is None or value > newest):
+                newest = value
+            yield record
+        if newest is not None:
+            self.since = newest if isinstance(newest, int | float) else str(newest)
+
+    def save(self) -> None:
+        """Write how far was read; a crash leaves the old file or the new one."""
+        new = self.file.with_name(f".{self.file.name}.new")
+        new.write_text(json.dumps({self.column: self.since}) + "\n")
+        os.replace(new, self.file)

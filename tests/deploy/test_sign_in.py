@@ -1,0 +1,52 @@
+"""The component for signing in with a provider: to service pods alone, and the settings that the service has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+
+from service.settings import Settings
+from tests.deploy.overlays import ROOT, containers, parse
+from tests.deploy.test_schemas import KUBERNETES
+
+
+@pytest.mark.parametrize("overlay", ["gpu", "production"])
+def test_the_component_lets_service_pods_ask_the_provider(tmp_path: Path, overlay: str) -> None:
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    mine = tmp_path / "deploy" / "overlays" / "mine"
+    mine.mkdir()
+    found = []
+    for components in ("", "components: [../../sign-in]\n"):
+        (mine / "kustomization.yaml").write_text(f"kind: Kustomization\nresources: [../{overlay}]\n{components}")
+        done = subprocess.run(["kubectl", "kustomize", mine], capture_output=True, text=True, check=True)
+        found.append(parse(done.stdout))
+    before, after = found
+    (policy,) = after.keys() - before.keys()
+    kubernetes_validate.validate(after[policy], KUBERNETES, strict=True)
+    assert after[policy]["metadata"]["namespace"] == "dp-icl"
+    assert after[policy]["spec"]["egress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+    given = {}
+    of_before, of_after = (one["RayService", "dp-icl"]["spec"]["rayClusterConfig"]["workerGroupSpecs"] for one in found)
+    for was, group in zip(of_before, of_after, strict=True):
+        labels = group["template"]["metadata"]["labels"]
+        wanted = after[policy]["spec"]["podSelector"]["matchLabels"]
+        assert (wanted.items() <= labels.items()) == (group["groupName"] == "service")
+        for had, container in zip(containers(was["template"]), containers(group["template"]), strict=True):
+            added = [one for one in container.get("env", []) if one not in had.get("env", [])]
+            assert not added or (group["groupName"], container["name"]) == ("service", "ray")
+            given |= {one["name"]: one["valueFrom"]["secretKeyRef"] for one in added}
+    assert {key["name"] for key in given.values()} == {"dp-icl-sign-in"}
+    assert (
+        {name.removeprefix("DPICL_").lower() for name in given}
+        == {
+            "oidc_issuer",
+            "oidc_client_id",
+            "oidc_client_secret",
+            "oidc_roles",
+        }
+        < Settings.model_fields.keys()
+    )

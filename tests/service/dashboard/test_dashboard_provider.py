@@ -1,0 +1,287 @@
+"""Signing in with an OpenID Connect provider, over real HTTP: who comes in, as what, and every way of being refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from joserfc.jwk import RSAKey
+from pydantic import SecretStr, ValidationError
+
+from accounting.ledger.events import PersonSignedIn, PersonSignedOut
+from accounting.ledger.trail import append
+from accounting.replay.trail import verify
+from service.dashboard.attempts import Attempt
+from service.dashboard.pages import ATTEMPT
+from service.records.sessions import LASTS, Sessions
+from service.services import open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.dashboard.oidc_provider import CLIENT, SECRET, Provider, provider
+
+CALLBACK = "http://testserver/admin/sign-in/callback"
+ROLES = {"groups": {"deciders": "admin", "staff": "viewer", "audit": "auditor"}, "boss": {"yes": "admin"}}
+
+
+@pytest.fixture(scope="module")
+def idp() -> Iterator[Provider]:
+    with provider(CALLBACK) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(tmp_path: Path, idp: Provider) -> Iterator[Browser]:
+    idp.person = {"sub": "248289761001", "name": "Jane Doe", "groups": ["staff"]}
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path}/service.sqlite",
+        development=True,
+        latency_unpadded=True,
+        oidc_issuer=idp.issuer,
+        oidc_client_id=CLIENT,
+        oidc_client_secret=SecretStr(SECRET),
+        oidc_roles=ROLES,
+    )
+    services = open_services(make_records(tmp_path, settings=settings), MajorityEngine(), EMBEDDER)
+    browser = Browser(services)
+    browser.client.cookies.clear()
+    yield browser
+    idp.forge, idp.signing, idp.described = lambda _claims: None, idp.published, {}
+
+
+def begin(browser: Browser, going: str = "/") -> str:
+    """Where the provider sends the browser back to, once it has shown who is at it."""
+    begun = browser.get("/sign-in/provider", params={"next": going})
+    assert begun.status_code == 303, begun.text
+    answer = httpx.get(begun.headers["location"])
+    assert answer.status_code == 302, answer.text
+    assert answer.headers["location"].startswith(CALLBACK)
+    return answer.headers["location"]
+
+
+def come_back(browser: Browser, address: str):
+    return browser.client.get(address)
+
+
+def refused(browser: Browser, address: str, status: int = 403) -> str:
+    response = come_back(browser, address)
+    assert response.status_code == status
+    assert browser.get("/").status_code == 303  # nobody is signed in
+    assert not browser.services.records.audit.events(kinds=["person.signed_in"])
+    return re.search(r'id="problem">([^<]+)<', response.text)[1]
+
+
+def test_a_person_signs_in_acts_and_signs_out(browser: Browser, idp: Provider) -> None:
+    idp.person |= {"groups": ["deciders", "staff"]}
+    assert 'href="/admin/sign-in/provider">' in browser.get("/sign-in").text
+    address = begin(browser, "/keys")
+    asked = idp.asked[-1]
+    assert (asked["code_challenge_method"], asked["scope"]) == ("S256", "openid profile email")
+    response = come_back(browser, address)
+    assert response.status_code == 200
+    # Not by a redirect, in which browsers would keep the strict cookie back.
+    assert '<meta http-equiv="refresh" content="0; url=/admin/keys">' in response.text
+    session, attempt = sorted(response.headers.get_list("set-cookie"), reverse=True)
+    assert "dpicl_sign_in=" in session  # taken back
+    assert "Max-Age=0" in session
+    assert all(part in attempt for part in ("dpicl_session=", "HttpOnly", "SameSite=strict", "Path=/admin"))
+    page = browser.get("/keys")
+    assert page.status_code == 200
+    assert "Jane Doe" in page.text
+    assert browser.post("/keys", {"name": "ana", "role": "analyst"}).status_code == 201
+    browser.post("/sign-out")
+    assert browser.get("/").status_code == 303
+    me = f"248289761001 at {idp.issuer}"
+    events = browser.services.records.audit.events(by=[me])
+    assert [event.kind for event in events] == ["person.signed_in", "key.created", "person.signed_out"]
+    assert "Jane" not in "".join(event.body for event in events)
+    assert verify(browser.services.records.audit.export(), recompute=False).problems == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "role"),
+    [
+        ({"groups": ["staff"]}, "viewer"),
+        ({"groups": "audit"}, "auditor"),
+        ({"groups": ["staff", "audit", "others"]}, "auditor"),
+        ({"groups": ["staff"], "boss": "yes"}, "admin"),
+    ],
+)
+def test_the_role_is_the_greatest_that_the_claims_give(
+    browser: Browser, idp: Provider, claims: dict, role: str
+) -> None:
+    idp.person |= claims
+    come_back(browser, begin(browser))
+    (event,) = browser.services.records.audit.events(kinds=["person.signed_in"])
+    assert event.particulars == PersonSignedIn(
+        by=f"248289761001 at {idp.issuer}", issuer=idp.issuer, subject="248289761001", role=role
+    )
+    assert browser.get("/").status_code == 200
+    assert browser.get("/audit").status_code == (403 if role == "viewer" else 200)
+    assert browser.get("/keys").status_code == (200 if role == "admin" else 403)
+
+
+@pytest.mark.parametrize("claims", [{"groups": []}, {"groups": ["others"]}, {"groups": 7}, {"groups": [["staff"]]}, {}])
+def test_whoever_has_no_role_is_told_so(browser: Browser, idp: Provider, claims: dict) -> None:
+    idp.person = {"sub": "1", **claims}
+    assert "nothing in groups or boss gives you a role" in refused(browser, begin(browser))
+
+
+@pytest.mark.parametrize(
+    ("forge", "says"),
+    [
+        (lambda claims: claims.update(aud=["another"]), "not for this sign-in"),
+        (lambda claims: claims.update(aud=["another"], azp=CLIENT), "not for this sign-in"),
+        (lambda claims: claims.pop("aud"), "not for this sign-in"),
+        (lambda claims: claims.update(iss="https://elsewhere.example"), "not for this sign-in"),
+        (lambda claims: claims.update(nonce="of another sign-in"), "not for this sign-in"),
+        (lambda claims: claims.pop("nonce"), "not for this sign-in"),
+        (lambda claims: claims.pop("sub"), "not for this sign-in"),
+        (lambda claims: claims.pop("exp"), "not for this sign-in"),
+        (lambda claims: claims.update(exp=int(time.time()) - 120), "clocks"),
+        (lambda claims: claims.update(iat=int(time.time()) + 3600, exp=int(time.time()) + 7200), "clocks"),
+        (lambda claims: claims.update(nbf=int(time.time()) + 3600), "clocks"),
+        (lambda claims: claims.update(sub="x" * 190), "more than 190 characters"),
+    ],
+)
+def test_a_token_that_is_not_for_this_sign_in_is_refused(browser: Browser, idp: Provider, forge, says: str) -> None:
+    idp.forge = forge
+    assert says in refused(browser, begin(browser))
+
+
+def test_clocks_may_differ_by_a_little(browser: Browser, idp: Provider) -> None:
+    idp.forge = lambda claims: claims.update(iat=claims["iat"] + 20, exp=claims["iat"] - 20)
+    assert come_back(browser, begin(browser)).status_code == 200
+
+
+def test_a_signature_by_another_key_is_refused(browser: Browser, idp: Provider) -> None:
+    idp.signing = RSAKey.generate_key(2048, {"kid": "1"})
+    assert "not genuine (BadSignatureError)" in refused(browser, begin(browser))
+
+
+@pytest.mark.parametrize("algorithm", ["HS256", "none"])
+def test_what_the_provider_could_not_have_signed_is_refused(browser: Browser, idp: Provider, algorithm: str) -> None:
+    """Neither with the public key taken for a secret one, nor not at all, even if the provider says that it may be."""
+    idp.algorithm = algorithm
+    idp.described = {"id_token_signing_alg_values_supported": ["RS256", algorithm]}
+    address = begin(browser)
+    try:
+        assert "not genuine" in refused(browser, address)
+    finally:
+        idp.algorithm = "RS256"
+
+
+def test_an_answer_is_for_the_browser_that_asked_and_once(browser: Browser, idp: Provider) -> None:
+    stolen = begin(browser)
+    kept = browser.client.cookies.get(ATTEMPT)
+    browser.client.cookies.clear()
+    assert "another browser" in refused(browser, stolen)  # it was begun in the thief's
+    begin(browser)
+    assert "belongs to another sign-in" in refused(browser, stolen)
+    attempt = Attempt.read(kept)
+    state = parse_qs(urlsplit(stolen).query)["state"][0]
+    assert attempt.state == state
+    for changed in ("verifier", "nonce"):  # of somebody who has the code and the state alone
+        address = begin(browser)
+        own = Attempt.read(browser.client.cookies.get(ATTEMPT))
+        browser.client.cookies.clear()
+        forged = replace(own, **{changed: "x" * 43})
+        browser.client.cookies.set(ATTEMPT, forged.kept, domain="testserver.local", path="/admin/sign-in/callback")
+        refused(browser, address, 502 if changed == "verifier" else 403)
+        browser.client.cookies.clear()
+
+
+def test_a_code_is_taken_once(browser: Browser, idp: Provider) -> None:
+    address = begin(browser)
+    kept = browser.client.cookies.get(ATTEMPT)
+    assert come_back(browser, address).status_code == 200
+    browser.client.cookies.clear()
+    browser.client.cookies.set(ATTEMPT, kept, domain="testserver.local", path="/admin/sign-in/callback")
+    assert come_back(browser, address).status_code == 502
+
+
+def test_what_the_provider_refuses_is_said(browser: Browser, idp: Provider) -> None:
+    address = begin(browser)
+    state = parse_qs(urlsplit(address).query)["state"][0]
+    said = refused(browser, f"{CALLBACK}?error=access_denied&state={state}")
+    assert said == "The provider did not sign you in: access_denied."
+    begin(browser)
+    state = Attempt.read(browser.client.cookies.get(ATTEMPT)).state
+    assert "another provider" in refused(browser, f"{CALLBACK}?code=x&state={state}&iss=https://elsewhere.example")
+
+
+def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Provider) -> None:
+    idp.described = {"issuer": "https://elsewhere.example"}
+    page = browser.get("/sign-in/provider")
+    assert page.status_code == 502
+    assert "calls itself &#39;https://elsewhere.example&#39;" in page.text
+    idp.described = {"token_endpoint": idp.issuer.replace("127.0.0.1", "127.0.0.2") + "/token"}  # nobody listens there
+    assert "cannot be reached" in refused(browser, begin(browser), 503)
+
+
+def test_a_session_ends_with_its_time_or_its_provider(browser: Browser, idp: Provider) -> None:
+    come_back(browser, begin(browser))
+    token = browser.client.cookies.get("dpicl_session")
+    database = browser.services.records.database
+    found = Sessions(database, issuer=idp.issuer).find(token)
+    assert (found.name, found.role, found.signs_as) == ("Jane Doe", "viewer", found.by)
+    assert Sessions(database, issuer="https://elsewhere.example").find(token) is None
+    assert Sessions(database).find(token) is None
+    later = found.expires_at + timedelta(seconds=1)
+    assert timedelta(hours=8) == LASTS
+    assert Sessions(database, issuer=idp.issuer, clock=lambda: later).find(token) is None
+
+
+def test_a_replay_knows_who_signed_in(browser: Browser) -> None:
+    records = browser.services.records
+    with records.database.begin() as connection:
+        append(
+            connection,
+            records.audit.head().at,
+            PersonSignedOut(by="nobody at https://a.example"),
+            PersonSignedIn(by="b at https://a.example", issuer="https://a.example", subject="c", role="admin"),
+            PersonSignedIn(by="b at https://a.example", issuer="https://a.example", subject="b", role="analyst"),
+        )
+    problems = verify(records.audit.export(), recompute=False).problems
+    assert [problem.partition(": ")[2] for problem in problems] == [
+        "nobody at https://a.example never signed in",
+        *["b at https://a.example is not who signed in, or has no role that may"] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"oidc_client_id": None}, "needs DPICL_OIDC_CLIENT_ID, too"),
+        ({"oidc_roles": {}}, "needs DPICL_OIDC_ROLES, too"),
+        ({"oidc_client_secret": None}, "needs DPICL_OIDC_CLIENT_SECRET, too"),
+        ({"oidc_issuer": "http://idp.example"}, "must begin with https://"),
+        ({"oidc_roles": {"groups": {"staff": "analyst"}}}, "oidc_roles"),
+    ],
+)
+def test_settings_that_would_let_nobody_in_or_anybody_are_refused(changed: dict, says: str) -> None:
+    given = {
+        "oidc_issuer": "https://idp.example",
+        "oidc_client_id": CLIENT,
+        "oidc_client_secret": SecretStr(SECRET),
+        "oidc_roles": ROLES,
+    }
+    with pytest.raises(ValidationError, match=says):
+        Settings(**given | changed)
+
+
+def test_the_secret_may_be_in_a_file(tmp_path: Path) -> None:
+    given = {"oidc_issuer": "https://idp.example", "oidc_client_id": CLIENT, "oidc_roles": ROLES}
+    file = tmp_path / "secret"
+    settings = Settings(**given, oidc_client_secret_file=file)
+    with pytest.raises(ValueError, match="cannot be read"):
+        _ = settings.oidc_secret
+    file.write_text(f"{SECRET}\n")
+    assert settings.oidc_secret == SECRET

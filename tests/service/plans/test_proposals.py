@@ -1,0 +1,186 @@
+"""Two people sign: nothing is taken before another one approves, once, and whoever proposed is never the other one."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from accounting.plan import CalibratedPlan
+from accounting.replay.trail import verify
+from service.api.app import create_app
+from service.plans.proposals import SamePersonError, UnknownProposalError, approve, open_proposals, propose
+from service.plans.rehearsing import _sign as sign_rehearsal
+from service.plans.signing import TwoPersonsError, sign
+from service.records.api_keys import ApiKey
+from service.records.records import Records
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
+from tests.service.dashboard.dashboard_browser import Browser
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path}/service.sqlite",
+        development=True,
+        latency_unpadded=True,
+        two_person_signing=True,
+    )
+    return make_records(tmp_path, settings=settings)
+
+
+@pytest.fixture
+def services(records: Records) -> Services:
+    return open_services(records, MajorityEngine(), EMBEDDER)
+
+
+def promised(records: Records) -> float:
+    return float(records.ledger.budgets.status("toys").tightest.promised_epsilon)
+
+
+def problems(records: Records, change=lambda _event: None) -> list[str]:
+    """Of a replay, without its complaints that the chain was broken by the change."""
+    lines = [json.loads(line) for line in records.audit.export()]
+    for event in lines[:-1]:
+        change(event)
+    found = verify((json.dumps(line) for line in lines), recompute=False).problems
+    return [problem for problem in found if "does not have the hash" not in problem]
+
+
+def test_a_plan_takes_its_budget_when_another_person_approves(records: Records, calibrated: CalibratedPlan) -> None:
+    (ana, _), (bo, _) = (records.keys.create(name, "admin", by="root") for name in ("ana", "bo"))
+    for alone in (sign, sign_rehearsal):
+        with pytest.raises(TwoPersonsError):
+            alone(records, calibrated, "ana")
+    proposal = propose(records, calibrated, ana.id)
+    assert propose(records, calibrated, ana.id) == proposal
+    assert promised(records) == 0
+    with pytest.raises(SamePersonError, match="somebody else must approve"):
+        approve(records, "toys", proposal.id, ana.id, ana.name, embed)
+    assert promised(records) == 0
+    signed = approve(records, "toys", proposal.id, bo.id, bo.name, embed)
+    assert promised(records) == float(signed.epsilon) > 0
+    assert (signed.document, signed.signed_by) == (calibrated.model_dump_json(), "bo")
+    with pytest.raises(UnknownProposalError):
+        approve(records, "toys", proposal.id, bo.id, bo.name, embed)
+    events = records.audit.events(kinds=["plan.proposed", "plan.signed"])
+    assert [event.kind for event in events] == ["plan.proposed", "plan.signed"]
+    assert events[1].particulars.approval.by == bo.id
+    assert problems(records) == []
+
+
+def test_a_replay_finds_who_signed_alone(records: Records, calibrated: CalibratedPlan) -> None:
+    (ana, _), (bo, _) = (records.keys.create(name, "admin", by="root") for name in ("ana", "bo"))
+    approve(records, "toys", propose(records, calibrated, ana.id).id, bo.id, bo.name, embed)
+
+    def forge(kind: str, **body: object):
+        return lambda event: event["body"].update(body) if event["kind"] == kind else None
+
+    assert "in the same hands" in problems(records, forge("plan.proposed", by=bo.id))[0]
+    assert "not the one that was proposed" in problems(records, forge("plan.proposed", digest="0" * 64))[0]
+    assert "which is not open" in problems(records, forge("plan.proposed", proposal="another"))[0]
+    made = forge("key.created", by=bo.id)
+    assert (
+        "in the same hands"
+        in problems(records, lambda event: made(event) if event["body"].get("key") == ana.id else None)[0]
+    )
+
+
+@pytest.mark.parametrize("how", ["made", "rotated", "made both"])
+def test_a_second_key_of_ones_own_approves_nothing(records: Records, calibrated: CalibratedPlan, how: str) -> None:
+    ana, _ = records.keys.create("ana", "admin", by="root")
+    other, _ = records.keys.create("other", "admin", by="root" if how == "rotated" else ana.id)
+    proposer: ApiKey = ana
+    if how == "rotated":
+        records.keys.rotate(other, by=ana.id)
+    if how == "made both":
+        proposer, _ = records.keys.create("third", "admin", by=ana.id)
+    proposal = propose(records, calibrated, proposer.id)
+    with pytest.raises(SamePersonError):
+        approve(records, "toys", proposal.id, other.id, other.name, embed)
+    assert promised(records) == 0
+
+
+def test_a_plan_signed_meanwhile_makes_proposals_lapse(records: Records, calibrated: CalibratedPlan) -> None:
+    keys = [records.keys.create(name, "admin", by="root")[0] for name in ("ana", "bo", "cy")]
+    first, second = propose(records, calibrated, keys[0].id), propose(records, calibrated, keys[1].id)
+    assert [one.id for one in open_proposals(records, "toys")] == [first.id, second.id]
+    approve(records, "toys", first.id, keys[1].id, "bo", embed)
+    assert open_proposals(records, "toys") == []
+    with pytest.raises(UnknownProposalError):
+        approve(records, "toys", second.id, keys[2].id, "cy", embed)
+
+
+def test_of_racing_approvals_one_signs(records: Records, calibrated: CalibratedPlan) -> None:
+    ana, *others = (records.keys.create(name, "admin", by="root")[0] for name in ("ana", "b", "c", "d"))
+    proposal = propose(records, calibrated, ana.id)
+    together = threading.Barrier(3)
+
+    def race(key: ApiKey) -> int:
+        together.wait()
+        try:
+            return approve(records, "toys", proposal.id, key.id, key.name, embed).version
+        except UnknownProposalError:
+            return 0
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sorted(threads.map(race, others)) == [0, 0, 1]
+    assert problems(records) == []
+
+
+def test_over_rest(services: Services) -> None:
+    client, keys = TestClient(create_app(services)), services.records.keys
+    tokens = {name: keys.create(name, "admin", by="root")[1] for name in ("ana", "bo")}
+
+    def call(name: str, method: str, path: str, **options):
+        headers = {"Authorization": f"Bearer {tokens[name]}"}
+        return client.request(method, f"/v1/knowledge-bases/toys/plans{path}", headers=headers, **options)
+
+    response = call("ana", "POST", "", content=PLAN)
+    assert response.status_code == 202
+    assert response.json()["signed"] is None
+    proposal = response.json()["proposed"]["id"]
+    assert [one["id"] for one in call("bo", "GET", "/proposals").json()["data"]] == [proposal]
+    refused = call("ana", "POST", f"/proposals/{proposal}/approve")
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (403, "two-persons")
+    signed = call("bo", "POST", f"/proposals/{proposal}/approve")
+    assert (signed.status_code, signed.json()["version"], signed.json()["signed_by"]) == (201, 1, "bo")
+    assert call("bo", "POST", f"/proposals/{proposal}/approve").status_code == 404
+
+
+def test_on_the_dashboard(services: Services) -> None:
+    browser, keys = Browser(services), services.records.keys
+    browser.sign_in()
+    page = browser.post("/knowledge-bases/toys/plan/confirm", {"text": PLAN}).text
+    assert "Propose it: somebody else approves" in page
+    form = {name: re.search(rf'name="{name}" value="([^"]*)"', page)[1] for name in ("digest", "after")}
+    form |= {"text": PLAN, "name": "toys", "accept_worse_than_free": "yes"}
+    for _ in range(2):  # sent twice, it proposes once
+        done = browser.post("/knowledge-bases/toys/plan/sign", form)
+        assert done.headers["location"] == "/admin/knowledge-bases/toys/plans"
+    (proposal,) = open_proposals(services.records, "toys")
+    assert proposal.proposed_by == browser.key.id
+    assert "A plan waits for somebody else’s approval." in browser.get("/").text
+    path = f"/knowledge-bases/toys/proposals/{proposal.id}/approve"
+    page = browser.get("/knowledge-bases/toys/plans").text
+    assert "Somebody else has to approve it" in page
+    assert path not in page
+    browser.post(path)
+    assert "Somebody else must approve this" in browser.get("/knowledge-bases/toys/plans").text
+    assert promised(services.records) == 0
+    browser.client.cookies.clear()
+    browser.sign_in(keys.create("bo", "admin", by="root")[1])
+    assert re.search(rf'action="/admin{path}"', browser.get("/knowledge-bases/toys/plans").text)
+    browser.post(path)
+    page = browser.get("/knowledge-bases/toys/plans").text
+    assert "Plan 1 is approved and signed" in page
+    assert "somebody else’s approval" not in browser.get("/").text
+    assert "Proposed plan" not in page
+    assert promised(services.records) > 0
