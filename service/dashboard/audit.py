@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
 from service.dashboard.audit_words import in_words
-from service.dashboard.computing import Computations, ready
+from service.dashboard.computing import Computations
 from service.dashboard.pages import Pages, Visit
 from service.records import replaying
 from service.records.records import Records
@@ -67,13 +67,12 @@ async def replay(visit: Visit) -> Response:
     recompute = visit.field("recompute") == "yes"
     job = visit.field("job") or secrets.token_urlsafe(16)
     records = visit.services.records
-    (future,) = _replays.ask(
-        job, {(visit.session.by, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
-    )
-    if not await ready([future], _POLL_S if visit.is_htmx else _WAIT_S):
+    wanted = {(visit.session.by, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
+    computed = await _replays.results(job, wanted, _POLL_S if visit.is_htmx else _WAIT_S, insist=False)
+    if computed is None:
         return await _replayed(visit, 200, job=job, recompute=recompute)
     _replays.ask(job, {})
-    return await _replayed(visit, 200, report=future.result(), recompute=recompute)
+    return await _replayed(visit, 200, report=computed[0].result(), recompute=recompute)
 
 
 async def _replayed(visit: Visit, status: int, **context: Any) -> Response:

@@ -7,8 +7,9 @@ they waited for, unless it has begun: a form that is still being typed in leaves
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Any
@@ -32,7 +33,7 @@ class Computations:
         self._wanted_by: dict[str, set[Hashable]] = {}
         self._lock = Lock()
 
-    def ask(self, who: str, wanted: Mapping[Hashable, Callable[[], Any]]) -> list[Future[Any]]:
+    def ask(self, who: str, wanted: Mapping[Any, Callable[[], Any]]) -> list[Future[Any]]:
         """Have some things computed, in this order.
 
         Args:
@@ -60,12 +61,30 @@ class Computations:
                 del self._futures[key]
             return futures
 
+    async def results(
+        self, who: str, wanted: Mapping[Any, Callable[[], Any]], wait_s: float, *, insist: bool
+    ) -> list[Future[Any]] | None:
+        """The same, awaited.
 
-async def ready(futures: Collection[Future[Any]], wait_s: float) -> bool:
-    """Whether all have ended; waits so long for it."""
-    # Looked at rather than awaited: a computation may outlast the event loop, and must not call back into it.
-    for _ in range(round(wait_s / _GLANCE_S)):
-        if all(future.done() for future in futures):
-            return True
-        await asyncio.sleep(_GLANCE_S)
-    return all(future.done() for future in futures)
+        Args:
+            who: asks.
+            wanted: by key, how to compute it.
+            wait_s: the longest wait.
+            insist: ask again for what another page of the same asker gives up meanwhile. A page that asks again by
+                itself need not.
+
+        Returns:
+            What holds each result, or None if it is not there in time.
+        """
+        until = time.monotonic() + wait_s
+        futures = self.ask(who, wanted)
+        # Looked at rather than awaited: a computation may outlast the event loop, and must not call back into it.
+        while not all(future.done() for future in futures) or any(future.cancelled() for future in futures):
+            if time.monotonic() >= until:
+                return None
+            await asyncio.sleep(_GLANCE_S)
+            if any(future.cancelled() for future in futures):
+                if not insist:
+                    return None
+                futures = self.ask(who, wanted)
+        return futures

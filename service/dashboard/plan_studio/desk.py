@@ -7,7 +7,7 @@ plan's content.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,7 +24,7 @@ from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, loa
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
 from service.dashboard.charts import Chart
-from service.dashboard.computing import Computations, ready
+from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
 from service.dashboard.plan_studio.drafts import KINDS, chosen
@@ -149,15 +149,19 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
     text = written.replace("\r\n", "\n") if isinstance(written, str) else ""
     try:
         plan, public_size = await asyncio.to_thread(_read, visit.services.records, text, desk.described)
-        (future,) = _computations.ask(visit.session.by, dict([_job(plan, public_size)]))
-        wait_s = _POLL_S if visit.is_htmx and not patiently else _WAIT_S
-        if not await ready([future], wait_s) or future.cancelled():
-            return DraftPlan(text, plan=plan)
-        return DraftPlan(text, plan=plan, outcome=future.result())
+        computed = await _computed(visit, dict([_job(plan, public_size)]), patiently=patiently)
+        return DraftPlan(text, plan=plan, outcome=computed[0].result() if computed else None)
     except PlanError as error:
         return DraftPlan(text, located(error.problems, text))
     except (AccountantsDisagreeError, KnowledgeBaseArchivedError) as error:
         return DraftPlan(text, [PlanProblem("", str(error), None)])
+
+
+async def _computed(
+    visit: Visit, wanted: Mapping[Any, Callable[[], Any]], *, patiently: bool = False
+) -> list[Future[Any]] | None:
+    polls = visit.is_htmx and not patiently
+    return await _computations.results(visit.session.by, wanted, _POLL_S if polls else _WAIT_S, insist=not polls)
 
 
 def _read(records: Records, text: str, described: KnowledgeBase) -> tuple[Plan, int]:
@@ -198,13 +202,11 @@ async def vary(visit: Visit, outcome: PlanOutcome) -> Otherwise | None:
     jobs = [{factor: _job(plan, calibrated.public_size) for factor, plan in group.items()} for group in groups]
     named: dict[str, Callable[[], Any]] = dict(job for group in jobs for job in group.values())
     named[_OTHERWISE] = lambda: alternatives(calibrated.plan, calibrated.public_size)
-    wanted: dict[Hashable, Callable[[], Any]] = {
-        f"{key} {calibrated.digest}" if key == _OTHERWISE else key: job for key, job in named.items()
-    }
-    futures = dict(zip(named, _computations.ask(visit.session.by, wanted), strict=True))
-    waited = futures.values()
-    if not await ready(waited, _POLL_S if visit.is_htmx else _WAIT_S) or any(one.cancelled() for one in waited):
+    wanted = {f"{key} {calibrated.digest}" if key == _OTHERWISE else key: job for key, job in named.items()}
+    computed = await _computed(visit, wanted)
+    if computed is None:
         return None
+    futures = dict(zip(named, computed, strict=True))
     by_epsilon, by_answers = (
         {factor: _calibrated(futures[key]) for factor, (key, _) in group.items()} for group in jobs
     )

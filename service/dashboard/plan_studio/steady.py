@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import dataclass
 
 from accounting.plan import PlanError, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
-from service.dashboard.computing import Computations, ready
+from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.desk import Desk
 from service.plans.steady import Arrivals, SteadyPreview, preview_steadily
@@ -34,10 +33,11 @@ async def lasting(visit: Visit, desk: Desk) -> Lasting:
             _positive(visit.field("units_a_month")), _positive(visit.field("months")), newest.epsilon, newest.delta
         )
         key = f"{arrivals} {plan.model_dump_json()}"
-        (future,) = _computations.ask(visit.session.by, {key: lambda: preview_steadily(plan, arrivals)})
-        if not await ready([future], _WAIT_S) or future.cancelled():
+        job = {key: lambda: preview_steadily(plan, arrivals)}
+        computed = await _computations.results(visit.session.by, job, _WAIT_S, insist=True)
+        if computed is None:
             return Lasting(problem="This is still being computed. Ask again in a moment.")
-        return Lasting(await asyncio.wrap_future(future))
+        return Lasting(computed[0].result())
     except PlanError as error:
         return Lasting(problem=" ".join(f"{problem}." for problem in error.problems))
     except (ValueError, AccountantsDisagreeError) as error:

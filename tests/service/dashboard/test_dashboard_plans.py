@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import io
 import json
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -295,6 +297,36 @@ def test_one_thing_is_computed_at_a_time_and_what_is_not_wanted_any_more_is_not_
         computations.ask("bo", {i: lambda: None})[0].result(5)
     (anew,) = computations.ask("bo", {"wrong": lambda: 1})
     assert anew.result(5) == 1  # forgotten since
+
+
+def test_a_page_that_cannot_ask_again_insists_on_what_another_page_gave_up() -> None:
+    async def two_pages(insist: bool) -> list[Any] | None:
+        go_on = Event()
+        computations = Computations("test")
+        computations.ask("bo", {"first": go_on.wait})
+        page = asyncio.create_task(computations.results("ana", {"a": lambda: "done"}, 5.0, insist=insist))
+        await asyncio.sleep(0)
+        computations.ask("ana", {"b": lambda: None})
+        await asyncio.sleep(0.1)
+        go_on.set()
+        found = await page
+        return found and [future.result() for future in found]
+
+    assert asyncio.run(two_pages(insist=True)) == ["done"]
+    assert asyncio.run(two_pages(insist=False)) is None
+
+
+def test_what_takes_long_stays_unfolded_without_script(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    computations = Computations("test")
+    monkeypatch.setattr(desk, "_computations", computations)
+    browser.post(STUDIO, {"text": SMALL})
+    go_on = Event()
+    computations.ask("somebody else", {"first": go_on.wait})
+    monkeypatch.setattr(desk, "_WAIT_S", 0.0)
+    page = browser.post(f"{STUDIO}/curves", {"text": SMALL})
+    go_on.set()
+    assert '<details class="card" id="otherwise" open>' in page.text
+    assert "being computed" in page.text
 
 
 def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
