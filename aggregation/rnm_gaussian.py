@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -78,9 +79,15 @@ def probability_correct(margin: float, sigma: float, labels: int) -> float:
         sigma: noise standard deviation per label, in votes.
         labels: number of labels.
     """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(101)
+    nodes, weights = _quadrature()
     wins = special.ndtr(margin / sigma + nodes) ** (labels - 1)
     return float(weights @ wins / weights.sum())
+
+
+@cache
+def _quadrature() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Nodes and weights: most of the time that it takes to find a margin, were they computed at each step."""
+    return np.polynomial.hermite_e.hermegauss(101)
 
 
 def required_margin(sigma: float, labels: int, probability: float = 0.95) -> float:

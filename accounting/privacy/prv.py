@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 from prv_accountant import PRVAccountant
@@ -84,10 +85,18 @@ class PrvAccountant:
             raise UnsupportedEventsError(reason)
         merged = merge(events)
         return [
-            PoissonSubsampledGaussianMechanism(e.sampling.probability, LATTICE * e.mechanism.noise_multiplier)
+            _Sampled(e.sampling.probability, LATTICE * e.mechanism.noise_multiplier)
             for e in merged
             if isinstance(e.mechanism, Gaussian)
         ], [e.count for e in merged]
+
+
+class _Sampled(PoissonSubsampledGaussianMechanism):  # type: ignore[misc]
+    """The library computes Rényi divergences, most of its work, anew for each grid, and twice for each."""
+
+    def __init__(self, sampling_probability: float, noise_multiplier: float):
+        super().__init__(sampling_probability, noise_multiplier)
+        self.rdp = cache(super().rdp)
 
 
 def _finest_error(
