@@ -107,7 +107,7 @@ def open_services(
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = EngineWithNotice(engine, " ".join(notices))
-    alerts = Alerts(settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
+    alerts = Alerts(records, settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     stages = Stages(engine, embedder, settings.query_timeout_s)
     grains: Grains = Unpadded()
     if not settings.latency_unpadded:
@@ -123,7 +123,6 @@ def open_services(
         grains=grains,
         public_grain_s=public_grain_s,
         max_in_flight=settings.max_queries_in_flight,
-        on_charge=alerts.charged,
         realign=Realigner(realign) if realign else None,
     )
     trials = Trials(stages, latency_grain_s=public_grain_s)

@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     max_queries_in_flight: int = Field(default=32, ge=1, le=10_000)
     """Queries an ingress replica works on at once; further ones get a 429."""
     alert_webhook: SecretStr | None = None
-    """A URL to POST JSON to when a task has given 75, 90 and 100 % of its answers. It may hold a secret."""
+    """A URL to POST alerts to as JSON, unsigned, besides the dashboard's webhooks. It may hold a secret."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
     problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -145,6 +145,11 @@ class History:
                     raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
                 query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
             return connection.execute(query).all()
+
+
+def midnight(day: date) -> datetime:
+    """When a day begins, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 _TASK = (plans.c.knowledge_base, tasks.c.name, plans.c.version)

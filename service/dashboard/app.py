@@ -9,6 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.dashboard import (
+    alerts,
     audit,
     bundles,
     cohorts,
@@ -38,6 +39,7 @@ PAGES = (
     cohorts,
     sign_in,
     keys,
+    alerts,
     audit,
     plan_studio,
     signing,

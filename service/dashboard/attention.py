@@ -12,8 +12,8 @@ from typing import Literal
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.tasks import REFUSE, ClassifyTask
-from service.dashboard.burn_down import Forecast
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget
+from service.plans.forecast import Forecast
 from service.records.signed import read_signed
 
 SOON = timedelta(days=14)

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.wording import figure, percent
 from service.records.roles import Right
+from service.wording import figure, percent
 
 pages = Pages()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
 
-from service.dashboard import wording
+from service import wording
 
 WIDTH, HEIGHT = 1000, 400
 STYLES = 6

@@ -16,6 +16,7 @@ from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
 from service.pipeline.restoring import UnknownBundleError
 from service.records.api_keys import UnknownKeyError
+from service.records.webhooks import UnknownWebhookError
 
 _GONE = (
     UnknownCursorError,
@@ -25,6 +26,7 @@ _GONE = (
     UnknownReleaseError,
     UnknownKeyError,
     UnknownBundleError,
+    UnknownWebhookError,
 )
 
 

@@ -24,11 +24,11 @@ from accounting.ledger.events import (
 from accounting.ledger.history import History
 from accounting.plan import PlanError
 from exemplar_store import UnknownUnitError
-from service.dashboard import burn_down
 from service.dashboard.audit_words import in_words
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
+from service.plans.forecast import RULE
 from service.plans.preview import PlanPreview, preview
 from service.plans.proposals import Proposal, may_approve, open_proposals
 from service.plans.steady import MONTHS, steady_state
@@ -63,7 +63,7 @@ async def budget(visit: Visit) -> Response:
     described = await asyncio.to_thread(records.store.get, _name(visit))
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)
     steady = await asyncio.to_thread(_steady, records, described.name)
-    return await tab(visit, "budget", summary=summary, steady=steady, rule=burn_down.RULE)
+    return await tab(visit, "budget", summary=summary, steady=steady, rule=RULE)
 
 
 @pages.get(HOME + "/plans", needs=Right.BROWSE)

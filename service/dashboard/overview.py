@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from starlette.responses import Response
 
@@ -12,10 +12,10 @@ from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particul
 from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
 from service.dashboard.attention import Matter, matters, newest
-from service.dashboard.burn_down import Forecast
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
+from service.plans.forecast import HISTORY, RULE, Forecast, forecast
 from service.plans.proposals import open_proposals
 from service.records.engine_record import last_engine
 from service.records.records import Records
@@ -23,7 +23,6 @@ from service.records.roles import Right
 
 pages = Pages()
 
-_HISTORY = timedelta(days=400)
 _PER_PAGE = 6
 
 
@@ -46,7 +45,7 @@ async def overview(visit: Visit) -> Response:
         steps=await asyncio.to_thread(first_steps, records, summaries) if visit.decides else [],
         engine=await asyncio.to_thread(last_engine, records.database),
         trouble=records.witness.trouble if records.witness else None,
-        rule=burn_down.RULE,
+        rule=RULE,
         now=now,
     )
 
@@ -99,7 +98,7 @@ def summarise(records: Records, now: datetime, only: str | None = None) -> list[
         now: the present, in UTC.
         only: name of the one.
     """
-    days = History(records.database).charges_per_day(knowledge_base=only, since=now - _HISTORY)
+    days = History(records.database).charges_per_day(knowledge_base=only, since=now - HISTORY)
     return [
         _summary(records, budget, days, now)
         for budget in budget_report(records)
@@ -112,7 +111,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
     proposed = len(open_proposals(records, budget.knowledge_base)) if records.settings.two_person_signing else 0
     signed = {plan.version: plan.signed_at for plan in plans}
     forecasts = [
-        (burn_down.forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
+        (forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
         for plan in reversed(budget.plans)
         for task in plan.tasks
         if task.answers is not None and task.left is not None

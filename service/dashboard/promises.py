@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.dashboard.wording import figure
+from service.wording import figure
 
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
 

@@ -17,8 +17,8 @@ from service.dashboard.attempts import Attempt, SignInRefusedError
 from service.dashboard.forms import FormError, read_form
 from service.dashboard.pages import ATTEMPT, COOKIE, Pages, Visit
 from service.dashboard.security import from_our_page, is_https
-from service.dashboard.wording import lasting
 from service.records.roles import Right, may
+from service.wording import lasting
 
 if TYPE_CHECKING:
     from service.dashboard.provider import Provider

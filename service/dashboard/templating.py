@@ -12,7 +12,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.dashboard import wording
+from service import wording
 
 _HERE = Path(__file__).parent
 _FOREVER = "public, max-age=31536000, immutable"

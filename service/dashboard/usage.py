@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from accounting.ledger.history import Use
 from service.dashboard.charts import STYLES, Chart, bar_chart, counting
-from service.dashboard.wording import number
+from service.wording import number
 
 DAYS = 30
 """How far back the page looks, today among them."""

@@ -143,7 +143,6 @@ class Answering:
         public_grain_s: what an engine says to public exemplars leaves after a whole number of these.
         max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
             leaves, even if nobody waits for it any more.
-        on_charge: is told the task of each charge and how many answers that left.
         realign: fits a released text to the question, where the engine saw another one.
     """
 
@@ -157,7 +156,6 @@ class Answering:
         grains: Grains,
         public_grain_s: float = 0.0,
         max_in_flight: int = 32,
-        on_charge: Callable[[SignedTask, int], None] = lambda _task, _left: None,
         realign: Realign | None = None,
     ):
         self.ledger = ledger
@@ -167,7 +165,6 @@ class Answering:
         self._digest_key = digest_key
         self._grains = grains
         self._max_in_flight = max_in_flight
-        self._on_charge = on_charge
         self._realign = realign
         self._in_flight = 0
         self._running: set[asyncio.Task[Answer | InFlight]] = set()
@@ -330,7 +327,6 @@ class Answering:
                 left = await asyncio.to_thread(self.ledger.answers_left, signed)
                 return Answer(outcome, signed.address, charged=False, answers_left=left)
             case Charged():
-                self._on_charge(signed, outcome.answers_left)
                 release = await self._spend(outcome, question)
                 return Answer(release, signed.address, charged=True, answers_left=outcome.answers_left)
             case InFlight():

@@ -1,89 +1,127 @@
-"""Soft alerts when a task has given 75, 90 and 100 % of its answers.
+"""Raises alerts and delivers them to webhooks, in the background: no query waits for either, or sets one off.
 
-A charge knows how many answers it left, and no two charges of a task leave the same number, so of all replicas exactly
-one finds that a mark was reached (twice only if that charge is voided and another takes its place).
+Messages are signed as Standard Webhooks says (https://www.standardwebhooks.com), but for those to the webhook of the
+settings, which has no secret besides its address.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import base64
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import httpx
+import sqlalchemy as sa
 import structlog
 
-from accounting.ledger.budgets import SignedTask
+from service.plans.alerts import Alert, raise_due
+from service.records.records import Records
+from service.records.webhooks import Claimed, Webhooks
 
 log = structlog.get_logger()
 
-MARKS = (100, 90, 75)
-"""Percent of a task's answers."""
-
-_ATTEMPTS = 4
+_RAISE_EVERY_S = 60.0
+_DELIVER_EVERY_S = 5.0
 _TIMEOUT_S = 10.0
-
-
-def mark_reached(answers: int, left: int) -> int | None:
-    """The mark that the newest charge reached, the highest if several, or None.
-
-    Args:
-        answers: how many the task may give in all.
-        left: how many are left after the charge.
-    """
-    spent = answers - left
-    return next((mark for mark in MARKS if spent == -(-answers * mark // 100)), None)
+"""Of an attempt, well within the lease of a message."""
 
 
 class Alerts:
-    """Writes alerts to the log and posts them to a webhook.
+    """Alerts of the whole service, whichever replica sees to them.
 
     Args:
-        webhook: where to post, or None. Its address may hold a secret, so it is never logged.
-        pause_s: before the second attempt to post; doubled before each further one.
+        records: what is looked at, and where it is written down.
+        webhook: the address of the settings, or None. It may hold a secret, so it is never logged.
+        clock: returns the present as an aware datetime.
     """
 
-    def __init__(self, webhook: str | None, *, pause_s: float = 1.0) -> None:
+    def __init__(
+        self, records: Records, webhook: str | None = None, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        for name in ("httpx", "httpcore"):  # they would tell addresses
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._records = records
         self._webhook = webhook
-        self._pause_s = pause_s
-        self._posting: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self.webhooks = Webhooks(records.database, records.digest_key, clock=clock)
 
-    def charged(self, task: SignedTask, left: int) -> None:
-        """Take note of a charge that left so many answers. Never waits, never fails."""
-        mark = mark_reached(task.answers, left)
-        if mark is None:
-            return
-        log.warning("answers_nearly_spent" if left else "answers_spent", task=task.address, percent=mark, left=left)
-        if self._webhook is not None:
-            alert = {
-                "event": "budget.alert",
-                "task": task.address,
-                "knowledge_base": task.knowledge_base,
-                "percent": mark,
-                "answers": task.answers,
-                "left": left,
-                # What chat services show of a webhook's message.
-                "text": f"{task.address} has given {mark} % of its answers: {left} of {task.answers} are left",
-            }
-            posting = asyncio.create_task(self._post(self._webhook, alert))
-            self._posting.add(posting)
-            posting.add_done_callback(self._posting.discard)
+    async def keep_raising(self) -> None:
+        """Look what is due once a minute, until cancelled."""
+        await _keep(self.raise_due, _RAISE_EVERY_S)
 
-    async def drain(self) -> None:
-        """Wait until what was begun is posted or given up (before shutting down)."""
-        if self._posting:
-            await asyncio.wait(self._posting)
+    async def keep_delivering(self) -> None:
+        """Deliver what waits, every few seconds, until cancelled. What is cut off is sent again after its lease."""
+        await _keep(self.deliver, _DELIVER_EVERY_S)
 
-    async def _post(self, webhook: str, alert: Mapping[str, Any]) -> None:
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(self._pause_s * 2 ** (attempt - 1))
-            try:
-                async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
-                    response = await client.post(webhook, json=alert)
-                if response.is_success:
-                    return
-                why = f"status {response.status_code}"
-            except httpx.HTTPError as error:
-                why = type(error).__name__
-        log.error("alert_not_posted", task=alert["task"], percent=alert["percent"], error=why)
+    async def raise_due(self) -> None:
+        """Raise what is due; the log says what."""
+        unlisted = self._webhook is not None
+        for alert in await asyncio.to_thread(raise_due, self._records, self.webhooks, self._clock(), unlisted=unlisted):
+            _log(alert)
+
+    async def deliver(self) -> None:
+        """Try to deliver what is due, each message once."""
+        claimed = await asyncio.to_thread(self.webhooks.claim, unlisted=self._webhook is not None)
+        if claimed:
+            async with httpx.AsyncClient(follow_redirects=False) as client:
+                await asyncio.gather(*(self._deliver(client, one) for one in claimed))
+
+    async def _deliver(self, client: httpx.AsyncClient, message: Claimed) -> None:
+        address = message.address if message.name is not None else self._webhook
+        error = "address unreadable" if address is None else await _post(client, address, message, self._clock())
+        given_up = await asyncio.to_thread(self.webhooks.settle, message, error)
+        webhook = message.name or "DPICL_ALERT_WEBHOOK"
+        if given_up:
+            log.error("alert_given_up", webhook=webhook, error=error)
+        elif error is not None:
+            log.warning("alert_not_posted", webhook=webhook, attempts=message.attempts, error=error)
+
+
+def sign(secret: bytes, id: str, timestamp: int, payload: str) -> str:
+    """The header ``webhook-signature`` of a message.
+
+    Args:
+        secret: the webhook's.
+        id: the message's.
+        timestamp: of the attempt, as Unix time.
+        payload: the body.
+    """
+    signed = hmac.digest(secret, f"{id}.{timestamp}.{payload}".encode(), hashlib.sha256)
+    return f"v1,{base64.b64encode(signed).decode()}"
+
+
+async def _post(client: httpx.AsyncClient, address: str, message: Claimed, now: datetime) -> str | None:
+    """Send a message; why it did not arrive, in words without the address."""
+    timestamp = int(now.timestamp())
+    headers = {"content-type": "application/json", "webhook-id": message.id, "webhook-timestamp": str(timestamp)}
+    if message.secret is not None:
+        headers["webhook-signature"] = sign(message.secret, message.id, timestamp, message.payload)
+    try:
+        async with (
+            asyncio.timeout(_TIMEOUT_S),
+            client.stream("POST", address, content=message.payload.encode(), headers=headers) as response,
+        ):
+            return None if response.is_success else f"status {response.status_code}"  # whatever it says, unread
+    except Exception as error:  # one address must not keep messages from the others
+        return type(error).__name__
+
+
+async def _keep(act: Callable[[], Awaitable[None]], every_s: float) -> None:
+    while True:
+        try:
+            await act()
+        except sa.exc.SQLAlchemyError as error:
+            log.error("alerts_interrupted", error=type(error).__name__)
+        await asyncio.sleep(every_s)
+
+
+def _log(alert: Alert) -> None:
+    task, left = alert.of.task, alert.of.left
+    if alert.rule == "days":
+        log.warning("answers_end_soon", task=task, days=alert.threshold, left=left)
+    else:
+        log.warning("answers_nearly_spent" if left else "answers_spent", task=task, percent=alert.threshold, left=left)

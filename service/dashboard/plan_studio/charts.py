@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from accounting.plan import LARGEST_EPSILON, CalibratedPlan, Plan, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
-from service.dashboard.wording import figure, number, percent
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
+from service.wording import figure, number, percent
 
 FACTORS = (0.5, 1.0, 2.0)
 """Half, the same, twice: of ε, or of the answers."""

@@ -165,6 +165,7 @@ BROWSE = [
     Entry("GET", "/admin/knowledge-bases/{name}/usage", 200, f"{_TOYS}/usage"),
     Entry("GET", "/admin/knowledge-bases/{name}/settings", 200, f"{_TOYS}/settings"),
     Entry("GET", "/admin/knowledge-bases/{name}/cohorts", 200, f"{_TOYS}/cohorts"),
+    Entry("GET", "/admin/alerts", 200),
     Entry("GET", "/admin/bundles", 200),
     Entry("GET", "/admin/bundles/{bundle}", 404, "/admin/bundles/none@1"),
     Entry("POST", "/admin/sign-out", 303),
@@ -192,6 +193,10 @@ DECIDE_PAGES = [
     Entry("POST", "/admin/keys/{id}/limits", 303, "/admin/keys/{key}/limits"),
     Entry("POST", "/admin/keys/{id}/rotate", 409, "/admin/keys/{key}/rotate"),
     Entry("POST", "/admin/keys/{id}/revoke", 422, "/admin/keys/{key}/revoke"),
+    Entry("POST", "/admin/alerts", 303, options={"data": {"percents": "80", "days": ""}}),
+    Entry("POST", "/admin/alerts/webhooks", 422),
+    Entry("POST", "/admin/alerts/webhooks/{id}/test", 404, "/admin/alerts/webhooks/none/test"),
+    Entry("POST", "/admin/alerts/webhooks/{id}/remove", 404, "/admin/alerts/webhooks/none/remove"),
     Entry("GET", "/admin/sanitising", 200),
     Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
@@ -401,11 +406,12 @@ def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry,
 @pytest.mark.parametrize(
     ("role", "seen"),
     [
-        ("viewer", {"/admin/", *_TABS}),
+        ("viewer", {"/admin/", "/admin/alerts", *_TABS}),
         (
             "auditor",
             {
                 "/admin/",
+                "/admin/alerts",
                 "/admin/audit",
                 "/admin/audit/verify",
                 "/admin/audit/export",

@@ -12,6 +12,7 @@ from accounting.ledger.history import Day
 from accounting.plan import load_plan
 from service.dashboard import burn_down
 from service.dashboard.overview import summarise
+from service.plans.forecast import forecast
 from service.plans.signing import prepare, sign
 from service.services import Services
 from tests.service.conftest import EMBEDDER, PLAN
@@ -39,16 +40,16 @@ def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
 def test_the_rate_is_the_mean_of_a_week() -> None:
     # Half of today has gone, so the window is 6.5 days.
     spent = days(1000, *[10] * 6, 5)
-    one = burn_down.forecast(TASK, 5000, 500, spent, NOW)
+    one = forecast(TASK, 5000, 500, spent, NOW)
     assert one.per_day == pytest.approx(10)
     assert one.runs_out == NOW + timedelta(days=50)
     assert one.sentence == "500 answers left, at this rate until 29 April 2026."
     assert one.exactly == "500 of 5,000 answers left, 10 a day"
-    assert burn_down.forecast(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
+    assert forecast(TASK, 5000, 500, [*spent, *days(99, task="toys.other@1")], NOW) == one
 
 
 def test_a_young_task_is_judged_by_the_days_it_was_asked() -> None:
-    one = burn_down.forecast(TASK, 100, 70, days(20, 10), NOW)
+    one = forecast(TASK, 100, 70, days(20, 10), NOW)
     assert one.per_day == pytest.approx(20)
     assert one.sentence == "70 answers left, at this rate until 14 March 2026."
 
@@ -69,13 +70,13 @@ def test_a_young_task_is_judged_by_the_days_it_was_asked() -> None:
     ],
 )
 def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> None:
-    assert burn_down.forecast(TASK, 1_000_000, left, spent, NOW).sentence == sentence
+    assert forecast(TASK, 1_000_000, left, spent, NOW).sentence == sentence
 
 
 def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     signed = NOW - timedelta(days=3)
     spent = days(10, 0, 20, 10)
-    one = burn_down.forecast(TASK, 100, 60, spent, NOW)
+    one = forecast(TASK, 100, 60, spent, NOW)
     chart = burn_down.chart("toys", [(one, signed)], spent, NOW)
     assert chart is not None
     known, foretold = chart.lines
@@ -92,7 +93,7 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
 
 
 def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
-    one = burn_down.forecast(TASK, 100, 90, days(10), NOW)
+    one = forecast(TASK, 100, 90, days(10), NOW)
     chart = burn_down.chart("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
     assert chart is not None
     assert chart.x_ticks == ["10:00", "12:00", "14:00"]
