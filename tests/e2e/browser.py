@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
+PATIENCE_MS = 60_000
+"""What a page that is right is given to appear: the machine may be busy."""
+
+expect.set_options(timeout=PATIENCE_MS)
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -39,6 +43,7 @@ class Window:
 
     def __init__(self, browser: Browser, **options: Any):
         self.page: Page = browser.new_context(locale="en-GB", timezone_id="UTC", **options).new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("requestfailed", lambda request: self._failed(request))

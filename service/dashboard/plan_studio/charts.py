@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from accounting.plan import LARGEST_EPSILON, CalibratedPlan, Plan, TaskNoise
+from accounting.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise, least_noise
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.pipeline.mechanisms.adapter import adapter_of
@@ -38,52 +39,60 @@ def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: 
     )
 
 
-def variants(plan: Plan) -> tuple[dict[float, Plan], dict[float, Plan]]:
-    """The plan with other ε, and with other numbers of answers, by factor; the plan itself is among both."""
-    epsilons = {
-        factor: plan.model_copy(update={"budget": plan.budget.model_copy(update={"epsilon": epsilon})})
-        for factor in FACTORS
-        if _SMALLEST_EPSILON <= (epsilon := plan.budget.epsilon * factor) <= LARGEST_EPSILON
-    }
-    answers = {
-        factor: plan.model_copy(
-            update={
-                "tasks": {
-                    name: task if task.once else _times_answers(task, factor) for name, task in plan.tasks.items()
-                }
-            }
-        )
-        for factor in FACTORS
-        if max(task.answers for task in plan.tasks.values()) * factor <= _MOST_ANSWERS
-    }
-    return epsilons, answers
+def over_epsilon(calibrated: CalibratedPlan) -> Chart | None:
+    """Slots needed by each task, against the plan's ε; None if no similar plan can be."""
+    budget = calibrated.plan.budget
+    noises = {}
+    for factor in FACTORS:
+        epsilon = budget.epsilon * factor
+        if _SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+            varied = {"budget": budget.model_copy(update={"epsilon": epsilon})}
+            noises[epsilon] = _noise(calibrated, factor, varied)
+    title = "Slots needed for a 95 % good release, by the plan’s ε"
+    return _needed(calibrated, title, "ε of the plan", noises, figure)
+
+
+def over_answers(calibrated: CalibratedPlan) -> Chart | None:
+    """Slots needed by each task, against the number of answers; None if no similar plan can be."""
+    tasks = calibrated.plan.tasks
+    noises = {}
+    for factor in FACTORS:
+        if max(task.answers for task in tasks.values()) * factor <= _MOST_ANSWERS:
+            varied = {"tasks": {name: _times_answers(task, factor) for name, task in tasks.items()}}
+            noises[factor] = _noise(calibrated, factor, varied)
+    title = "Slots needed for a 95 % good release, by the number of answers"
+    return _needed(calibrated, title, "answers", noises, lambda factor: _TIMES.get(factor, figure(factor)))
 
 
 def _times_answers(task: ClassifyTask | GenerateTask, factor: float) -> ClassifyTask | GenerateTask:
-    return task.model_copy(update={"answers": max(1, round(task.answers * factor))})
+    return task if task.once else task.model_copy(update={"answers": max(1, round(task.answers * factor))})
 
 
-def over_epsilon(plans: Mapping[float, CalibratedPlan | None]) -> Chart | None:
-    """Slots needed by each task, against the plan's ε; None for a plan that cannot be."""
-    known = {calibrated.plan.budget.epsilon: calibrated for calibrated in plans.values() if calibrated is not None}
-    return _needed("Slots needed for a 95 % good release, by the plan’s ε", "ε of the plan", known, figure)
-
-
-def over_answers(plans: Mapping[float, CalibratedPlan | None]) -> Chart | None:
-    """Slots needed by each task, against the number of answers; None for a plan that cannot be."""
-    known = {factor: calibrated for factor, calibrated in plans.items() if calibrated is not None}
-    title = "Slots needed for a 95 % good release, by the number of answers"
-    return _needed(title, "answers", known, lambda factor: _TIMES.get(factor, figure(factor)))
+def _noise(calibrated: CalibratedPlan, factor: float, varied: Mapping[str, Any]) -> Mapping[str, TaskNoise] | None:
+    """The tasks' noise in the plan so varied; None if there is none."""
+    if factor == 1:
+        return calibrated.noise
+    try:
+        return least_noise(calibrated.plan.model_copy(update=varied), calibrated.public_size)
+    except PlanError:
+        return None
 
 
 def _needed(
-    title: str, label: str, known: Mapping[float, CalibratedPlan], words: Callable[[float], str]
+    calibrated: CalibratedPlan,
+    title: str,
+    label: str,
+    noises: Mapping[float, Mapping[str, TaskNoise] | None],
+    words: Callable[[float], str],
 ) -> Chart | None:
+    known = {x: noise for x, noise in noises.items() if noise is not None}
     if len(known) < 2:
         return None
     places = sorted(known)
-    names = list(known[places[0]].plan.tasks)[:STYLES]
-    lines = [Line(name, [(x, _share(known[x], name)) for x in places], style) for style, name in enumerate(names, 1)]
+    lines = [
+        Line(name, [(x, _share(task, known[x][name], calibrated.public_size)) for x in places], style)
+        for style, (name, task) in enumerate(list(calibrated.plan.tasks.items())[:STYLES], start=1)
+    ]
     summary = "; ".join(
         f"{line.name}: " + ", ".join(f"{_reach(share)} at {words(x)}" for x, share in line.points) for line in lines
     )
@@ -93,9 +102,9 @@ def _needed(
     return line_chart(title, summary, lines, x, Axis("share of the slots that must agree", 0, top, words=_reach))
 
 
-def _share(calibrated: CalibratedPlan, name: str) -> float:
-    adapter = adapter_of(calibrated.plan.tasks[name], calibrated.noise[name])
-    return adapter.outlook().needed / adapter.voices(calibrated.public_size)
+def _share(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> float:
+    adapter = adapter_of(task, noise)
+    return adapter.outlook().needed / adapter.voices(public_size)
 
 
 def _reach(share: float) -> str:

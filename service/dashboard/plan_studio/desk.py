@@ -26,7 +26,7 @@ from exemplar_store import KnowledgeBase
 from service.dashboard.charts import Chart
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
-from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon, variants
+from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon
 from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.dashboard.plan_studio.problems import PlanProblem, located, places
 from service.plans.alternatives import Alternatives, alternatives
@@ -37,7 +37,6 @@ from service.records.records import Records
 
 HOME = "/knowledge-bases/{name}/plan"
 _WAIT_S, _POLL_S = 20.0, 1.0
-_OTHERWISE = "otherwise"
 _computations = Computations("calibration")
 
 
@@ -198,28 +197,13 @@ class Otherwise:
 async def vary(visit: Visit, outcome: PlanOutcome) -> Otherwise | None:
     """What the plan would give otherwise, or None while that is being computed."""
     calibrated = outcome.calibrated
-    groups = variants(calibrated.plan)
-    jobs = [{factor: _job(plan, calibrated.public_size) for factor, plan in group.items()} for group in groups]
-    named: dict[str, Callable[[], Any]] = dict(job for group in jobs for job in group.values())
-    named[_OTHERWISE] = lambda: alternatives(calibrated.plan, calibrated.public_size)
-    wanted = {f"{key} {calibrated.digest}" if key == _OTHERWISE else key: job for key, job in named.items()}
-    computed = await _computed(visit, wanted)
-    if computed is None:
-        return None
-    futures = dict(zip(named, computed, strict=True))
-    by_epsilon, by_answers = (
-        {factor: _calibrated(futures[key]) for factor, (key, _) in group.items()} for group in jobs
-    )
-    curves = [chart for chart in (over_epsilon(by_epsilon), over_answers(by_answers)) if chart]
-    return Otherwise(futures[_OTHERWISE].result(), curves)
+    computed = await _computed(visit, {("otherwise", calibrated.digest): lambda: _otherwise(calibrated)})
+    return computed[0].result() if computed else None
 
 
-def _calibrated(future: Future[PlanOutcome]) -> CalibratedPlan | None:
-    """A variant of the plan; None for one whose promise cannot be kept."""
-    try:
-        return future.result().calibrated
-    except (PlanError, AccountantsDisagreeError):
-        return None
+def _otherwise(calibrated: CalibratedPlan) -> Otherwise:
+    curves = [chart for chart in (over_epsilon(calibrated), over_answers(calibrated)) if chart]
+    return Otherwise(alternatives(calibrated.plan, calibrated.public_size), curves)
 
 
 def price_of(desk: Desk, outcome: PlanOutcome) -> Price:

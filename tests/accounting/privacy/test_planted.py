@@ -102,8 +102,8 @@ class TestAWrongProbability:
         refused(task, "rdp")
 
     def test_in_prv(self, monkeypatch):
-        right = prv.PoissonSubsampledGaussianMechanism
-        monkeypatch.setattr(prv, "PoissonSubsampledGaussianMechanism", lambda q, z: right(0.7 * q, z))
+        right = prv._Sampled
+        monkeypatch.setattr(prv, "_Sampled", lambda q, z: right(0.7 * q, z))
         refused("votes", "prv")
 
     def test_in_the_lower_bound(self, monkeypatch):

@@ -40,7 +40,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     page = window.page
     sign_in(window, service)
     page.goto(studio)
-    expect(page.get_by_role("heading", name="What it takes")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name="What it takes")).to_be_visible()
     plan = page.get_by_label("The plan (YAML)")
     written = plan.input_value()
     plan.fill(written.replace("shots: 4", "shots: none"))
@@ -52,16 +52,16 @@ def test_a_plan_is_looked_at_while_it_is_written(
 
     better = written.replace("answers: 500", "answers: 50").replace("first label", "Billing")
     plan.fill(better.replace("second label", "Technical"))
-    expect(page.get_by_text("50 answers: Gaussian noise")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("50 answers: Gaussian noise")).to_be_visible()
     page.locator("#otherwise-summary").press("Enter")
-    expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("by the plan’s ε", exact=False).first).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("twice"))).to_be_visible()
     window.check()
 
     plan.fill(plan.input_value().replace("  label:", "  queue:"))
-    expect(page.locator("#trial_task")).to_have_value("queue", timeout=60_000)
+    expect(page.locator("#trial_task")).to_have_value("queue")
     # What was unfolded stays so, and is drawn anew for the plan as it is now.
-    expect(page.get_by_role("heading", name="queue: its share")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name="queue: its share")).to_be_visible()
     numbered, about = page.locator(".lines .noted").last, page.locator("#preview [data-line]").nth(1)
     expect(about).to_contain_text("line 5")
     assert numbered.evaluate("line => line.textContent.trim()") == "queue:"
@@ -75,8 +75,8 @@ def test_a_plan_is_looked_at_while_it_is_written(
     page.get_by_label("Examples", exact=True).fill(EXAMPLES)
     page.get_by_label("Question", exact=True).fill("My invoice shows another company")
     page.get_by_role("button", name="Try it").click()
-    expect(page.get_by_text("the plan’s noise", exact=False).last).to_be_visible(timeout=30_000)
-    expect(page.get_by_text(re.compile(r"^\d+ of 20 times$"))).to_be_visible(timeout=30_000)
+    expect(page.get_by_text("the plan’s noise", exact=False).last).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^\d+ of 20 times$"))).to_be_visible()
     assert plan.input_value() != written  # what was written stays
     window.check()
 
@@ -125,5 +125,5 @@ def test_the_trail_is_replayed_and_exported(service: Service, browser: Browser, 
         page.get_by_role("link", name="Export all events").click()
     assert download.value.suggested_filename.startswith("dpicl-audit-")
     page.get_by_role("button", name="Replay").click()
-    expect(page.get_by_role("heading", name=re.compile("nothing wrong"))).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name=re.compile("nothing wrong"))).to_be_visible()
     window.check()

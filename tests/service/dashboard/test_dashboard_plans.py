@@ -20,7 +20,7 @@ from accounting.plan import Plan, PlanError, calibrate_plan, load_plan
 from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
-from service.dashboard.plan_studio.charts import over_answers, over_epsilon, variants
+from service.dashboard.plan_studio.charts import over_answers, over_epsilon
 from service.dashboard.plan_studio.drafts import Choices, signed_text, starting_text
 from service.dashboard.plan_studio.problems import located
 from service.plans.preview import preview
@@ -195,16 +195,22 @@ def test_the_curves_come_without_script_too(browser: Browser) -> None:
 
 
 def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
-    plan = load_plan(SMALL.replace("epsilon: 2", "epsilon: 16"))
-    by_epsilon, by_answers = variants(plan)
-    assert [one.budget.epsilon for one in by_epsilon.values()] == [8, 16]  # no plan has more than 25
-    assert [one.tasks["colour"].answers for one in by_answers.values()] == [10, 20, 40]
-    known = {factor: calibrate_plan(one, 60) for factor, one in by_answers.items()}
-    chart = over_answers(known)
+    calibrated = calibrate_plan(load_plan(SMALL.replace("epsilon: 2", "epsilon: 16")), 60)
+    assert [row[1] for row in over_epsilon(calibrated).rows] == ["8", "16"]  # no plan has more than 25
+    chart = over_answers(calibrated)
     heights = [float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", chart.lines[0].path)]
     assert heights == sorted(heights, reverse=True)  # upwards on the page
     assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
-    assert over_epsilon({1.0: known[1.0], 2.0: None}) is None
+
+
+def test_a_plan_without_a_similar_one_has_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrated = calibrate_plan(load_plan(SMALL), 60)
+
+    def refuse(*_: object) -> None:
+        raise PlanError(["no noise is enough"])
+
+    monkeypatch.setattr("service.dashboard.plan_studio.charts.least_noise", refuse)
+    assert over_epsilon(calibrated) is None
 
 
 @pytest.mark.parametrize(
