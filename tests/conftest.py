@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,6 +32,11 @@ WHOLE = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole services first: tests are shared out in this order."""
     items.sort(key=lambda item: not item.nodeid.startswith(WHOLE))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not look through it each time."""
+    gc.freeze()
 
 
 class Sharing(LoadScopeScheduling):
