@@ -73,6 +73,8 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if os.environ.get(_BATCH_INVARIANT, "0") != "0":
         raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
+    # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(
         "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.

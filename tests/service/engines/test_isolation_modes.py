@@ -60,4 +60,5 @@ def test_best_effort_must_be_written_and_says_so(monkeypatch) -> None:
 def test_on_a_cpu_prompts_are_computed_whole() -> None:
     assert isolate(STRICT).arguments["enable_chunked_prefill"] is False
     assert "VLLM_BATCH_INVARIANT" not in os.environ
+    assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
