@@ -19,6 +19,7 @@ from service.engines.protocol import EngineUnavailableError
 
 _LOGGING = Path(__file__).with_name("logging.json")
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+_EXTENSION = "service.engines.vllm.amx.Extension"
 
 
 @dataclass(frozen=True)
@@ -79,5 +80,5 @@ def _on_cpu(config: VllmConfig) -> Isolation:
         "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
         # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole.
-        {"enable_chunked_prefill": False, "block_size": 32},
+        {"enable_chunked_prefill": False, "block_size": 32, "worker_extension_cls": _EXTENSION},
     )
