@@ -136,13 +136,13 @@ def due(tasks: Sequence[Forecast], at: Thresholds, now: datetime) -> list[Alert]
 def counted(records: Records, now: datetime) -> list[Forecast]:
     """The tasks whose answers are counted, each in its newest version; none of what is archived or made once."""
     found = []
+    days = History(records.database).charges_per_day(since=now - HISTORY)
     for status in records.ledger.budgets.statuses():
         if status.archived_at is not None:
             continue
         name = status.knowledge_base
         written = {plan.version: read_signed(plan.document).plan for plan in records.ledger.budgets.plans(name)}
         newest = {task.name: task for task in sorted(status.tasks, key=lambda task: task.version)}
-        days = History(records.database).charges_per_day(knowledge_base=name, since=now - HISTORY)
         found += [
             forecast(task.address, task.answers, task.left, days, now)
             for task in newest.values()
