@@ -6,27 +6,14 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
 
-from accounting.plan import SMALLEST_DELTA
 from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.knowledge_bases import KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.plans.budget_report import GroupBudget
-from service.records.new_knowledge_base import NAME
+from service.records.new_knowledge_base import NewGroup
 
 router = APIRouter(prefix="/v1/groups", tags=["knowledge bases"])
-
-
-class NewGroup(BaseModel):
-    """A group to make."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"name": "care", "epsilon": 10, "delta": 1e-4}]}
-    )
-    name: str = Field(pattern=NAME, description="Small letters, digits, - and _.")
-    epsilon: float = Field(gt=0, le=1000, description="Lifetime ε of whoever is in all of its knowledge bases.")
-    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ of whoever is in all of them.")
 
 
 @router.post(

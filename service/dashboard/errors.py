@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from accounting.ledger.charges import UnknownReleaseError
-from accounting.ledger.errors import UnknownPlanError, UnknownTaskError
+from accounting.ledger.errors import UnknownGroupError, UnknownPlanError, UnknownTaskError
 from accounting.ledger.history import UnknownCursorError
 from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
@@ -21,6 +21,7 @@ from service.records.webhooks import UnknownWebhookError
 _GONE = (
     UnknownCursorError,
     UnknownKnowledgeBaseError,
+    UnknownGroupError,
     UnknownPlanError,
     UnknownTaskError,
     UnknownReleaseError,

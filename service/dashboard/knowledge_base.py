@@ -28,6 +28,7 @@ from service.dashboard.audit_words import in_words
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
+from service.plans.budget_report import GroupBudget
 from service.plans.forecast import RULE
 from service.plans.preview import PlanPreview, preview
 from service.plans.proposals import Proposal, may_approve, open_proposals
@@ -63,7 +64,9 @@ async def budget(visit: Visit) -> Response:
     described = await asyncio.to_thread(records.store.get, _name(visit))
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)
     steady = await asyncio.to_thread(_steady, records, described.name)
-    return await tab(visit, "budget", summary=summary, steady=steady, rule=RULE)
+    group = summary.budget.group
+    shared = None if group is None else GroupBudget.of(await asyncio.to_thread(records.ledger.groups.status, group))
+    return await tab(visit, "budget", summary=summary, group=shared, steady=steady, rule=RULE)
 
 
 @pages.get(HOME + "/plans", needs=Right.BROWSE)

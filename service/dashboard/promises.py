@@ -13,10 +13,12 @@ _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less tha
 
 
 def numbers(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """ε, δ and the public size by field, and what cannot be read, by field."""
+    """ε, δ and, where the form asks for it, the public size by field, and what cannot be read, by field."""
     values: dict[str, Any] = {}
     problems = {}
     for name, kind, example in (("epsilon", float, "8"), ("delta", float, "1e-5"), ("public_size", int, "20000")):
+        if name not in given:
+            continue
         try:
             values[name] = kind(given[name].replace(",", "") if kind is int else given[name])
         except ValueError:

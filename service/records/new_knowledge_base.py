@@ -1,4 +1,4 @@
-"""A knowledge base to create, as REST and the dashboard read it."""
+"""A knowledge base, cohort or group to make, as REST and the dashboard read it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ class NewCohort(BaseModel):
         le=1_000_000_000,
         description="About how many exemplars it will hold, as a figure you are willing to publish.",
     )
+
+
+class NewGroup(BaseModel):
+    """A group to make."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"name": "care", "epsilon": 10, "delta": 1e-4}]}
+    )
+    name: str = Field(pattern=NAME, description="Small letters, digits, - and _.")
+    epsilon: float = Field(gt=0, le=1000, description="Lifetime ε of whoever is in all of its knowledge bases.")
+    delta: float = Field(ge=SMALLEST_DELTA, lt=1, description="Lifetime δ of whoever is in all of them.")
 
 
 class NewKnowledgeBase(BaseModel):
