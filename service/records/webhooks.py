@@ -36,6 +36,9 @@ MOST = 20
 
 LEASE = timedelta(minutes=1)
 GIVEN_UP_AFTER = timedelta(days=1)
+KEPT = timedelta(days=90)
+"""How long a message that is settled stays, unless it is the newest to its webhook."""
+
 _PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(hours=4)
 _AT_ONCE = 20
@@ -268,6 +271,19 @@ class Webhooks:
         ]
         if rows:
             connection.execute(sa.insert(deliveries), rows)
+        self._prune(connection, now)
+
+    def _prune(self, connection: sa.Connection, now: datetime) -> None:
+        later = deliveries.alias()
+        newer = sa.exists().where(later.c.webhook == deliveries.c.webhook, later.c.made_at > deliveries.c.made_at)
+        old = sa.select(deliveries.c.id).where(
+            deliveries.c.due_at.is_(None),
+            deliveries.c.made_at < now - KEPT,
+            deliveries.c.webhook.is_(None) | newer.correlate(deliveries),
+        )
+        # What another replica deletes already is skipped, so that neither waits for the other.
+        old = old.with_for_update(skip_locked=True)
+        connection.execute(sa.delete(deliveries).where(deliveries.c.id.in_(old)))
 
     def _claimed(self, row: sa.Row[Any], webhook: sa.Row[Any] | None) -> Claimed:
         opened = None if webhook is None else self._open(webhook.id, webhook.sealed)

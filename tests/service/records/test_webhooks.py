@@ -14,7 +14,7 @@ from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
 from service.records.schema import migrate
 from service.records.tables import deliveries, webhooks
-from service.records.webhooks import GIVEN_UP_AFTER, LEASE, MOST, UnknownWebhookError, Webhooks, check_address
+from service.records.webhooks import GIVEN_UP_AFTER, KEPT, LEASE, MOST, UnknownWebhookError, Webhooks, check_address
 from tests.conftest import Clock
 
 KEY = b"k" * 32
@@ -184,3 +184,33 @@ def test_replicas_share_messages_without_sending_one_twice(hooks: Webhooks, engi
         claimed.extend(one.id for one in found)
     with engine.connect() as connection:
         assert Counter(claimed) == Counter(connection.scalars(sa.select(deliveries.c.id)).all())
+
+
+def test_what_is_settled_is_pruned_but_for_the_newest_of_each(hooks: Webhooks, engine: sa.Engine, clock: Clock):
+    first, _ = hooks.add("first", ADDRESS, by="root")
+
+    def kept() -> Counter[str | None]:
+        with engine.connect() as connection:
+            return Counter(connection.scalars(sa.select(deliveries.c.webhook)))
+
+    for _ in range(2):
+        tell(hooks, engine, unlisted=True)
+        clock.advance(1)
+    for claimed in hooks.claim(unlisted=True):
+        hooks.settle(claimed, None)
+    tell(hooks, engine, unlisted=True)  # waits
+    clock.advance(KEPT.total_seconds() - 2)
+    hooks.test(first, {})
+    assert kept() == {first: 4, None: 3}  # none is old enough yet
+    clock.advance(2)
+    hooks.test(first, {})
+    assert kept() == {first: 3, None: 1}  # what waits stays, however old
+    second, _ = hooks.add("second", ADDRESS, by="root")
+    hooks.test(second, {})
+    while due := hooks.claim(unlisted=True):
+        for claimed in due:
+            hooks.settle(claimed, None)
+    clock.advance(2 * KEPT.total_seconds())
+    hooks.test(second, {})
+    assert kept() == {first: 1, second: 1}
+    assert {one.name: one.last.state for one in hooks.all()} == {"first": "delivered", "second": "waiting"}
