@@ -29,9 +29,12 @@ from service.services import Services
 
 COOKIE = "dpicl_session"
 ATTEMPT = "dpicl_sign_in"
+VOUCHER = "dpicl_id_token"
+_LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exceed 4,096 bytes
 _NOTICE = "dpicl_notice"
 _THEME = "dpicl_theme"
 THEMES = ("auto", "light", "dark")
+SIGN_OUT = "/sign-out"
 
 
 class Visit:
@@ -158,9 +161,17 @@ class Visit:
         """
         self._cookie(response, ATTEMPT, attempt, 600 if attempt else 0, path=self.url(path), samesite="lax")
 
+    def keep_id_token(self, response: Response, id_token: str) -> None:
+        """Keep a provider's ID token where the browser signs out, and only there. One too long for that is not kept."""
+        if len(id_token) <= _LONGEST_COOKIE:
+            self._cookie(response, VOUCHER, id_token, None, path=self.url(SIGN_OUT))
+        else:  # nor one from before
+            response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
+
     def forget(self, response: Response) -> None:
-        """Take the session's cookie back."""
+        """Take back the cookies of the session."""
         response.delete_cookie(COOKIE, path=self.root or "/")
+        response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
 
     def _cookie(
         self,

@@ -1,7 +1,8 @@
 """Signing in with an OpenID Connect provider: the authorization code flow, with PKCE and a nonce.
 
 The provider's description and keys are fetched anew for each sign-in: sign-ins are rare, and providers change keys.
-Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers).
+Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 9207 (who answers); OpenID Connect
+RP-Initiated Logout 1.0, section 2.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
@@ -66,8 +68,8 @@ class Provider:
         )
         return address
 
-    async def person(self, attempt: Attempt, answer: Mapping[str, str], redirect_uri: str) -> Person:
-        """Who signed in, once the provider sent the browser back.
+    async def person(self, attempt: Attempt, answer: Mapping[str, str], redirect_uri: str) -> tuple[Person, str]:
+        """Who signed in, once the provider sent the browser back, and the ID token that says so.
 
         Args:
             attempt: as it was begun.
@@ -87,7 +89,27 @@ class Provider:
             described = await self._described(client)
             id_token = await self._fetch(client, described, attempt, answer.get("code", ""), redirect_uri)
             keys = await _json(client.get(described["jwks_uri"]))
-        return self._read(id_token, keys, described, attempt.nonce)
+        return self._read(id_token, keys, described, attempt.nonce), id_token
+
+    async def sign_out_address(self, id_token: str | None, back: str) -> str | None:
+        """Where the browser goes to sign out at the provider, too; None if it has no such place.
+
+        Args:
+            id_token: of the sign-in, by which the provider knows who it is; None: it asks them.
+            back: where the provider sends the browser then, if it knows that address.
+
+        Raises:
+            SignInRefusedError: the provider cannot be reached, or is another.
+        """
+        async with _client() as client:
+            described = await self._described(client)
+        if not isinstance(endpoint := described.get("end_session_endpoint"), str):
+            return None
+        asked = {"client_id": self._client_id, "post_logout_redirect_uri": back}
+        if id_token is not None:
+            asked["id_token_hint"] = id_token
+        address: str = add_params_to_uri(endpoint, asked)
+        return address
 
     async def _described(self, client: httpx.AsyncClient) -> dict[str, Any]:
         described = await _json(client.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"))

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from service.dashboard.attempts import Attempt, SignInRefusedError
 from service.dashboard.forms import FormError, read_form
-from service.dashboard.pages import ATTEMPT, COOKIE, Pages, Visit
+from service.dashboard.pages import ATTEMPT, COOKIE, SIGN_OUT, VOUCHER, Pages, Visit
 from service.dashboard.security import from_our_page, is_https
 from service.records.roles import Right, may
 from service.wording import lasting
@@ -86,7 +86,7 @@ async def from_provider(request: Request) -> Response:
         return _show(visit, "", 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
     try:
         attempt = Attempt.read(request.cookies.get(ATTEMPT, ""))
-        person = await provider.person(attempt, request.query_params, _callback(visit))
+        person, id_token = await provider.person(attempt, request.query_params, _callback(visit))
     except SignInRefusedError as error:
         response = _show(visit, "", error.status, str(error))
     else:
@@ -94,6 +94,7 @@ async def from_provider(request: Request) -> Response:
         # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
         response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
         visit.sign_in(response, token)
+        visit.keep_id_token(response, id_token)
     visit.begin(response, _CALLBACK, "")
     return response
 
@@ -108,11 +109,23 @@ async def theme(request: Request) -> Response:
     return response
 
 
-@pages.post("/sign-out", needs=Right.BROWSE, max_bytes=_MAX_BYTES)
+@pages.post(SIGN_OUT, needs=Right.BROWSE, max_bytes=_MAX_BYTES)
 async def sign_out(visit: Visit) -> Response:
-    """End the session."""
+    """End the session; of somebody who came from the provider, there too if it lets people sign out."""
     await asyncio.to_thread(visit.request.app.state.sessions.end, visit.request.cookies[COOKIE])
     response = visit.redirect("/sign-in", done="You are signed out.")
+    if visit.session.issuer is not None:
+        try:
+            elsewhere = await _provider(visit.request).sign_out_address(
+                visit.request.cookies.get(VOUCHER), _absolute(visit, "/sign-in")
+            )
+        except SignInRefusedError as error:
+            problem = f"You are signed out here, and perhaps not at the provider: {error}"
+            response = visit.redirect("/sign-in", refused=problem)
+        else:
+            if elsewhere is not None:
+                # Not by a redirect: the policy lets no form lead to another site, and redirects count as the form's.
+                response = Visit(visit.request, None).page("signed_out.html", elsewhere=elsewhere)
     visit.forget(response)
     return response
 
@@ -146,8 +159,12 @@ def _provider(request: Request) -> Provider:
 
 def _callback(visit: Visit) -> str:
     """The address that the provider sends the browser back to; it knows the right one, and refuses any other."""
+    return _absolute(visit, _CALLBACK)
+
+
+def _absolute(visit: Visit, path: str) -> str:
     request = visit.request
-    return f"{'https' if is_https(request) else 'http'}://{request.url.netloc}{visit.url(_CALLBACK)}"
+    return f"{'https' if is_https(request) else 'http'}://{request.url.netloc}{visit.url(path)}"
 
 
 def _too_soon(visit: Visit) -> float | None:

@@ -59,6 +59,7 @@ class Session:
         csrf: what their forms must carry.
         expires_at: when they must sign in again.
         signs_as: what a plan that they sign names: their key's name, or subject and issuer.
+        issuer: the provider that vouches for them; None: they signed in with a key.
     """
 
     by: str
@@ -67,6 +68,7 @@ class Session:
     csrf: str
     expires_at: datetime
     signs_as: str
+    issuer: str | None = None
 
 
 class Sessions:
@@ -138,7 +140,8 @@ class Sessions:
         if row.issuer is None:
             return Session(row.key_id, row.key_name, row.key_role, row.csrf, row.expires_at, row.key_name)
         person = Person(row.issuer, row.subject, row.name, row.role)
-        return Session(person.by, person.name or person.subject, person.role, row.csrf, row.expires_at, person.by)
+        name = person.name or person.subject
+        return Session(person.by, name, person.role, row.csrf, row.expires_at, person.by, person.issuer)
 
     def end(self, token: str) -> None:
         """Sign out."""

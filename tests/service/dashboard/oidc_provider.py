@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 from authlib.oauth2.rfc6749 import AuthorizationServer, OAuth2Error, OAuth2Payload, OAuth2Request, grants
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oidc.core import OpenIDCode, UserInfo
+from authlib.oidc.rpinitiated import EndSessionEndpoint, EndSessionRequest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
@@ -32,6 +33,7 @@ class Client:
 
     def __init__(self, redirect_uri: str):
         self._redirect_uri = redirect_uri
+        self.client_metadata: dict[str, list[str]] = {}
 
     def get_client_id(self) -> str:
         return CLIENT
@@ -118,6 +120,7 @@ class Provider(AuthorizationServer):
         algorithm: that ID tokens are signed by: also "none", or HS256 with the public key as the secret.
         described: changes what it says of itself.
         asked: what the dashboard asked for.
+        signed_out: who signed out, by subject; None: somebody, whom it would have to ask.
     """
 
     def __init__(self, issuer: str, redirect_uri: str):
@@ -130,9 +133,11 @@ class Provider(AuthorizationServer):
         self.algorithm = "RS256"
         self.described: dict[str, Any] = {}
         self.asked: list[dict[str, str]] = []
+        self.signed_out: list[str | None] = []
         self._codes: dict[str, Code] = {}
         self._nonces: set[str] = set()
         self.register_token_generator("default", self._token)
+        self.register_endpoint(self._end_session())
         self.register_grant(self._grant(), [CodeChallenge(required=True), self._openid()])
 
     def query_client(self, client_id: str) -> Client | None:
@@ -176,6 +181,18 @@ class Provider(AuthorizationServer):
                 return this.person
 
         return Grant
+
+    def _end_session(self) -> type:
+        this = self
+
+        class EndSession(EndSessionEndpoint):
+            def get_server_jwks(self) -> dict[str, Any]:
+                return {"keys": [this.published.as_dict(private=False)]}
+
+            def end_session(self, request: EndSessionRequest) -> None:
+                this.signed_out.append(request.id_token_claims and request.id_token_claims["sub"])
+
+        return EndSession
 
     def _openid(self) -> OpenIDCode:
         this = self
@@ -221,6 +238,8 @@ class Provider(AuthorizationServer):
             return self.create_authorization_response(request, grant_user=self.person, grant=grant)
         if path == "/token":
             return self.create_token_response(request)
+        if path == "/end":
+            return self.create_endpoint_response("end_session", request) or (200, {}, [])
         return 404, {}, []
 
     def _description(self) -> dict[str, Any]:

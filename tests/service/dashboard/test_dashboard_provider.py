@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -88,7 +89,7 @@ def test_a_person_signs_in_acts_and_signs_out(browser: Browser, idp: Provider) -
     assert response.status_code == 200
     # Not by a redirect, in which browsers would keep the strict cookie back.
     assert '<meta http-equiv="refresh" content="0; url=/admin/keys">' in response.text
-    session, attempt = sorted(response.headers.get_list("set-cookie"), reverse=True)
+    session, attempt, _ = sorted(response.headers.get_list("set-cookie"), reverse=True)
     assert "dpicl_sign_in=" in session  # taken back
     assert "Max-Age=0" in session
     assert all(part in attempt for part in ("dpicl_session=", "HttpOnly", "SameSite=strict", "Path=/admin"))
@@ -254,6 +255,54 @@ def test_a_replay_knows_who_signed_in(browser: Browser) -> None:
         "nobody at https://a.example never signed in",
         *["b at https://a.example is not who signed in, or has no role that may"] * 2,
     ]
+
+
+def leave(browser: Browser) -> str:
+    """Sign out; where the page leads then, by itself and by its link."""
+    page = browser.post("/sign-out")
+    assert page.status_code == 200
+    assert "You are signed out here" in page.text
+    assert browser.get("/").status_code == 303
+    assert not {"dpicl_session", "dpicl_id_token"} & {*browser.client.cookies}
+    by_itself = re.search(r'http-equiv="refresh" content="0; url=([^"]+)"', page.text)[1]
+    assert f'<a href="{by_itself}">' in page.text
+    return unescape(by_itself)
+
+
+def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp: Provider) -> None:
+    idp.described = {"end_session_endpoint": f"{idp.issuer}/end?realm=staff"}
+    idp.client.client_metadata = {"post_logout_redirect_uris": ["http://testserver/admin/sign-in"]}
+    arrived = come_back(browser, begin(browser))
+    (kept,) = [one for one in arrived.headers.get_list("set-cookie") if one.startswith("dpicl_id_token=")]
+    assert all(part in kept for part in ("HttpOnly", "SameSite=strict", "Path=/admin/sign-out"))
+    ended = httpx.get(leave(browser))
+    assert (ended.status_code, ended.headers["location"]) == (302, "http://testserver/admin/sign-in")
+    assert idp.signed_out.pop() == "248289761001"
+    # An ID token that no cookie holds is not sent: then the provider asks whoever is there.
+    idp.person |= {"groups": ["staff", *(f"group-{number:04}" for number in range(400))]}
+    come_back(browser, begin(browser))
+    going = leave(browser)
+    asked = {name: value for name, (value,) in parse_qs(urlsplit(going).query).items()}
+    assert asked == {
+        "realm": "staff",
+        "client_id": CLIENT,
+        "post_logout_redirect_uri": "http://testserver/admin/sign-in",
+    }
+
+
+def test_signing_out_stays_here_where_the_provider_knows_nothing_of_it(browser: Browser, idp: Provider) -> None:
+    come_back(browser, begin(browser))
+    assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
+    assert "You are signed out." in browser.get("/sign-in").text
+    idp.described = {"end_session_endpoint": f"{idp.issuer}/end"}
+    browser.sign_in()  # with a key
+    assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
+    come_back(browser, begin(browser))
+    idp.described = {"issuer": "https://elsewhere.example"}
+    assert browser.post("/sign-out").headers["location"] == "/admin/sign-in"
+    assert "signed out here, and perhaps not at the provider: The provider calls itself" in browser.get("/sign-in").text
+    assert browser.get("/").status_code == 303
+    assert idp.signed_out == []
 
 
 @pytest.mark.parametrize(
