@@ -92,11 +92,15 @@ class PrvAccountant:
 
 
 class _Sampled(PoissonSubsampledGaussianMechanism):  # type: ignore[misc]
-    """The library computes Rényi divergences, most of its work, anew for each grid, and twice for each."""
+    """The library does most of its work twice: Rényi divergences for each grid, and the edge that two cells share."""
 
     def __init__(self, sampling_probability: float, noise_multiplier: float):
         super().__init__(sampling_probability, noise_multiplier)
         self.rdp = cache(super().rdp)
+
+    def probability(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The mass of each cell from ``a`` to ``b``, both of shape (n,): the grid's, each beginning where one ends."""
+        return np.diff(self.cdf(np.append(a, b[-1])))
 
 
 def _finest_error(

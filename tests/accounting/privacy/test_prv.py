@@ -5,7 +5,7 @@ import math
 import numpy as np
 import prv_accountant
 import pytest
-from prv_accountant.privacy_random_variables import PureDPMechanism
+from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism, PureDPMechanism
 
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import GaussianFamily, Grant, calibrate
@@ -13,7 +13,7 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.grid import discretise
 from accounting.privacy.pld import Composition, PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian
-from accounting.privacy.prv import PrvAccountant
+from accounting.privacy.prv import PrvAccountant, _Sampled
 from accounting.privacy.subsampling import amplify
 
 AGNEWS = Sampling("units", 40 / 6920)
@@ -71,6 +71,15 @@ def test_the_remove_direction_dominates_for_gaussians(z, q, count):
     remove, add = (Composition([discretise(d, 1e-3, 1e-12)], [count]) for d in directions)
     for delta in (1e-2, 1e-5):
         assert add.epsilon(delta) <= remove.epsilon(delta)
+
+
+def test_cells_weigh_what_the_library_says():
+    edges = np.linspace(-3, 3, 1001)
+    found, right = (
+        of(0.03, 1.5).probability(edges[:-1], edges[1:]) for of in (_Sampled, PoissonSubsampledGaussianMechanism)
+    )
+    assert np.abs(found - right).max() < 1e-15
+    assert right.max() > 1e-3
 
 
 def test_why_its_pure_mechanism_is_not_used():
