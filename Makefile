@@ -41,13 +41,13 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo
 
-# Two processes share the files as tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+# Processes share the files as tests/conftest.py says. Whole services often wait: two of them at once, and a third process.
+PYTEST := $(BIN)/python -m pytest --no-loadscope-reorder
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -n 3 $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the slow ones
-	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
+	$(PYTEST) -n 2 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -70,11 +70,11 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--people", type=int, default=3500, help="at the beginning")
     parser.add_argument("--answers", type=int, default=999, help="of each quarter's plan")
-    parser.add_argument("--quick", action="store_true", help="made-up tickets: 400 people, 60 answers")
+    parser.add_argument("--quick", action="store_true", help="made-up tickets: 100 people, 12 answers")
     options = parser.parse_args()
     plan = load_plan(PLAN.read_text())
     if options.quick:
-        people, answers = 400, 60
+        people, answers = 100, 12
         exemplars, questions = made_up()
         labels = tuple(sorted({one["label"] for one in exemplars}))
         tasks = {"topic": plan.tasks["topic"].model_copy(update={"labels": labels, "ensemble": 20})}

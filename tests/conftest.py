@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,32 @@ import sqlalchemy as sa
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
+from service.records import schema
 from service.records.database import open_database
 
-WHOLE = (
-    "tests/e2e/",
-    "tests/benchmarks/",
+VLLM = (
+    "tests/e2e/test_serve_vllm.py",
+    "tests/e2e/test_steering.py",
+    "tests/e2e/test_remote_engine.py",
     "tests/privacy/test_isolation.py",
     "tests/sanitization/restore/test_engine_worker.py",
     "tests/service/engines/test_steered.py",
     "tests/service/engines/test_vllm.py",
 )
-"""Tests of whole services and of vLLM, which are much slower when two of them run at once."""
+"""Tests of vLLM, whose engines want every core and much memory: never two at once."""
+
+WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
+"""Tests of whole services, which wait a third of their time."""
+
+ONE_SERVICE = "tests/e2e/dashboard/"
+"""Its files share one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole services first: tests are shared out in this order."""
-    items.sort(key=lambda item: not item.nodeid.startswith(WHOLE))
+    items.sort(key=lambda item: [not item.nodeid.startswith(VLLM), not item.nodeid.startswith(WHOLE)])
 
 
 def pytest_collection_finish() -> None:
@@ -40,10 +50,16 @@ def pytest_collection_finish() -> None:
 
 
 class Sharing(LoadScopeScheduling):
-    """With ``-n``: one process runs all whole services; the other files go to whichever is free."""
+    """With ``-n``: each process takes the next file, the last one from the end, where no file needs a whole service."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "whole services" if nodeid.startswith(WHOLE) else nodeid.partition("::")[0]
+        together = {VLLM: "vLLM", ONE_SERVICE: ONE_SERVICE}
+        return next((name for those, name in together.items() if nodeid.startswith(those)), nodeid.partition("::")[0])
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node is self.nodes[-1]:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:
@@ -74,6 +90,31 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_schemas_are_copied() -> Iterator[None]:
+    """Most tests begin with an empty SQLite file: the first is migrated, the others are its copies."""
+    migrated = open_database("sqlite://")
+    upgrade, alone = schema._upgrade, threading.Lock()
+
+    def copy(database: sa.Engine, versions: Sequence[Path], breaking: Sequence[str]) -> None:
+        with alone:
+            empty = database.dialect.name == "sqlite" and not sa.inspect(database).get_table_names()
+            if not empty or tuple(versions) != (schema.VERSIONS,):
+                upgrade(database, versions, breaking)
+                return
+            if not schema.revision(migrated):
+                upgrade(migrated, versions, breaking)
+            source, target = migrated.raw_connection(), database.raw_connection()
+            source.driver_connection.backup(target.driver_connection)
+            source.close()
+            target.close()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(schema, "_upgrade", copy)
+        yield
+    migrated.dispose()
 
 
 @pytest.fixture

@@ -484,9 +484,11 @@ def coin() -> Iterator[None]:
 
 
 def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) -> None:
-    before = calibrate_plan(load_plan(changed(texts())), 10_000)
     document = texts()
-    document["tasks"]["tossed"] = {**document["tasks"]["reply"], "mechanism": {"type": "coin", "sides": 3}}
+    reply = document["tasks"]["reply"]
+    document["tasks"] = {"reply": reply}
+    before = calibrate_plan(load_plan(changed(document)), 10_000)
+    document["tasks"]["tossed"] = {**reply, "mechanism": {"type": "coin", "sides": 3}}
     plan = load_plan(changed(document))
     assert plan.tasks["tossed"].mechanism == Coin(type="coin", sides=3)
     calibrated = calibrate_plan(plan, 10_000)

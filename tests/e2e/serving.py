@@ -110,8 +110,12 @@ def opened(environment: Mapping[str, str]) -> Iterator[Records]:
         records.database.dispose()
 
 
-def prepared(environment: Mapping[str, str]) -> str:
-    """Fill the database that the environment names with the example's plans, 150 of its tickets and one with a canary.
+def prepared(environment: Mapping[str, str], *plans: str) -> str:
+    """Fill the database that the environment names with 150 of the example's tickets and one with a canary.
+
+    Args:
+        environment: of the service.
+        plans: of the example, to be signed; both of them, unless named.
 
     Returns:
         An API key.
@@ -131,7 +135,7 @@ def prepared(environment: Mapping[str, str]) -> str:
         )
         rows = (layout.row(n, one) for n, one in enumerate([*tickets, {"unit_id": CANARY, **canary}], start=1))
         records.ingest("support", rows, embedder().embed, by="e2e")
-        for plan in ("plan.yaml", "replies.yaml"):
+        for plan in plans or ("plan.yaml", "replies.yaml"):
             sign(records, calibrated((SUPPORT / plan).read_text(), 900), "e2e")
         return records.keys.create("e2e", "analyst")[1]
 
@@ -171,7 +175,7 @@ def started(
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(480):
+        for _ in range(1200):  # ten minutes: the machine may be busy
             assert process.poll() is None, log.read_text()
             try:
                 ready = httpx.get(f"{url}/readyz")

@@ -55,7 +55,7 @@ def running(overlay: str, folder: Path, ledger: str, witness: str) -> Iterator[t
     image = {name: value for name, value in environment(IMAGE).items() if name not in OF_THE_FILE_SYSTEM}
     given = {**image, **{name: one.get("value") for name, one in settings(container).items()}, **changed}
     if "DPICL_LATENCY_GRAIN_MS" in given:  # no language model here
-        given["DPICL_LATENCY_GRAIN_MS"] = "100"
+        given["DPICL_LATENCY_GRAIN_MS"] = "1000"
     assert None not in given.values(), "a reference to a secret that was not replaced"
     migrated(overlay, given)
     key = filled(ledger, witness, key_file, folder)

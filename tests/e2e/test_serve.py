@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,19 +125,19 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
     """Ray Serve cancels an abandoned request; what it paid for is answered all the same."""
     before = charges(running)
     headers = {"Authorization": f"Bearer {running.key}"}
-    questions = [f"Never mind question {i}" for i in range(5)]
-    for question in questions:
+    questions: list[str] = []
+    while len(questions) < 5 or charges(running) == before:  # a busy machine may get to them only when we have gone
+        questions.append(f"Never mind question {len(questions)}")
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
                 f"{running.url}/v1/tasks/support.queue/answers",
-                json={"query": question},
+                json={"query": questions[-1]},
                 headers=headers,
-                timeout=httpx.Timeout(5, read=0.05),
+                timeout=httpx.Timeout(60, read=0.05),
             )
-    time.sleep(2)
     charged = [running.ask(question).json()["cost"]["charged"] for question in questions]
-    assert 0 in charged  # a busy machine may get to the others only when their callers have gone
-    assert charges(running) - before == Counter(released=5)
+    assert 0 in charged
+    assert charges(running) - before == Counter(released=len(questions))
 
 
 def test_nothing_is_open_to_other_machines(running: Running) -> None:
