@@ -179,6 +179,7 @@ async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], s
         status,
         here="keys",
         keys=[key for key in reversed(listed) if not _ended(key)],
+        analysts=any(key.role == "analyst" for key in listed),
         ended=[key for key in reversed(listed) if _ended(key)],
         given=given,
         problems=problems,

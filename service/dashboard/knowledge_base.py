@@ -41,7 +41,7 @@ pages = Pages()
 
 HOME = "/knowledge-bases/{name}"
 
-_RELEASES = 15
+_RELEASES = 12
 _CHANGES = 12
 _CHANGED = (
     ExemplarsIngested,

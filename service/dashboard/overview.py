@@ -23,7 +23,7 @@ from service.records.roles import Right
 
 pages = Pages()
 
-_PER_PAGE = 6
+_PER_PAGE = 4
 
 
 @pages.get("/", needs=Right.BROWSE)

@@ -16,13 +16,14 @@ from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window, chromium
+from tests.e2e.dashboard.lived import lived_in
 from tests.e2e.serving import opened, started
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
 """Taken anew where DPICL_SCREENSHOTS is set."""
 
 DESK = {"width": 1200, "height": 860}
-PHONE = {"width": 360, "height": 740}
+PHONE = {"width": 390, "height": 844}
 
 
 @dataclass
@@ -50,6 +51,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         _, admin = records.keys.create("Maria", "admin")
     with started(folder, environment) as (url, _log, _process):
         yield Service(url, admin, environment)
+
+
+@pytest.fixture(scope="package")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with eight weeks behind it."""
+    with lived_in(tmp_path_factory.mktemp("lived")) as (url, admin):
+        yield Service(url, admin, {})
 
 
 @pytest.fixture(scope="package")

@@ -1,0 +1,152 @@
+"""A service with eight weeks behind it: every charge went through the ledger, whose clock was moved.
+
+The answers themselves are labels drawn at random: no engine is asked, and nothing here looks at what they say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import uvicorn
+
+from accounting.ledger import trail
+from accounting.ledger.charges import Charged, Ledger
+from accounting.ledger.events import ExemplarsIngested
+from service.api.app import create_app
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from service.plans.alerts import raise_due
+from service.plans.signing import sign
+from service.records.api_keys import ApiKeys
+from service.records.records import Records, open_records
+from service.records.webhooks import Webhooks
+from service.services import open_services
+from service.settings import Settings
+from tests.conftest import Clock
+from tests.e2e.serving import calibrated, embedder
+
+_WEEKS = 8
+_FIELDS = ["text", "queue", "desk", "reply"]
+_TASK = """
+  {name}:
+    kind: classify
+    labels: [{labels}]
+    label_field: queue
+    prompt:
+      instruction: "Say which team answers the ticket."
+      exemplar: "Ticket: {{text}}\\nTeam: {{queue}}"
+      query: "Ticket: {{text}}\\nTeam:"
+    shots: 4
+    ensemble: 100
+    answers: {answers}
+    share: {share}
+    mechanism: {{type: rnm_gaussian, vote: soft}}"""
+_TEAMS = ["Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"]
+_DESKS = ["Office", "Workshop"]
+
+
+def _plan(knowledge_base: str, epsilon: float, *tasks: tuple[str, list[str], int, float]) -> str:
+    written = "".join(
+        _TASK.format(name=name, labels=", ".join(labels), answers=answers, share=share)
+        for name, labels, answers, share in tasks
+    )
+    return f"knowledge_base: {knowledge_base}\nbudget: {{epsilon: {epsilon}, delta: 1.0e-5}}\ntasks:{written}\n"
+
+
+def live(records: Records, clock: Clock) -> tuple[Records, str]:
+    """Let eight weeks pass, until now; the records by that clock, and the token of an admin, Maria."""
+    now = datetime.now(UTC)
+    clock.now = now - timedelta(weeks=_WEEKS)
+    keys = ApiKeys(records.database, clock=clock)
+    records = replace(records, ledger=Ledger(records.database, clock=clock), keys=keys)
+    maria, admin = keys.create("Maria", "admin")
+    ana, _ = keys.create("ana", "analyst", by=maria.id)
+    form, _ = keys.create("ticket form", "analyst", by=maria.id, scope=["support", "claims"])
+    webhooks = Webhooks(records.database, records.digest_key, clock=clock)
+    webhooks.add("on call", "https://hooks.example.org/on-call", by=maria.id)
+
+    def create(name: str, epsilon: float, public_size: int) -> None:
+        records.create_knowledge_base(
+            name,
+            epsilon=epsilon,
+            delta=1e-4,
+            public_size=public_size,
+            fields=_FIELDS,
+            embedded_field="text",
+            by=maria.id,
+        )
+        with records.database.begin() as connection:
+            trail.append(connection, clock(), ExemplarsIngested(knowledge_base=name, by=maria.id))
+
+    def plan(knowledge_base: str, public_size: int, epsilon: float, *tasks: tuple[str, list[str], int, float]) -> None:
+        sign(records, calibrated(_plan(knowledge_base, epsilon, *tasks), public_size), "Maria")
+
+    drawn, asked = random.Random(17), 0
+
+    def ask(task: str, times: int, labels: list[str]) -> None:
+        nonlocal asked
+        signed = records.ledger.budgets.task(task)
+        for _ in range(min(times, records.ledger.answers_left(signed))):
+            asked += 1
+            digest, key = sha256(str(asked).encode()).digest(), drawn.choice([ana, form, form])
+            charge = records.ledger.charge(signed, digest, key_id=key.id)
+            assert isinstance(charge, Charged)
+            records.ledger.release(charge.id, {"label": drawn.choice(labels)})
+
+    create("support", 8, 6000)
+    plan("support", 6000, 2, ("queue", _TEAMS, 600, 3), ("triage", _DESKS, 60, 1))
+    for day in range(_WEEKS * 7):
+        if day == 20:
+            create("claims", 3, 4000)
+            plan("claims", 4000, 1.5, ("code", _DESKS, 300, 1))
+            records.ledger.groups.open("care", 4, 1e-4, by=maria.id)
+            records.ledger.groups.join("care", "claims", by=maria.id)
+        if day == 34:
+            create("letters", 4, 5000)
+            plan("letters", 5000, 1, ("topic", _TEAMS, 500, 1))
+            records.ledger.groups.join("care", "letters", by=maria.id)
+        weekday = clock.now.weekday() < 5
+        ask("support.queue@1", drawn.randint(5, 12) if weekday else drawn.randint(0, 2), _TEAMS)
+        ask("support.triage@1", drawn.randint(1, 4) if weekday else 0, _DESKS)
+        if day >= 24:
+            ask("claims.code@1", drawn.randint(9, 16) if weekday else 1, _DESKS)
+        if not records.ledger.answers_left(records.ledger.budgets.task("support.triage@1")):
+            records.ledger.refuse("support.triage@1", form.id, "answers-exhausted")
+        if day % 7 == 6:
+            raise_due(records, webhooks, clock(), unlisted=False)
+            for message in webhooks.claim(unlisted=False):
+                webhooks.settle(message, None)
+        clock.now += timedelta(days=1)
+    return records, admin
+
+
+@contextmanager
+def lived_in(folder: Path) -> Iterator[tuple[str, str]]:
+    """Such a service on a port of this machine: its address, and an admin's token."""
+    settings = Settings(
+        database_url=f"sqlite:///{folder}/lived.sqlite", development=True, latency_unpadded=True, alert_webhook=None
+    )
+    records, admin = live(open_records(settings), Clock())
+    records = replace(records, ledger=Ledger(records.database), keys=ApiKeys(records.database))
+    services = open_services(records, NearestExemplarEngine(embedder()), embedder())
+    asyncio.run(services.heartbeat.beat())
+    server = uvicorn.Server(uvicorn.Config(create_app(services), port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", admin
+    finally:
+        server.should_exit = True
+        thread.join()
+        records.database.dispose()
