@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
@@ -95,6 +95,11 @@ class Calibration(Strict):
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
     """How much of zero-shot the votes contain already."""
+    label_weights: Mapping[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(
+        default_factory=dict, exclude_if=lambda weights: not weights
+    )
+    """How much likelier a label is than zero-shot and votes make it: for labels that are rarer than the engine thinks,
+    below 1. 1 of each label unless set."""
 
 
 _DECISIVENESS = {"hard": 7.0, "soft": 12.0}
@@ -145,6 +150,12 @@ class RnmGaussianMechanism(LabelMechanism):
         if self.decide == "argmax" and self.calibration is not None:
             raise ValueError("calibration: is for decide: posterior")
         return self
+
+    def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
+        """See :class:`LabelMechanism`."""
+        weights = self.calibration.label_weights if self.calibration else {}
+        if unknown := sorted(set(weights) - set(labels)):
+            raise ValueError(f"mechanism.calibration.label_weights: {', '.join(unknown)} is not among the labels")
 
     @property
     def gives_probability(self) -> bool:

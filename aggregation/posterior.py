@@ -3,7 +3,7 @@
 A model of one query. Of L labels y is right; n slots vote; the engine's zero-shot probabilities, smoothed, are p; σ is
 the noise. With the parameters of :class:`Calibration`:
 
-    P(y)   =  softmax((1 − echo · r) · prior · log p) at y
+    P(y)   =  softmax((1 − echo · r) · prior · log p + log weight) at y
     share  =  Gamma(shape k, mean 1/L) of a wrong label; of the right one with shape k + g, on the same scale
     noisy  =  n · share + a normal of variance σ² + (blur · n)²
     g      =  decisiveness / ln 50          k = g / (lead · L)
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -57,12 +57,14 @@ class Calibration:
         decisiveness: nats by which 50 times as many votes as another label's, without noise, favour a label over it.
         lead: the share of the votes that a label gains by being right.
         echo: how much of zero-shot the votes contain already; 0 to 2.
+        weights: of each label, above 0: how much likelier it is than zero-shot and votes make it. Empty: all alike.
     """
 
     prior: float
     decisiveness: float
     lead: float
     echo: float
+    weights: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,31 @@ class LabelPosterior:
             zero_shot: shape (..., labels).
             voters: shape (..., 1).
         """
+        evidence = self.evidence(noisy_votes, voters)
+        found: npt.NDArray[np.float64] = special.log_softmax(self.log_prior(zero_shot, voters) + evidence, axis=-1)
+        return found
+
+    def log_prior(self, zero_shot: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
+        """Of P(y) in the model, but for a constant; arguments as in :meth:`log_probabilities`."""
         c, labels = self.calibration, zero_shot.shape[-1]
         smoothed = (1 - SMOOTHING) * zero_shot / zero_shot.sum(axis=-1, keepdims=True) + SMOOTHING / labels
-        log_prior = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
+        weights = np.log(c.weights) if c.weights else 0.0
+        believed: npt.NDArray[np.float64] = (1 - c.echo * self.reliability(voters)) * c.prior * np.log(smoothed)
+        return believed + weights
+
+    def evidence(self, noisy_votes: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
+        """log E[share^g | noisy] of each label, but for a constant; arguments as in :meth:`log_probabilities`.
+
+        Of the calibration it takes only ``decisiveness`` and ``lead``.
+        """
+        c, labels = self.calibration, noisy_votes.shape[-1]
         # The last axis is that of shares. What all of a label's have in common is left out of `seen`.
         n = np.asarray(voters, dtype=np.float64)[..., None]
         seen = n * _SHARES * (noisy_votes[..., None] - n * _SHARES / 2) / (self.sigma**2 + (_BLUR * n) ** 2)
         power = c.decisiveness / _SPAN
         shape = power / (c.lead * labels)
         wrong = special.log_softmax((shape - 1) * _LOG_SHARES - shape * labels * _SHARES + seen, axis=-1)
-        evidence = special.logsumexp(power * _LOG_SHARES + wrong, axis=-1)
-        found: npt.NDArray[np.float64] = special.log_softmax(log_prior + evidence, axis=-1)
+        found: npt.NDArray[np.float64] = special.logsumexp(power * _LOG_SHARES + wrong, axis=-1)
         return found
 
     def reliability(self, voters: Voters) -> Voters:
@@ -125,6 +141,8 @@ class LabelPosterior:
     def lead_against(self, times: float, voters: int, labels: int) -> int | None:
         """The lead in noisy votes that makes up for zero-shot finding the other labels so many times as likely.
 
+        All labels weigh the same here.
+
         Args:
             times: above 1.
             voters: how many slots vote.
@@ -133,13 +151,14 @@ class LabelPosterior:
         Returns:
             At most ``voters``; None where that is not enough.
         """
+        alike = replace(self, calibration=replace(self.calibration, weights=()))
         zero_shot = np.full(labels, times)
         zero_shot[0] = 1.0
 
         def ahead(lead: int) -> float:
             noisy = np.full(labels, (voters - lead) / labels)
             noisy[0] += lead
-            found = self.log_probabilities(noisy, zero_shot, float(voters))
+            found = alike.log_probabilities(noisy, zero_shot, float(voters))
             return float(found[0] - found[1])
 
         lead = bisect.bisect_left(range(voters + 1), 0.0, key=ahead)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +12,7 @@ import yaml
 
 import accounting.mechanisms
 from accounting.mechanisms import RnmGaussianMechanism
-from accounting.plan import Plan
+from accounting.plan import Plan, TaskNoise, calibrate_plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
@@ -186,7 +186,7 @@ class LabelEvaluator:
         if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
             raise ValueError(f"{task_name}: only votes (rnm_gaussian) are measured, not {task.mechanism.type}")
         self._plan, self._name, self._task, self._written = plan, task_name, task, task.mechanism
-        self._fitted: Calibration | None = None
+        self._fitted: accounting.mechanisms.Calibration | None = None
 
     def check(self, dataset: Path, limit: int | None) -> None:
         """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
@@ -200,8 +200,7 @@ class LabelEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         if grid.fit:
-            vote = self._written.vote
-            self._fitted = fit(votes.of(vote), self._task.ensemble, _believed(self._task, vote))
+            self._fitted = self._fit(votes, given.public_size)
         return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
 
     def table(self, rows: Sequence[LabelScores], title: str) -> Table:
@@ -213,11 +212,17 @@ class LabelEvaluator:
 
     @property
     def calibration(self) -> accounting.mechanisms.Calibration | None:
-        """Fitted to all rows, as a plan writes it; None if that was not asked for."""
-        if self._fitted is None:
-            return None
-        found = {name: round(value, _DIGITS) for name, value in asdict(self._fitted).items()}
-        return accounting.mechanisms.Calibration(**found)
+        """Fitted to all rows at the plan's own noise, as a plan writes it; None if that was not asked for."""
+        return self._fitted
+
+    def _fit(self, votes: Votes, public_size: int) -> accounting.mechanisms.Calibration:
+        vote, task = self._written.vote, self._task
+        noise = calibrate_plan(self._plan, public_size).noise[self._name]
+        sigma = RnmGaussian(_multiplier(noise), len(task.labels), vote).sigma
+        found = fit(votes.of(vote), sigma, task.ensemble, _believed(task, vote))
+        weights = {label: round(weight, _DIGITS) for label, weight in zip(task.labels, found.weights, strict=True)}
+        rest = {name: round(getattr(found, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
+        return accounting.mechanisms.Calibration(**rest, label_weights=weights)
 
 
 def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
@@ -255,14 +260,11 @@ def evaluate(
         score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
         score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
     ]
-    calibrations = {vote: _calibrations(votes, task, vote, grid.fit) for vote in get_args(Vote)}
     for answers in grid.answers:
         for epsilon in grid.epsilons:
             noise = noise_of(plan, task_name, task.model_copy(update={"answers": answers}), public_size, epsilon)
-            assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
-            z = noise.mechanism.noise_multiplier
-            for vote, calibrated in calibrations.items():
-                results += _private(votes, task, vote, z, calibrated, epsilon, answers, grid)
+            for vote in get_args(Vote):
+                results += _private(votes, task, vote, _multiplier(noise), epsilon, answers, grid)
             progress(len(results))
     return results
 
@@ -272,7 +274,6 @@ def _private(
     task: ClassifyTask,
     vote: Vote,
     z: float,
-    calibrations: Calibrations,
     epsilon: float,
     answers: int,
     grid: Grid,
@@ -282,7 +283,7 @@ def _private(
     informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
     posteriors = {
         decide: [LabelPosterior(plain.sigma, task.ensemble, one) for one in each]
-        for decide, each in calibrations.items()
+        for decide, each in _calibrations(votes, task, vote, plain.sigma, grid.fit).items()
     }
     right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
     probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
@@ -302,7 +303,12 @@ def _private(
     return rows
 
 
-def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, fitted: bool) -> Calibrations:
+def _multiplier(noise: TaskNoise) -> float:
+    assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
+    return noise.mechanism.noise_multiplier
+
+
+def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, sigma: float, fitted: bool) -> Calibrations:
     """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
     default, rows = _believed(task, vote), len(votes.truth)
     found = {POSTERIOR: [default] * rows}
@@ -311,7 +317,7 @@ def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, fitted: bool) ->
         halves = shuffled[::2], shuffled[1::2]
         found[FITTED] = [default] * rows
         for seen, unseen in (halves, halves[::-1]):
-            calibration = fit(votes.of(vote).only(seen), task.ensemble, default)
+            calibration = fit(votes.of(vote).only(seen), sigma, task.ensemble, default)
             for row in unseen:
                 found[FITTED][row] = calibration
     return found
@@ -323,7 +329,7 @@ def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
     assert isinstance(written, RnmGaussianMechanism)  # noqa: S101  (see LabelEvaluator)  # nosec B101
     if written.vote != vote or written.calibration is None:
         written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
-    return posterior_model(written)
+    return posterior_model(written, task.labels)
 
 
 def sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:

@@ -122,6 +122,14 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__mechanism__calibration={"lead": 0}), "tasks.topic.mechanism.calibration.lead: "),
         (changed(tasks__topic__mechanism__calibration={"bias": 1}), "mechanism.calibration.bias: unknown key"),
         (
+            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "calibration": {"label_weights": {"Opera": 2}}}),
+            "tasks.topic: mechanism.calibration.label_weights: Opera is not among the labels",
+        ),
+        (
+            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "calibration": {"label_weights": {"World": 0}}}),
+            "mechanism.calibration.label_weights.World: ",
+        ),
+        (
             changed(tasks__topic__mechanism={"type": "rnm_gaussian", "decide": "posterior", "prior_weight": 0}),
             "tasks.topic.mechanism: prior_weight: is for decide: argmax",
         ),
@@ -154,6 +162,10 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
         (
             {"calibration": {"decisiveness": 3}},
             '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14,"echo":1.0}',
+        ),
+        (
+            {"calibration": {"label_weights": {"World": 0.5}}},
+            '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0,"label_weights":{"World":0.5}}',
         ),
         ({"decide": "argmax"}, '"vote":"hard","prior_weight":0.0'),
         ({"prior_weight": 2.5}, '"vote":"hard","prior_weight":2.5'),

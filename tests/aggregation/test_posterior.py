@@ -29,7 +29,7 @@ def belief(zero_shot: np.ndarray, sigma: float, n: float, c: Calibration) -> np.
     """What is thought of the labels before any vote: less of zero-shot, the less noise there is."""
     variance = n**2 * c.lead / c.decisiveness
     heard = c.echo * variance / (variance + sigma**2)
-    return special.softmax((1 - heard) * c.prior * np.log(smoothed(zero_shot)))
+    return special.softmax((1 - heard) * c.prior * np.log(smoothed(zero_shot)) + np.log(c.weights or 1))
 
 
 def densities(labels: int, c: Calibration) -> tuple[Density, Density]:
@@ -58,8 +58,9 @@ def by_enumeration(noisy: np.ndarray, zero_shot: np.ndarray, sigma: float, slots
 
 
 @pytest.mark.parametrize(("sigma", "echo"), [(0.5, 0.7), (3.0, 0.7), (3.0, 0.0), (3.0, 2.0), (20.0, 0.7)])
-def test_it_is_bayes_rule_in_the_model(sigma: float, echo: float) -> None:
-    c = replace(CALIBRATION, echo=echo)
+@pytest.mark.parametrize("weights", [(), (0.2, 1.5, 4.0)])
+def test_it_is_bayes_rule_in_the_model(sigma: float, echo: float, weights: tuple[float, ...]) -> None:
+    c = replace(CALIBRATION, echo=echo, weights=weights)
     for noisy in ([9.0, 8.0, 3.0], [2.0, 7.5, 4.0], [-6.0, 1.0, 12.0]):
         found = LabelPosterior(sigma, 20, c).probabilities(np.array(noisy), ZERO_SHOT)
         assert found == pytest.approx(by_enumeration(np.array(noisy), ZERO_SHOT, sigma, 20, c), rel=1e-6)
@@ -100,6 +101,18 @@ def test_what_it_claims_is_how_often_it_is_right_where_the_model_holds() -> None
 def test_with_nothing_but_noise_zero_shot_decides() -> None:
     found = LabelPosterior(1e7, 10, CALIBRATION).probabilities(np.array([0.0, 5.0, 10.0]), ZERO_SHOT)
     assert found == pytest.approx(special.softmax(CALIBRATION.prior * np.log(smoothed(ZERO_SHOT))), rel=1e-5)
+
+
+def test_a_label_that_weighs_twice_as_much_has_twice_the_odds() -> None:
+    """Whatever zero-shot and votes say."""
+    weighed = replace(CALIBRATION, weights=(1.0, 2.0, 1.0))
+    for sigma, noisy in itertools.product((0.1, 5.0, 1e4), ([9.0, 8.0, 3.0], [0.0, 0.0, 20.0])):
+        plain, found = (
+            LabelPosterior(sigma, 20, c).probabilities(np.array(noisy), ZERO_SHOT) for c in (CALIBRATION, weighed)
+        )
+        assert found / found[0] == pytest.approx(plain / plain[0] * [1, 2, 1])
+        leads = [LabelPosterior(sigma, 20, c).lead_against(4.0, 20, 3) for c in (CALIBRATION, weighed)]
+        assert leads[0] == leads[1]
 
 
 def test_without_noise_the_votes_decide() -> None:

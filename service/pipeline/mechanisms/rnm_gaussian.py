@@ -55,16 +55,18 @@ class LabelBelief:
         return believed(self.labels, self.posterior.probabilities(noisy_votes, self.prior))
 
 
-def posterior_model(written: RnmGaussianMechanism) -> Calibration:
+def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Calibration:
     """The posterior's parameters, those that are not written by default.
 
     Args:
         written: with ``decide: posterior``.
+        labels: the task's.
     """
     signed = written.calibration
     if signed is None:
         raise ValueError("decide: argmax has no posterior")
-    return Calibration(signed.prior, written.decisiveness, signed.lead, signed.echo)
+    weights = tuple(signed.label_weights.get(label, 1.0) for label in labels) if signed.label_weights else ()
+    return Calibration(signed.prior, written.decisiveness, signed.lead, signed.echo, weights)
 
 
 class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
@@ -87,7 +89,7 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
         """The signed one, if there is one."""
         if self.written.calibration is None:
             return None
-        return LabelPosterior(self.mechanism.sigma, self.task.ensemble, posterior_model(self.written))
+        return LabelPosterior(self.mechanism.sigma, self.task.ensemble, posterior_model(self.written, self.task.labels))
 
     async def prepare(self, public: Public) -> LabelVote | LabelBelief:
         """See :class:`.adapter.Adapter`."""

@@ -140,9 +140,8 @@ def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Pat
     assert [row["vote"] for row in found["rows"] if row["decide"] == "posterior, fitted"] == ["hard", "soft"]
     # What is printed can be pasted: the same block, and a plan that has it is read.
     printed = dpicl.ok("eval", dataset, "--plan", plan_file, *options)
-    (block,) = [line for line in printed.splitlines() if line.startswith("calibration:")]
-    written = yaml.safe_load(block)["calibration"]
-    assert set(written) == {"prior", "decisiveness", "lead", "echo"}
+    written = yaml.safe_load(printed[printed.index("calibration:") :])["calibration"]
+    assert written.keys() == {"prior", "decisiveness", "lead", "echo", "label_weights"}
     document = yaml.safe_load(plan_file.read_text())
     document["tasks"]["colour"]["mechanism"] = {"type": "rnm_gaussian", "calibration": found["calibration"]}
     assert parse_plan(document).tasks["colour"].mechanism.calibration is not None

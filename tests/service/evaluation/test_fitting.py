@@ -14,6 +14,7 @@ from service.evaluation.fitting import Labelled, fit
 DEFAULT = Calibration(prior=1.0, decisiveness=7.0, lead=0.14, echo=1.0)
 TRUE = Calibration(prior=1.6, decisiveness=14.0, lead=0.3, echo=0.6)
 LABELS, SLOTS = 5, 100
+SIGMA, LOUD = 4.0, 60.0
 
 
 def drawn(rows: int) -> Labelled:
@@ -29,28 +30,34 @@ def drawn(rows: int) -> Labelled:
     return Labelled(truth, zero_shot, SLOTS * votes)
 
 
-def test_many_rows_give_the_parameters() -> None:
-    found = fit(drawn(4000), SLOTS, DEFAULT)
-    assert found.prior == pytest.approx(TRUE.prior, rel=0.1)
-    assert found.decisiveness == pytest.approx(TRUE.decisiveness, rel=0.15)
-    # In the model zero-shot is not in the shares, and how many slots vote is guessed; these make up for it.
-    assert TRUE.lead < found.lead < 2 * TRUE.lead
-    assert TRUE.echo < found.echo < TRUE.echo + 0.25
+def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> None:
+    little, much = (fit(drawn(1500), sigma, SLOTS, DEFAULT) for sigma in (SIGMA, LOUD))
+    assert little.decisiveness == pytest.approx(TRUE.decisiveness, rel=0.15)
+    assert TRUE.echo - 0.25 < little.echo < TRUE.echo + 0.25
+    assert much.prior == pytest.approx(TRUE.prior, rel=0.1)
+    for found in (little, much):
+        assert found.weights == pytest.approx((1,) * LABELS, rel=0.25)
+
+
+def test_labels_that_are_rarer_than_the_engine_thinks_weigh_less() -> None:
+    """Of label 0 one row in four is kept, of the others all: whether votes or zero-shot decide."""
+    rows = drawn(1500)
+    kept = np.flatnonzero((rows.truth != 0) | (np.random.default_rng(6).random(len(rows.truth)) < 0.25))
+    for sigma in (SIGMA, LOUD):
+        weights = np.array(fit(rows.only(kept), sigma, SLOTS, DEFAULT).weights)
+        assert weights[0] / weights[1:] == pytest.approx(np.full(LABELS - 1, 0.25), rel=0.35)
 
 
 def test_few_rows_move_it_little() -> None:
-    few, many = (fit(drawn(rows), SLOTS, DEFAULT) for rows in (6, 600))
-    for name in ("prior", "decisiveness", "lead"):
-        assert abs(math.log(getattr(few, name) / getattr(DEFAULT, name))) < 0.7 * abs(
-            math.log(getattr(many, name) / getattr(DEFAULT, name))
-        )
+    few, many = (abs(math.log(fit(drawn(rows), LOUD, SLOTS, DEFAULT).prior)) for rows in (6, 600))
+    assert few < 0.7 * many
 
 
 def test_the_same_rows_give_the_same_fit() -> None:
-    assert fit(drawn(50), SLOTS, DEFAULT) == fit(drawn(50), SLOTS, DEFAULT)
+    assert fit(drawn(50), SIGMA, SLOTS, DEFAULT) == fit(drawn(50), SIGMA, SLOTS, DEFAULT)
 
 
 def test_wrong_zero_shot_is_not_believed() -> None:
     rows = drawn(300)
     misled = Labelled(rows.truth, rows.zero_shot[::-1], rows.votes)
-    assert fit(misled, SLOTS, DEFAULT).prior < 0.3
+    assert fit(misled, LOUD, SLOTS, DEFAULT).prior < 0.3
