@@ -20,6 +20,7 @@ from service.pipeline.realigning import Realigner
 from service.pipeline.restoring import Restoring, Steerer
 from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
+from service.plans.rehearsing import Rehearsals
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.witness import check_witness
@@ -44,6 +45,7 @@ class Services:
     heartbeat: Heartbeat
     answering: Answering
     trials: Trials
+    rehearsals: Rehearsals
     alerts: Alerts
     sanitizers: Sanitizers
     restoring: Restoring
@@ -134,4 +136,7 @@ def open_services(
         timeout_s=settings.query_timeout_s,
         max_in_flight=settings.max_queries_in_flight,
     )
-    return Services(records, engine, embedder, grains, heartbeat, answering, trials, alerts, sanitizers, restoring)
+    rehearsals = Rehearsals(records, stages, padded=not settings.latency_unpadded)
+    return Services(
+        records, engine, embedder, grains, heartbeat, answering, trials, rehearsals, alerts, sanitizers, restoring
+    )

@@ -18,8 +18,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import RemoteEngineForbiddenError
 from service.pipeline.stages import Stages
 from service.plans.preview import preview
-from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsed, written
-from service.plans.rehearsing import rehearse as run
+from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsed, begin, written
 from service.plans.signing import prepare
 from service.records.records import Records
 
@@ -74,7 +73,8 @@ async def _run(opened: Records, calibrated: CalibratedPlan, signed_by: str, conf
     engine = open_engine(config, embedder)
     try:
         stages = Stages(engine, embedder, TIMEOUT_S)
-        return await run(opened, calibrated, signed_by, stages, padded=not opened.settings.latency_unpadded)
+        begun = await begin(opened, calibrated, signed_by, stages)
+        return await begun.run(padded=not opened.settings.latency_unpadded)
     finally:
         engine.close()
 

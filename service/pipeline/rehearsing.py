@@ -1,13 +1,14 @@
 """A rehearsal: held-out units ask, the others answer, and only noisy counts leave (:mod:`aggregation.rehearsal`).
 
 Everything between the units and the counts is private: the questions too, and so what the engine says without
-exemplars. A question that cannot be answered counts nothing. How many questions are asked, how many answerers take part
-and how long each question takes tell of the units, so the whole run ends after a whole number of grains.
+exemplars. A question that cannot be answered counts nothing. How many units ask, how many take part and how long each
+question takes tell of the units. So the engine is always asked as many questions, the missing ones with a public text,
+and the whole run ends after a whole number of grains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,11 @@ from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.protocol import TaskSpec
+from service.pipeline.private_threads import privately
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
+
+_NOBODY_ASKS = "nobody asks"
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,13 @@ async def count(
     Returns:
         int64 (3,), see :meth:`aggregation.rehearsal.Rehearsal.release`.
     """
-    drawn = cast(len(units), asking, task.ensemble, rehearsal)
+    drawn = await privately(lambda: cast(len(units), asking, task.ensemble, rehearsal))
     counts = np.zeros(3, np.int64)
-    for question, unit in enumerate(drawn.questioners):
-        parts = drawn.parts(question)
+    for number in range(rehearsal.questions):
+        parts = drawn.parts(number)
         slots = _slots([units[part] for part in drawn.units[parts]], drawn.slots[parts], task)
-        counts += await _asked(units[unit], slots, task, noise, spec, stages)
+        asks = units[drawn.questioners[number]] if number < drawn.questioners.size else ()
+        counts += await _asked(asks, slots, task, noise, spec, stages)
     return counts
 
 
@@ -120,20 +125,25 @@ def _slots(parts: Sequence[Slot], slots: np.ndarray, task: ClassifyTask) -> list
 async def _asked(
     questioner: Slot, slots: Sequence[Slot], task: ClassifyTask, noise: TaskNoise, spec: TaskSpec, stages: Stages
 ) -> np.ndarray:
-    """The counts of one question; none if it cannot be asked or answered."""
-    nothing = np.zeros(3, np.int64)
-    if not questioner:
-        return nothing
-    exemplar: Exemplar = questioner[int(sampling.below(len(questioner), 1)[0])]
-    truth = exemplar.fields[task.label_field]
+    """The counts of one question; none if nobody asks it, or it cannot be asked or answered."""
+    query, truth = _question(questioner, task)
     try:
-        query = check_query(task, {name: exemplar.fields[name] for name in task.query_fields})
         zero_shot, aggregator = await stages.probe(task, noise, spec, query)
         probabilities = zero_shot.probabilities
         assert probabilities is not None  # noqa: S101  (labels were asked for)  # nosec B101
     except Exception:  # it may depend on the question, and nobody may be told
-        return nothing
+        return np.zeros(3, np.int64)
     outputs = await stages.ask(spec, query, slots, zero_shot)
     right = sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])
     told = task.labels[int(np.argmax(probabilities))] == truth
-    return np.array([right, 1, told], np.int64)
+    return np.array([right, truth is not None, told], np.int64)
+
+
+def _question(questioner: Slot, task: ClassifyTask) -> tuple[Mapping[str, str], str | None]:
+    """A question with its right label; a public text, with none, where there is no question that can be asked."""
+    try:
+        exemplar: Exemplar = questioner[int(sampling.below(len(questioner), 1)[0])]
+        query = check_query(task, {name: exemplar.fields[name] for name in task.query_fields})
+        return query, exemplar.fields[task.label_field]
+    except Exception:  # it may depend on the question, and nobody may be told
+        return dict.fromkeys(task.query_fields, _NOBODY_ASKS), None

@@ -8,13 +8,16 @@ import os
 import time
 from dataclasses import dataclass
 
+import structlog
+
 from accounting.ledger.budgets import SignedTask, address
 from accounting.mechanisms import RehearsalMechanism, RnmGaussianMechanism
 from accounting.plan import Budget, CalibratedPlan, Plan, PlanError
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import Counts
-from service.pipeline.answering import RemoteEngineForbiddenError
+from service.engines.protocol import TaskSpec
+from service.pipeline.answering import BusyError, RemoteEngineForbiddenError
 from service.pipeline.making import charge_once, check_readable, grain_s, store_once
 from service.pipeline.measured_grains import largest_work_s
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
@@ -24,6 +27,8 @@ from service.pipeline.rehearsing import count
 from service.pipeline.stages import Stages
 from service.plans.signing import check_alone
 from service.records.records import Records
+
+log = structlog.get_logger()
 
 QUESTIONS = 500
 EPSILON = 0.1
@@ -92,22 +97,61 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
     )
 
 
-async def rehearse(
-    records: Records, calibrated: CalibratedPlan, signed_by: str, stages: Stages, *, padded: bool = True
-) -> Rehearsed:
-    """Sign a rehearsal and run it: charged before anything is read, and never twice.
+@dataclass(frozen=True)
+class Begun:
+    """A rehearsal that is signed and charged. If it is not run to its end, its (ε, δ) is spent and nothing is found.
 
-    If it ends in between, its (ε, δ) is spent and nothing is found.
+    Attributes:
+        signed: its task.
+    """
+
+    signed: SignedTask
+    _records: Records
+    _adapter: RehearsalAdapter
+    _spec: TaskSpec
+    _stages: Stages
+    _charge: str
+    _grain_s: float
+
+    async def run(self, *, padded: bool = True) -> Rehearsed:
+        """Run it, once.
+
+        Args:
+            padded: whether it ends after a whole number of grains.
+        """
+        adapter, grain, begun = self._adapter, self._grain_s, time.monotonic()
+        name, cohorts = self.signed.knowledge_base, self.signed.plan.cohorts
+        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts)])
+        asked = await count(
+            units,
+            adapter.written.asking,
+            adapter.rehearsed,
+            adapter.rehearsed_noise,
+            self._spec,
+            self._stages,
+            adapter.mechanism,
+        )
+        released = adapter.released(adapter.mechanism.release(asked))
+        if padded:
+            took = time.monotonic() - begun
+            await asyncio.sleep(grain * math.ceil(took / grain) - took)
+        stored = await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)
+        return Rehearsed(self.signed.address, adapter.counts(stored.answer))
+
+
+async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, stages: Stages) -> Begun:
+    """Sign a rehearsal and charge it, before anything is read; it is never charged twice.
 
     Args:
         records: where it is signed, charged and stored.
         calibrated: from :func:`written`, with its noise.
         signed_by: name of whoever signs.
         stages: those that answer.
-        padded: whether it ends after a whole number of grains.
 
     Raises:
+        service.plans.signing.TwoPersonsError: the settings want two people; nothing is signed.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left; nothing is signed.
+        accounting.ledger.errors.CohortError: a cohort is closed, or there is none; nothing is signed.
         service.pipeline.making.NotMadeError: there is nothing to rehearse on; nothing is signed.
         service.engines.protocol.EngineUnavailableError: the engine does not answer; nothing is signed.
         service.pipeline.answering.RemoteEngineForbiddenError: exemplars may not be shown to it; nothing is signed.
@@ -128,21 +172,49 @@ async def rehearse(
     )
     longest_s = await largest_work_s(stages, adapter.rehearsed, adapter.rehearsed_noise, spec, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s
-
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
     charge = await asyncio.to_thread(charge_once, records.ledger, signed)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
-    begun = time.monotonic()
-    units = await privately(lambda: [*records.store.every_unit(plan.knowledge_base, signed.plan.cohorts)])
-    asked = await count(
-        units, adapter.written.asking, adapter.rehearsed, adapter.rehearsed_noise, spec, stages, adapter.mechanism
-    )
-    released = adapter.released(adapter.mechanism.release(asked))
-    if padded:
-        took = time.monotonic() - begun
-        await asyncio.sleep(grain * math.ceil(took / grain) - took)
-    stored = await asyncio.to_thread(store_once, records.ledger, signed, charge, released)
-    return Rehearsed(signed.address, adapter.counts(stored.answer))
+    return Begun(signed, records, adapter, spec, stages, charge, grain)
+
+
+class Rehearsals:
+    """Runs rehearsals beside the queries that the same engine answers, one at a time.
+
+    Args:
+        records: where they are signed, charged and stored.
+        stages: those that answer.
+        padded: as of :meth:`Begun.run`.
+    """
+
+    def __init__(self, records: Records, stages: Stages, *, padded: bool):
+        self._records = records
+        self._stages = stages
+        self._padded = padded
+        self._beginning = False
+        self._running: asyncio.Task[Rehearsed] | None = None
+
+    async def start(self, calibrated: CalibratedPlan, signed_by: str) -> str:
+        """Begin one, which goes on by itself: its address. Arguments and errors as of :func:`begin`.
+
+        Raises:
+            BusyError: one is running; nothing is signed.
+        """
+        if self._beginning or (self._running is not None and not self._running.done()):
+            raise BusyError("another rehearsal is running; nothing was signed")
+        self._beginning = True
+        try:
+            begun = await begin(self._records, calibrated, signed_by, self._stages)
+        finally:
+            self._beginning = False
+        self._running = asyncio.create_task(begun.run(padded=self._padded))
+        self._running.add_done_callback(_told)
+        return begun.signed.address
+
+
+def _told(ended: asyncio.Task[Rehearsed]) -> None:
+    if not ended.cancelled() and (error := ended.exception()) is not None:
+        log.error("rehearsal_failed", error=type(error).__name__)  # its message may quote an exemplar
 
 
 def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedTask:

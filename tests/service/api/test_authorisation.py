@@ -208,6 +208,8 @@ DECIDE_PAGES = [
     Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 200, f"{_TOYS}/plan/curves"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/steady", 200, f"{_TOYS}/plan/steady"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 200, f"{_TOYS}/plan/try"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse", 422, f"{_TOYS}/plan/rehearse"),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse/start", 422, f"{_TOYS}/plan/rehearse/start"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422, f"{_TOYS}/plan/confirm"),
     Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422, f"{_TOYS}/plan/sign"),
     Entry("POST", "/admin/knowledge-bases/{name}/proposals/{proposal}/approve", 303, f"{_TOYS}/proposals/none/approve"),

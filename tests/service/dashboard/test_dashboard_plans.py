@@ -68,11 +68,11 @@ def test_strangers_see_and_sign_nothing(services: Services) -> None:
     stranger = Browser(services)
     for path in ("/plans", STUDIO):
         assert stranger.get(path).headers["location"].startswith("/admin/sign-in")
-    for path in ("", "/curves", "/steady", "/try", "/confirm", "/sign"):
+    for path in ("", "/curves", "/steady", "/try", "/rehearse", "/rehearse/start", "/confirm", "/sign"):
         assert stranger.post(STUDIO + path, {"text": SMALL}).headers["location"].startswith("/admin/sign-in")
     assert stranger.sign_in().status_code == 303
     form = confirm(stranger) | {"name": "toys"}
-    for path in ("", "/curves", "/steady", "/try", "/confirm", "/sign"):
+    for path in ("", "/curves", "/steady", "/try", "/rehearse", "/rehearse/start", "/confirm", "/sign"):
         assert stranger.post(STUDIO + path, form | {"csrf": "guessed"}).status_code == 403
         assert stranger.post(STUDIO + path, form, headers={"Origin": "http://evil.example"}).status_code == 403
     assert signed(stranger) == 1
@@ -158,7 +158,7 @@ def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browse
         assert accountant.upper() in said
         assert f'title="{upper!r}"' in page.text
     assert "Free afterwards ε 2" in said
-    assert "how often labels would be right: dpicl plan rehearse" in said
+    assert "Rehearse… Tells privately" in said
     assert "Earlier plans ε 4" in said
     assert 'role="img"' in page.text
     assert "<style" not in page.text
@@ -271,7 +271,7 @@ def test_while_it_is_computed_the_page_says_so(browser: Browser, monkeypatch: py
     part = browser.post(STUDIO, {"text": SMALL}, headers=HTMX)
     assert "Computing the noise" in part.text
     assert f'hx-post="/admin{STUDIO}"' in part.text
-    for path in ("", "/confirm", "/sign"):
+    for path in ("", "/rehearse", "/rehearse/start", "/confirm", "/sign"):
         page = browser.post(STUDIO + path, {"text": SMALL, "name": "toys", "digest": "x", "after": "1"})
         assert page.status_code == 200
         assert "Computing the noise" in page.text

@@ -125,8 +125,16 @@ def test_questioners_are_not_shown_and_slots_are_dealt_as_a_query_s() -> None:
     ids=["unreadable", "empty", "failing"],
 )
 def test_a_question_that_cannot_be_answered_counts_nothing_and_nobody_is_told(broken: Slot) -> None:
-    counts = rehearse([broken] * 120, Told())
+    counts = rehearse([broken] * 120, engine := Told())
     assert counts.tolist() == [0, 0, 0]
+    assert len(engine.asked) == 20
+
+
+@pytest.mark.parametrize("asking", [0.0, 0.02, 0.5])
+def test_the_engine_is_asked_as_often_however_many_units_ask(asking: float) -> None:
+    counts = rehearse([unit(i) for i in range(120)], engine := Told(), asking=asking)
+    assert len(engine.asked) == len(engine.shown) == 20
+    assert counts[1] == sum(text.startswith("toy") for text in engine.asked)
 
 
 def test_an_engine_that_fails_on_slots_leaves_zero_shot() -> None:

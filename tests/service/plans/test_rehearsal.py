@@ -15,13 +15,14 @@ from accounting.ledger.errors import BudgetExceededError
 from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
 from exemplar_store import Layout, read_json_lines
 from service.api.openai.surface import _models
+from service.pipeline.answering import BusyError
 from service.pipeline.making import ONE_RELEASE, NotMadeError, charge_once
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
 from service.plans import rehearsing
 from service.plans.budget_report import budget_report
 from service.plans.preview import preview
-from service.plans.rehearsing import Rehearsed, rehearse, written
+from service.plans.rehearsing import Rehearsals, Rehearsed, begin, written
 from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
@@ -56,9 +57,14 @@ def records(tmp_path: Path) -> Records:
     return records
 
 
-def run(records: Records, calibrated: CalibratedPlan, engine: MajorityEngine | None = None, **options) -> Rehearsed:
-    stages = Stages(engine or MajorityEngine(), EMBEDDER, 60.0)
-    return asyncio.run(rehearse(records, calibrated, "ana", stages, **({"padded": False} | options)))
+def run(
+    records: Records, calibrated: CalibratedPlan, engine: MajorityEngine | None = None, *, padded: bool = False
+) -> Rehearsed:
+    async def both() -> Rehearsed:
+        begun = await begin(records, calibrated, "ana", Stages(engine or MajorityEngine(), EMBEDDER, 60.0))
+        return await begun.run(padded=padded)
+
+    return asyncio.run(both())
 
 
 def states(records: Records) -> dict[str, int]:
@@ -224,3 +230,64 @@ def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.Monk
     found = json.loads(dpicl.ok(*common, "--yes", "--json"))
     assert found["task"] == "toys.colour-rehearsal@2"
     assert 0 <= found["accuracy"][0] <= found["accuracy"][1] <= 1
+
+
+STUDIO = "/knowledge-bases/toys/plan"
+
+
+def test_the_button(records, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the studio to what it found, on one page; nothing is taken before the price is accepted."""
+    monkeypatch.setattr("service.dashboard.plan_studio.rehearsing.QUESTIONS", 100)
+    browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
+    with browser.client:  # one event loop, on which it goes on after the answer
+        assert browser.sign_in().status_code == 303
+        assert (
+            f'formaction="/admin{STUDIO}/rehearse" name="task" value="colour"'
+            in browser.post(STUDIO, {"text": LARGE}).text
+        )
+        form = {"text": LARGE, "task": "colour"}
+        assert "is expected to say hardly anything" in browser.post(f"{STUDIO}/rehearse", form).text
+        form["epsilon"] = "12"
+        shown = browser.post(f"{STUDIO}/rehearse", form).text
+        assert "If 80 % are right, it will say: between" in shown
+        form["digest"] = re.search('name="digest" value="([0-9a-f]+)"', shown)[1]
+        for wrong, status, says in (
+            ({}, 422, "Tick that the price is taken for good"),
+            ({"epsilon": "13", "sure": "yes"}, 409, "not the rehearsal that was shown"),
+            ({"epsilon": "much", "sure": "yes"}, 422, "a number, not &#39;much&#39;"),
+            ({"task": "shape", "sure": "yes"}, 422, "there is no &#39;shape&#39;"),
+        ):
+            page = browser.post(f"{STUDIO}/rehearse/start", form | wrong)
+            assert page.status_code == status
+            assert says in page.text
+        assert records.ledger.budgets.plans("toys") == []
+
+        started = browser.post(f"{STUDIO}/rehearse/start", form | {"sure": "yes"})
+        assert started.headers["location"] == "/admin/knowledge-bases/toys/plans"
+        while "A rehearsal: between" not in (page := browser.get("/knowledge-bases/toys/plans").text):
+            assert "A rehearsal: what it finds will stand here" in page
+    assert states(records) == {"released": 1}
+    (plan,) = records.ledger.budgets.plans("toys")
+    assert plan.signed_by == "chief"
+
+
+def test_one_at_a_time_and_a_failure_tells_nothing(records, rehearsal, monkeypatch, capsys) -> None:
+    async def fail(*_args) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("a red toy")
+
+    async def twice() -> None:
+        rehearsals = Rehearsals(records, Stages(MajorityEngine(), EMBEDDER, 60.0), padded=False)
+        first = asyncio.create_task(rehearsals.start(rehearsal, "ana"))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match="another rehearsal is running"):
+            await rehearsals.start(rehearsal, "ana")
+        assert await first == "toys.colour-rehearsal@1"
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        assert await rehearsals.start(rehearsal, "ana") == "toys.colour-rehearsal@2"
+
+    monkeypatch.setattr(rehearsing, "count", fail)
+    asyncio.run(twice())
+    said = "".join(capsys.readouterr())
+    assert "rehearsal_failed" in said
+    assert "red toy" not in said
