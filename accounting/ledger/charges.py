@@ -125,7 +125,13 @@ class Ledger:
         self._witness = witness
 
     def charge(
-        self, task: SignedTask, query_digest: bytes, *, key_id: str, idempotency_key: str | None = None
+        self,
+        task: SignedTask,
+        query_digest: bytes,
+        *,
+        key_id: str,
+        idempotency_key: str | None = None,
+        lease_s: float = 0.0,
     ) -> Charged | Release | InFlight:
         """Spend one of the task's answers on a query, unless it is answered already or being answered.
 
@@ -137,6 +143,7 @@ class Ledger:
             query_digest: identifies the normalised query; equal digests under one task are one query.
             key_id: the API key that asks.
             idempotency_key: the caller's own name for this request, bound to this query and task at first use.
+            lease_s: of this charge, if that is longer: its holder is known to take long.
 
         Returns:
             Charged: the caller now owes a :meth:`release` (or, had the query failed publicly, a :meth:`void`).
@@ -163,7 +170,8 @@ class Ledger:
 
         if self._witness is not None and self._witness.trouble is not None:
             self._witness.catch_up()
-        outcome = self._charge(task, query_digest, key_id, idempotency_key)
+        lease = max(self._lease, timedelta(seconds=lease_s))
+        outcome = self._charge(task, query_digest, key_id, idempotency_key, lease)
         if self._witness is not None and isinstance(outcome, Charged):
             try:
                 self._witness.catch_up()
@@ -173,7 +181,7 @@ class Ledger:
         return outcome
 
     def _charge(
-        self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None
+        self, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str | None, lease: timedelta
     ) -> Charged | Release | InFlight:
         with self._database.begin() as connection:
             _lock(connection, task.id)
@@ -186,7 +194,7 @@ class Ledger:
             if twin is not None:
                 lost = sa.update(charges).where(charges.c.id == twin.charge_id)
                 connection.execute(lost.values(state="lost", settled_at=now))
-            charged = self._insert_charge(connection, task, query_digest, key_id, now)
+            charged = self._insert_charge(connection, task, query_digest, key_id, now, lease)
             if twin is not None:
                 trail.append(connection, now, ChargeLost(charge=twin.charge_id, task=task.address))
             trail.append(connection, now, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
@@ -199,13 +207,19 @@ class Ledger:
         return twin if twin is not None and self._clock() < twin.until else None
 
     def _insert_charge(
-        self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, now: datetime
+        self,
+        connection: sa.Connection,
+        task: SignedTask,
+        query_digest: bytes,
+        key_id: str,
+        now: datetime,
+        lease: timedelta,
     ) -> Charged:
         left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
         if left is None:
             raise AnswersExhaustedError(task)
         count_charge(connection, key_id)
-        charged = Charged(str(uuid.uuid4()), now + self._lease, left)
+        charged = Charged(str(uuid.uuid4()), now + lease, left)
         row = {
             "id": charged.id,
             "task_id": task.id,

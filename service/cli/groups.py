@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import re
 from typing import Annotated
 
 import typer
 
 from service.cli.output import Json, print_json, print_table, records
 from service.plans.budget_report import GroupBudget
+from service.records.new_knowledge_base import NAME
 
 app = typer.Typer(no_args_is_help=True, help="Let knowledge bases that may hold the same people share one budget.")
 
@@ -22,6 +24,8 @@ def create(
     delta: Annotated[float, typer.Option(help="Lifetime δ of whoever is in all of them.")],
 ) -> None:
     """Make a group, with a budget that can never be changed. Then put knowledge bases into it."""
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"name: 1 to 64 small letters, digits, - and _, not {name!r}")
     records().ledger.groups.open(name, epsilon, delta, by=getpass.getuser())
     typer.echo(f"Made group {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime.")
 

@@ -72,19 +72,24 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed,
     dimension = check_readable(store, signed.knowledge_base)
     adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
     public = _embedded(adapter.public_texts(store.get(signed.knowledge_base).embedded_field), dimension, embed)
-    charge = charge_once(ledger, signed)
+    grain = grain_s(plan.public_size)
+    charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
     answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)
     if padded:
-        grain = grain_s(plan.public_size)
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
     return store_once(ledger, signed, charge, answer)
 
 
-def charge_once(ledger: Ledger, signed: SignedTask) -> str | Release:
+def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> str | Release:
     """Charge a task's one release: the charge's id, or the release if it is stored.
+
+    Args:
+        ledger: where it is charged.
+        signed: a task with ``release: once``.
+        takes_s: how long making it is expected to take; after twice as long it is shown as lost.
 
     Raises:
         NotMadeError: it is being made elsewhere, or it was charged and lost.
@@ -92,7 +97,7 @@ def charge_once(ledger: Ledger, signed: SignedTask) -> str | Release:
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
     """
     try:
-        charge = ledger.charge(signed, ONE_RELEASE, key_id=NO_KEY)
+        charge = ledger.charge(signed, ONE_RELEASE, key_id=NO_KEY, lease_s=2 * takes_s)
     except AnswersExhaustedError:
         raise NotMadeError(
             f"the one release of {signed.address} was charged and lost: what made it ended before it was stored. Its "

@@ -173,7 +173,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     longest_s = await largest_work_s(stages, adapter.rehearsed, adapter.rehearsed_noise, spec, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
-    charge = await asyncio.to_thread(charge_once, records.ledger, signed)
+    charge = await asyncio.to_thread(charge_once, records.ledger, signed, takes_s=grain)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
     return Begun(signed, records, adapter, spec, stages, charge, grain)
 

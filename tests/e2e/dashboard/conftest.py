@@ -22,6 +22,9 @@ from tests.e2e.serving import opened, started
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
 """Taken anew where DPICL_SCREENSHOTS is set."""
 
+WHOLE = ("overview", "overview-dark")
+"""Pages that are not cut off at the window's edge."""
+
 DESK = {"width": 1200, "height": 860}
 PHONE = {"width": 390, "height": 844}
 
@@ -79,6 +82,6 @@ def shoot(window: Window, name: str) -> None:
     if "DPICL_SCREENSHOTS" in os.environ:
         window.page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
         SHOTS.mkdir(exist_ok=True)
-        taken = Image.open(BytesIO(window.page.screenshot())).convert("RGB")
+        taken = Image.open(BytesIO(window.page.screenshot(full_page=name in WHOLE))).convert("RGB")
         taken.quantize(128, dither=Image.Dither.NONE).save(SHOTS / f"{name}.png", optimize=True)
         assert (SHOTS / f"{name}.png").stat().st_size < 80_000, name

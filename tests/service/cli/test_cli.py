@@ -76,6 +76,7 @@ def test_groups_are_made_joined_and_listed(dpicl: Shell, monkeypatch: pytest.Mon
     assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
     assert dpicl("group", "add", "care", "toys")[0] == 1  # nobody said yes
     assert "in group care, which has ε = 4, δ = 0.0001 left" in dpicl.ok("group", "add", "care", "toys", "--yes")
+    assert "not 'Day Care'" in dpicl.fails("group", "create", "Day Care", "--epsilon", 4, "--delta", 1e-4)
     assert "already; its budget" in dpicl.fails("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
     (care,) = json.loads(dpicl.ok("group", "list", "--json"))
     assert (care["knowledge_bases"], care["free"]["epsilon"]) == (["toys"], 4)

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from accounting.ledger.errors import BudgetExceededError
+from accounting.ledger.tables import charges
 from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
 from exemplar_store import Layout, read_json_lines
 from service.api.openai.surface import _models
@@ -171,6 +173,19 @@ def test_it_ends_after_a_whole_number_of_grains(records, rehearsal, monkeypatch:
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
     run(records, rehearsal, padded=True)
     assert slept[-1] == pytest.approx(51, abs=15)  # 100 questions of half a second, and a second to read
+
+
+def test_one_that_takes_long_is_not_shown_as_lost(records, rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slots that may take hours it is given hours, before it is taken for dead."""
+
+    async def work(*_args) -> float:
+        return 100.0
+
+    monkeypatch.setattr(rehearsing, "largest_work_s", work)
+    asyncio.run(begin(records, rehearsal, "ana", Stages(MajorityEngine(), EMBEDDER, 60.0)))
+    with records.database.connect() as connection:
+        ((created, until),) = connection.execute(sa.select(charges.c.created_at, charges.c.lease_until))
+    assert (until - created).total_seconds() == pytest.approx(2 * 100 * 100, rel=0.01)
 
 
 def test_what_is_expected_is_said_before(rehearsal) -> None:
