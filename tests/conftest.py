@@ -35,13 +35,18 @@ VLLM = (
 WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
 """Tests of whole services, which wait a third of their time."""
 
+LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/service/api/test_openapi.py")
+"""Files that take minutes: the last process begins with them, so that nobody waits for one in the end."""
+
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole services first: tests are shared out in this order."""
-    items.sort(key=lambda item: [not item.nodeid.startswith(VLLM), not item.nodeid.startswith(WHOLE)])
+    """Whole services first: tests are shared out in this order, and by the last process from its end."""
+    items.sort(
+        key=lambda item: [*(not item.nodeid.startswith(first) for first in (VLLM, WHOLE)), item.nodeid.startswith(LONG)]
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -514,7 +514,7 @@ BUGS = {
         "noise drawn 2 times for one charge",
         (
             "service.pipeline.making:make",
-            "    charge = charge_once(ledger, signed)\n",
+            "    charge = charge_once(ledger, signed, takes_s=grain)\n",
             "    try:\n"
             "        charge = charge_once(ledger, signed)\n"
             "    except NotMadeError:\n"

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -171,8 +172,13 @@ def test_it_ends_after_a_whole_number_of_grains(records, rehearsal, monkeypatch:
 
     monkeypatch.setattr(rehearsing, "largest_work_s", work)
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
-    run(records, rehearsal, padded=True)
-    assert slept[-1] == pytest.approx(51, abs=15)  # 100 questions of half a second, and a second to read
+    for took in (20.0, 60.0):
+        clock = iter((1000.0, 1000.0 + took))
+        monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        run(records, rehearsal, padded=True)
+        # 100 questions of half a second, and a second to read
+        assert (took + slept[-1]) % 51 == pytest.approx(0)
+        assert 0 < slept[-1] < 51
 
 
 def test_one_that_takes_long_is_not_shown_as_lost(records, rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
