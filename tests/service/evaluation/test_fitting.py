@@ -31,7 +31,7 @@ def drawn(rows: int) -> Labelled:
 
 
 def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> None:
-    little, much = (fit(drawn(1500), sigma, SLOTS, DEFAULT) for sigma in (SIGMA, LOUD))
+    little, much = (fit(drawn(800), sigma, SLOTS, DEFAULT) for sigma in (SIGMA, LOUD))
     assert little.decisiveness == pytest.approx(TRUE.decisiveness, rel=0.15)
     assert TRUE.echo - 0.25 < little.echo < TRUE.echo + 0.25
     assert much.prior == pytest.approx(TRUE.prior, rel=0.1)
@@ -41,7 +41,7 @@ def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> Non
 
 def test_labels_that_are_rarer_than_the_engine_thinks_weigh_less() -> None:
     """Of label 0 one row in four is kept, of the others all: whether votes or zero-shot decide."""
-    rows = drawn(1500)
+    rows = drawn(800)
     kept = np.flatnonzero((rows.truth != 0) | (np.random.default_rng(6).random(len(rows.truth)) < 0.25))
     for sigma in (SIGMA, LOUD):
         weights = np.array(fit(rows.only(kept), sigma, SLOTS, DEFAULT).weights)
