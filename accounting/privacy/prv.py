@@ -100,6 +100,8 @@ class _Sampled(PoissonSubsampledGaussianMechanism):  # type: ignore[misc]
 
     def probability(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The mass of each cell from ``a`` to ``b``, both of shape (n,): the grid's, each beginning where one ends."""
+        if not np.allclose(a[1:], b[:-1], rtol=0, atol=1e-9):
+            raise ValueError("cells that do not adjoin: another version of the library than the one this is for")
         return np.diff(self.cdf(np.append(a, b[-1])))
 
 

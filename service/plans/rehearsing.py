@@ -20,6 +20,7 @@ from service.engines.protocol import TaskSpec
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError
 from service.pipeline.making import charge_once, check_readable, grain_s, store_once
 from service.pipeline.measured_grains import largest_work_s
+from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import task_spec
@@ -117,10 +118,23 @@ class Begun:
         """Run it, once.
 
         Args:
-            padded: whether it ends after a whole number of grains.
+            padded: whether it ends after a whole number of grains, also if it fails.
         """
-        adapter, grain, begun = self._adapter, self._grain_s, time.monotonic()
-        name, cohorts = self.signed.knowledge_base, self.signed.plan.cohorts
+        grain, begun, failure = self._grain_s, time.monotonic(), None
+        try:
+            released = await self._released()
+        except Exception as error:
+            failure = error
+        if padded:
+            took = time.monotonic() - begun
+            await asyncio.sleep(grain * math.ceil(took / grain) - took)
+        if failure is not None:
+            raise failure
+        stored = await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)
+        return Rehearsed(self.signed.address, self._adapter.counts(stored.answer))
+
+    async def _released(self) -> Answer:
+        adapter, name, cohorts = self._adapter, self.signed.knowledge_base, self.signed.plan.cohorts
         units = await privately(lambda: [*self._records.store.every_unit(name, cohorts)])
         asked = await count(
             units,
@@ -131,12 +145,7 @@ class Begun:
             self._stages,
             adapter.mechanism,
         )
-        released = adapter.released(adapter.mechanism.release(asked))
-        if padded:
-            took = time.monotonic() - begun
-            await asyncio.sleep(grain * math.ceil(took / grain) - took)
-        stored = await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)
-        return Rehearsed(self.signed.address, adapter.counts(stored.answer))
+        return adapter.released(adapter.mechanism.release(asked))
 
 
 async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, stages: Stages) -> Begun:
@@ -208,13 +217,13 @@ class Rehearsals:
         finally:
             self._beginning = False
         self._running = asyncio.create_task(begun.run(padded=self._padded))
-        self._running.add_done_callback(_told)
+        self._running.add_done_callback(lambda ended: _told(ended, begun.signed.address))
         return begun.signed.address
 
 
-def _told(ended: asyncio.Task[Rehearsed]) -> None:
-    if not ended.cancelled() and (error := ended.exception()) is not None:
-        log.error("rehearsal_failed", error=type(error).__name__)  # its message may quote an exemplar
+def _told(ended: asyncio.Task[Rehearsed], task: str) -> None:
+    if not ended.cancelled() and ended.exception() is not None:
+        log.error("rehearsal_failed", task=task)  # not why: that may depend on what was read
 
 
 def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedTask:

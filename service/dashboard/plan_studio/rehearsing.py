@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
@@ -13,7 +14,7 @@ from service.dashboard.plan_studio.desk import HOME, Desk, DraftPlan, open_desk,
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError
 from service.pipeline.making import NotMadeError
-from service.plans.preview import preview
+from service.plans.preview import PlanPreview, preview
 from service.plans.rehearsing import EPSILON, QUESTIONS, written
 from service.plans.signing import TwoPersonsError
 
@@ -28,10 +29,10 @@ async def rehearse(visit: Visit) -> Response:
     if draft.outcome is None:
         return await studio(visit, desk, draft, 200 if draft.computing else 422)
     try:
-        calibrated = await asyncio.to_thread(_calibrated, visit, draft.outcome.calibrated)
+        offer = await asyncio.to_thread(_offer, visit, draft.outcome.calibrated)
     except PlanError as error:
         return _form(visit, desk, draft, None, f"{error}.")
-    return _form(visit, desk, draft, calibrated)
+    return _form(visit, desk, draft, offer)
 
 
 @pages.post(HOME + "/rehearse/start")
@@ -41,15 +42,15 @@ async def start(visit: Visit) -> Response:
     draft = await read_draft(visit, desk)
     if draft.outcome is None:
         return await studio(visit, desk, draft, 200 if draft.computing else 422)
-    calibrated = None
+    offer = None
     try:
-        calibrated = await asyncio.to_thread(_calibrated, visit, draft.outcome.calibrated)
-        if visit.field("digest") != calibrated.digest:
+        offer = await asyncio.to_thread(_offer, visit, draft.outcome.calibrated)
+        if visit.field("digest") != offer.calibrated.digest:
             problem = "Nothing was taken: this is not the rehearsal that was shown. It is this now."
-            return _form(visit, desk, draft, calibrated, problem, 409)
+            return _form(visit, desk, draft, offer, problem, 409)
         if visit.field("sure") != "yes":
-            return _form(visit, desk, draft, calibrated, "Nothing was taken. Tick that the price is taken for good.")
-        address = await visit.services.rehearsals.start(calibrated, visit.session.signs_as)
+            return _form(visit, desk, draft, offer, "Nothing was taken. Tick that the price is taken for good.")
+        address = await visit.services.rehearsals.start(offer.calibrated, visit.session.signs_as)
     except (
         PlanError,
         BudgetExceededError,
@@ -60,25 +61,33 @@ async def start(visit: Visit) -> Response:
         RemoteEngineForbiddenError,
         BusyError,
     ) as error:
-        return _form(visit, desk, draft, calibrated, f"Nothing was taken: {error}.")
+        return _form(visit, desk, draft, offer, f"Nothing was taken: {error}.")
     done = f"{address} is charged, and running. What it finds is shown on this page when it ends."
     return visit.redirect(f"/knowledge-bases/{desk.described.name}/plans", done=done)
 
 
-def _calibrated(visit: Visit, rehearsed: CalibratedPlan) -> CalibratedPlan:
+@dataclass(frozen=True)
+class _Offer:
+    calibrated: CalibratedPlan
+    preview: PlanPreview
+
+
+def _offer(visit: Visit, rehearsed: CalibratedPlan) -> _Offer:
     price = visit.field("epsilon") or str(EPSILON)
     try:
         epsilon = float(price)
     except ValueError:
         raise PlanError([f"ε: a number, not {price!r}"]) from None
-    return calibrate_plan(written(rehearsed, visit.field("task"), epsilon, None, QUESTIONS), rehearsed.public_size)
+    plan = written(rehearsed, visit.field("task"), epsilon, None, QUESTIONS)
+    calibrated = calibrate_plan(plan, rehearsed.public_size)
+    return _Offer(calibrated, preview(calibrated))
 
 
 def _form(
     visit: Visit,
     desk: Desk,
     draft: DraftPlan,
-    calibrated: CalibratedPlan | None,
+    offer: _Offer | None,
     problem: str | None = None,
     status: int = 422,
 ) -> Response:
@@ -90,7 +99,6 @@ def _form(
         draft=draft,
         task=visit.field("task"),
         epsilon=visit.field("epsilon") or f"{EPSILON:g}",
-        calibrated=calibrated,
-        offers=preview(calibrated).tasks.values() if calibrated else (),
+        offer=offer,
         problem=problem,
     )

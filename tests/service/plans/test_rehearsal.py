@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,10 +173,17 @@ def test_it_ends_after_a_whole_number_of_grains(records, rehearsal, monkeypatch:
 
     monkeypatch.setattr(rehearsing, "largest_work_s", work)
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
-    for took in (20.0, 60.0):
+
+    async def fail(*_args) -> None:
+        raise RuntimeError("a red toy")
+
+    for took, outcome in ((20.0, nullcontext()), (60.0, nullcontext()), (60.0, pytest.raises(RuntimeError))):
+        if not isinstance(outcome, nullcontext):
+            monkeypatch.setattr(rehearsing, "count", fail)
         clock = iter((1000.0, 1000.0 + took))
         monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
-        run(records, rehearsal, padded=True)
+        with outcome:
+            run(records, rehearsal, padded=True)
         # 100 questions of half a second, and a second to read
         assert (took + slept[-1]) % 51 == pytest.approx(0)
         assert 0 < slept[-1] < 51
@@ -312,3 +320,4 @@ def test_one_at_a_time_and_a_failure_tells_nothing(records, rehearsal, monkeypat
     said = "".join(capsys.readouterr())
     assert "rehearsal_failed" in said
     assert "red toy" not in said
+    assert "RuntimeError" not in said
