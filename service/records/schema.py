@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,7 @@ def migrate(database: sa.Engine, versions: Sequence[Path] = (VERSIONS,)) -> tupl
     Raises:
         SchemaError: the schema is newer than this code can work on, or a table stayed in use for a minute and a half.
     """
-    scripts = ScriptDirectory.from_config(_config(versions))
-    newest = max(script.revision for script in scripts.walk_revisions())
-    breaking = [script.revision for script in scripts.walk_revisions() if breaks(script.module)]
+    newest, breaking = _known(tuple(versions))
     if (revision(database) or "") < newest:
         with _alone(database):
             if ((found := revision(database)) or "") < newest:
@@ -95,6 +94,13 @@ def require(database: sa.Engine) -> None:
 def breaks(migration: Any) -> bool:
     """Whether a migration's module is declared breaking."""
     return bool(getattr(migration, "breaking", False))
+
+
+@cache
+def _known(versions: Sequence[Path]) -> tuple[str, Sequence[str]]:
+    """The newest of all migrations, and those that are breaking."""
+    scripts = list(ScriptDirectory.from_config(_config(versions)).walk_revisions())
+    return max(one.revision for one in scripts), [one.revision for one in scripts if breaks(one.module)]
 
 
 def _config(versions: Sequence[Path]) -> Config:

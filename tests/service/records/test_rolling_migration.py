@@ -256,12 +256,13 @@ def test_a_migration_gives_way_to_charges_while_a_table_is_in_use(
     monkeypatch.setattr(schema, "_TRIES", 2)
     with engine.begin() as reader:
         reader.execute(sa.text("SELECT count(*) FROM charges"))
-        (tmp_path / "versions" / "9999_more.py").write_text(
+        (tmp_path / "more").mkdir()
+        (tmp_path / "more" / "9999_more.py").write_text(
             f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = {NEXT!r}\n\n"
             "def upgrade():\n    op.add_column('charges', sa.Column('more', sa.Text))\n"
         )
         with pytest.raises(SchemaError, match="in use by a long transaction"):
-            migrate(open_database(postgres_url), versions)
+            migrate(open_database(postgres_url), [*versions, tmp_path / "more"])
     assert revision(engine) == NEXT
     engine.dispose()
 
