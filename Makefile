@@ -41,13 +41,16 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo
 
-# Processes share the files as tests/conftest.py says. Whole services often wait: two of them at once, and a third process.
-PYTEST := $(BIN)/python -m pytest --no-loadscope-reorder
+# Processes share the files as tests/conftest.py says, and the cores, so none needs threads. What one compiles of the code
+# the others read, and so do the services that they start. Whole services often wait: two at once, and a third process.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
+WHOLE := benchmarks deploy e2e privacy sanitization/restore/test_engine_worker.py service/engines/test_vllm.py \
+  service/embedding/test_embedding.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) -n 3 $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the slow ones
-	$(PYTEST) -n 2 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy) $(ARGS)
+	$(PYTEST) -n 2 -m "not slow" $(addprefix --ignore=tests/,$(WHOLE)) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

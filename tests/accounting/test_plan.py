@@ -309,6 +309,7 @@ def test_blocks_cost_more_than_units(calibrated: CalibratedPlan) -> None:
     assert "prv" in blocks.unsupported
 
 
+@pytest.mark.slow
 def test_a_larger_share_gets_less_noise() -> None:
     document = yaml.safe_load(changed())
     document["tasks"]["second"] = {**document["tasks"]["topic"], "share": 3}
@@ -321,6 +322,7 @@ def calibrated_texts() -> CalibratedPlan:
     return calibrate_plan(load_plan(yaml.safe_dump(texts())), public_size=4000)
 
 
+@pytest.mark.slow
 def test_every_text_mechanism_is_calibrated_by_its_own_parameters(calibrated_texts: CalibratedPlan) -> None:
     noise = {name: noise.mechanism for name, noise in calibrated_texts.noise.items()}
     assert {name: type(mechanism) for name, mechanism in noise.items()} == {
@@ -354,11 +356,13 @@ def test_a_plan_of_words_cannot_rest_on_prv() -> None:
         calibrate_plan(load_plan(changed(texts(), accountant="prv")), public_size=4000)
 
 
+@pytest.mark.slow
 def test_a_plan_of_words_can_rest_on_rdp() -> None:
     calibrated = calibrate_plan(load_plan(changed(texts(), accountant="rdp")), public_size=4000)
     assert 0.99 * 3 < calibrated.epsilon["rdp"].upper <= 3
 
 
+@pytest.mark.slow
 def test_without_an_accountant_the_smaller_bound_of_two_is_taken() -> None:
     document = texts()
     document["budget"]["epsilon"] = 8
@@ -384,6 +388,7 @@ def test_signed_text_tasks_read_back_the_same(calibrated_texts: CalibratedPlan) 
     assert again.events() == calibrated_texts.events()
 
 
+@pytest.mark.slow
 def test_delta0_is_the_tests_part_of_delta_over_the_expected_draws() -> None:
     """Each task's part of δ goes by its share; of that, the test takes delta_share, over answers·q draws of a unit."""
     document = texts()
@@ -401,6 +406,7 @@ def test_delta0_is_the_tests_part_of_delta_over_the_expected_draws() -> None:
     }
 
 
+@pytest.mark.slow
 def test_delta0_never_makes_the_test_a_formality() -> None:
     document = texts()
     document["budget"]["delta"] = 0.01
@@ -409,6 +415,7 @@ def test_delta0_never_makes_the_test_a_formality() -> None:
     assert calibrated.noise["tested"].mechanism.delta0 == LARGEST_DELTA0
 
 
+@pytest.mark.slow
 def test_choice_share_moves_the_cost_from_the_test_to_the_choice() -> None:
     document = texts()
     document["tasks"] = {"tested": {**document["tasks"]["tested"], "mechanism": {**PTR, "choice_share": 0.9}}}
@@ -495,6 +502,7 @@ def coin() -> Iterator[None]:
         model.model_rebuild(force=True)
 
 
+@pytest.mark.slow
 def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) -> None:
     document = texts()
     reply = document["tasks"]["reply"]

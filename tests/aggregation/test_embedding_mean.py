@@ -129,6 +129,7 @@ def test_what_is_no_embedding_abstains(contribution: object) -> None:
 # --- The release ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "candidates", "lead"),
     [
@@ -204,6 +205,7 @@ def test_one_candidate_is_released_whatever_was_asked(centred: bool) -> None:
     assert EmbeddingMean(1.0, 1.0, centred, 3).release([None, EAST, NORTH], np.array([EAST])) == 0
 
 
+@pytest.mark.slow
 def test_no_contribution_and_no_centre_give_every_candidate_the_same_chance() -> None:
     candidates = np.array([EAST, NORTH, -EAST, -NORTH])
     counts = np.bincount([EmbeddingMean(1.0).release([None] * 5, candidates) for _ in range(TRIALS)], minlength=4)

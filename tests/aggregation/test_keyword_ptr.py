@@ -142,6 +142,7 @@ def test_an_unreachable_probability_is_refused(probability: float) -> None:
 # --- The release ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_outcome_has_its_exact_probability() -> None:
     """Gaps 3, 5 and 3: P(top k) = softmax(ε·gap/4) · P(passes), and the rest falls back."""
     releaser = mechanism()

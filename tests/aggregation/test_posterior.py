@@ -80,6 +80,7 @@ def test_shares_that_are_no_multiples_of_a_percent_change_little(sigma: float) -
     assert np.exp(posterior.log_probabilities(noisy, ZERO_SHOT, 100.0)) == pytest.approx(found / found.sum(), abs=0.01)
 
 
+@pytest.mark.slow
 def test_what_it_claims_is_how_often_it_is_right_where_the_model_holds() -> None:
     """Answers drawn from the model: among those claimed with about the same probability, that share is right."""
     rng, draws, sigma, n = np.random.default_rng(3), 10_000, 3.0, 20.0

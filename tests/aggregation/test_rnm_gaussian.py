@@ -36,6 +36,7 @@ def test_half_the_noise_is_noticed_by_that_test() -> None:
     assert p_value(np.array([wins]), TRIALS, exact) < ALPHA  # escapes with 7e-31
 
 
+@pytest.mark.slow
 def test_no_contribution_gives_every_label_the_same_chance() -> None:
     mechanism = RnmGaussian(noise_multiplier=1.0, labels=5)
     counts = np.bincount([mechanism.release([None] * 10) for _ in range(TRIALS)], minlength=5)

@@ -106,6 +106,7 @@ def test_a_cohort_that_gets_no_budget_is_not_opened(store, tickets) -> None:
     assert store.get(NAME).public_sizes == (1000,)
 
 
+@pytest.mark.slow
 def test_each_position_of_the_ranges_is_drawn_independently() -> None:
     spans = [(3, 5), (5, 5), (10, 14)]
     positions = np.array([3, 4, 10, 11, 12, 13])

@@ -147,6 +147,7 @@ def test_only_the_exemplars_kept_are_decrypted(store, tickets, rows, monkeypatch
     assert len(calls) == sum(map(len, slots)) <= 6
 
 
+@pytest.mark.slow
 def test_only_the_sampled_rows_are_read(store, engine, tickets, rows, monkeypatch):
     """SQLite: machine instructions executed, at two sizes. PostgreSQL: rows that its executor says it touched."""
     drawn = np.arange(5, 1500, 50)
@@ -189,6 +190,7 @@ def test_of_a_large_unit_only_what_a_slot_keeps_is_read(store, engine, tickets, 
     sa.event.remove(engine, "before_cursor_execute", remember)
 
 
+@pytest.mark.slow
 def test_an_upload_seeks_its_own_units_only(store, engine, tickets, rows):
     """However many the knowledge base has, and before PostgreSQL has statistics of the table too."""
     store.ingest("tickets", rows(15_000))

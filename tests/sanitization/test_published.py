@@ -98,6 +98,7 @@ def test_where_a_claim_fails_the_corrected_mechanism_keeps_it(
     assert claimed / 2 < audit(served.channel).epsilon <= claimed
 
 
+@pytest.mark.slow
 def test_unknown_words_and_marks_tell_nothing_once_corrected(tmp_path: Path) -> None:
     """CUSTEXT sends ``Boston,`` as it is, RANTEXT leaves it out, SANTEXT+ draws from an alphabet of its own."""
     known = letter_words(60)

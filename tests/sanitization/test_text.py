@@ -166,6 +166,7 @@ def test_a_batch_is_its_texts_and_a_text_its_lines(folder: Path, batch: list[str
         assert sum(line.charged for line in lines) == whole.charged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["medoid_rr", "custext"])
 def test_a_word_has_its_row_wherever_it_stands(name: str, folder: Path) -> None:
     """Whatever stands beside it, and in whatever case; an unknown one has the mean row, or that of the nearest word."""
@@ -190,6 +191,7 @@ def test_an_unknown_word_is_as_good_as_the_nearest(folder: Path) -> None:
     assert near.sanitize("unheard").text == near.sanitize(known.words[7]).text
 
 
+@pytest.mark.slow
 def test_posterior_odds_of_a_word_move_by_no_more_than_epsilon(folder: Path) -> None:
     """Black box: texts that differ in one word, unknown words among them; every output's odds, within their errors."""
     sanitizer, count = opened(folder, epsilon=1.0), 20_000

@@ -255,6 +255,7 @@ def test_a_clock_without_a_time_zone_is_refused(ledger: Ledger, task: SignedTask
     assert ledger.answers_left(task) == ANSWERS  # the counter went back with its transaction
 
 
+@pytest.mark.slow
 def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Engine):
     """Random histories: the ledger and a few lines of Python agree on every outcome and every count."""
     number = iter(range(10**6))

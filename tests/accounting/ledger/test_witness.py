@@ -117,6 +117,7 @@ def running(deployment: Deployment) -> Deployment:
     return deployment
 
 
+@pytest.mark.slow
 def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
     charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
     newest = running.trail.head()

@@ -49,6 +49,7 @@ def test_bounded_ranges_are_below_a_binomial_of_the_best_pair(width, q, count, d
     assert 0.98 * best <= found <= best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "q", "count"), [(1.0, 0.01, 64), (0.6, 0.2, 16), (4.0, 0.05, 128)])
 def test_it_lies_between_the_librarys_optimistic_and_pessimistic_bounds(z, q, count):
     library = [

@@ -129,6 +129,7 @@ class TestAgainstTheLibrary:
 
 
 class TestEveryGridIsAnUpperBound:
+    @pytest.mark.slow
     @given(
         z=st.floats(0.3, 20),
         count=st.integers(1, 100_000),

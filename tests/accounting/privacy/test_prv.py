@@ -34,6 +34,7 @@ def test_bounds_enclose_the_exact_value_and_lie_close():
     assert found.lower <= exact <= found.upper <= 1.01 * found.lower
 
 
+@pytest.mark.slow
 def test_several_kinds_of_answers():
     events = [Event(Gaussian(1.0), AGNEWS, 3000), Event(Gaussian(4.0), Sampling("units", 0.2), 100)]
     found = PrvAccountant().bounds(events, 1e-5)
@@ -42,6 +43,7 @@ def test_several_kinds_of_answers():
     assert PrvAccountant().delta(events, fine) == pytest.approx(1e-5, rel=0.2)
 
 
+@pytest.mark.slow
 def test_delta_is_an_upper_bound_not_below_what_it_can_tell():
     events = [Event(Gaussian(20.0), Sampling("units", 1.0), 400)]
     for epsilon in (0.0, 1.0, 4.0, 30.0):

@@ -113,6 +113,7 @@ class TestComposition:
         monkeypatch.setattr(adaptive, "applies", lambda event: False)
         assert epsilon(event, 5e-5) < PldAccountant().upper([event], 5e-5)
 
+    @pytest.mark.slow
     def test_an_adaptive_choice_of_pairs_stays_below(self):
         """Two answers; the second one's t depends on the first one's outcome. Brute force over all three t."""
         width, losses = 1.0, np.linspace(0, 2, 21)

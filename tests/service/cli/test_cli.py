@@ -248,6 +248,7 @@ def test_an_archived_knowledge_base_takes_nothing_new(
     assert dpicl("audit", "export", tmp_path / "trail.jsonl")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no knowledge base named 'toys'" in dpicl.fails("plan", "preview", plan_file)
     monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:////nowhere/dpicl.sqlite")
@@ -255,6 +256,7 @@ def test_a_preview_needs_no_knowledge_base(dpicl: Shell, plan_file: Path, monkey
     assert "20 answers" in dpicl.ok("plan", "preview", plan_file, "--public-size", 500)
 
 
+@pytest.mark.slow
 def test_a_preview_tells_what_lasts(dpicl: Shell, plan_file: Path, tmp_path: Path) -> None:
     create(dpicl)
     file = tmp_path / "rolling.yaml"
@@ -279,6 +281,7 @@ def test_signing_is_asked_about(dpicl: Shell, plan_file: Path, monkeypatch: pyte
     assert json.loads(dpicl.ok("budget", "--json"))[0]["promised"]["epsilon"] == 0
 
 
+@pytest.mark.slow
 def test_a_plan_hardly_worth_its_price_is_asked_about_again(
     dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +432,7 @@ def test_unknown_keys_of_a_serve_config_are_refused(dpicl: Shell, tmp_path: Path
     assert message in dpicl.fails("serve", "--config", file)
 
 
+@pytest.mark.slow
 def test_the_audit_trail_is_exported_and_replayed_without_the_database(dpicl, tmp_path, plan_file, monkeypatch):
     create(dpicl)
     dpicl.ok("plan", "sign", plan_file, "--yes")

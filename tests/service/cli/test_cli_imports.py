@@ -76,6 +76,7 @@ def test_an_analysts_commands_import_nothing_heavy(args, said):
     assert not modules & HEAVY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["kb", "keys", "plan", "ledger", "sanitize", "restore"])
 def test_admin_commands_need_neither_ray_nor_torch(group):
     modules, printed = imported(group, "--help")

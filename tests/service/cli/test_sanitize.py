@@ -178,6 +178,7 @@ def test_attack(glove: Path, cache: Path) -> None:
     assert by["medoid_rr", 6]["ten"] < by["custext", 6]["ten"], "words of one cell look alike"
 
 
+@pytest.mark.slow
 def test_attack_texts(glove: Path, cache: Path, tmp_path: Path) -> None:
     """Words that follow each other in a circle, in texts of two lengths: context tells, and length survives."""
     words = letter_words(60).words
@@ -225,6 +226,7 @@ def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     assert minilm_words(59, cache).words == words.words[:59]
 
 
+@pytest.mark.slow
 def test_the_documentation_runs_as_written(tmp_path: Path) -> None:
     page = DOCS / "sanitization.md"
     commands = "".join([*blocks(page, "sh"), f"python {DOCS.parent}/examples/sanitising.py\n"])

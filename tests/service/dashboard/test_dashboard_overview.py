@@ -141,6 +141,7 @@ def test_what_needs_attention(services: Services, answers: int, days_on: int, ex
     assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
 
 
+@pytest.mark.slow
 def test_a_newer_plan_or_another_release_settles_what_is_spent(services: Services) -> None:
     records = services.records
     spend(services, 20)

@@ -47,6 +47,7 @@ def facts(page: str) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
 
 
+@pytest.mark.slow
 def test_before_the_words_are_there(browser: Browser) -> None:
     assert "still being embedded" in browser.get("/sanitising").text
     browser.services.sanitizers.prepare()

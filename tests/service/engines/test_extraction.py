@@ -236,6 +236,7 @@ def test_the_context_survives_pickling(engine, exemplars, zero_shot):
     assert contributions(engine, slots, carried) == contributions(engine, slots, zero_shot)
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_processs_hash_seed():
     """Two replicas give bit-identical scores: no sum runs in the order of a set."""
     program = (

@@ -49,6 +49,7 @@ def plan_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
     table, picture = dataset / "table.csv", dataset / "picture.png"
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--csv", table, "--png", picture, "--json"]
@@ -81,6 +82,7 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
     assert "aggregate, no noise" in dpicl.ok("eval", dataset, "--plan", plan_file, "--epsilon", 8, "--answers", 5)
 
 
+@pytest.mark.slow
 def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
     plan = plan_file.read_text()
     plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}")
@@ -134,6 +136,7 @@ def test_a_missing_plotting_library_is_explained(
     assert "pip install 'dp-icl[eval]'" in dpicl.fails("eval", dataset, "--plan", plan_file, *options)
 
 
+@pytest.mark.slow
 def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
     options = ["--epsilon", 8, "--answers", 5, "--draws", 2, "--fit"]
     found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))

@@ -30,6 +30,7 @@ def drawn(rows: int) -> Labelled:
     return Labelled(truth, zero_shot, SLOTS * votes)
 
 
+@pytest.mark.slow
 def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> None:
     little, much = (fit(drawn(800), sigma, SLOTS, DEFAULT) for sigma in (SIGMA, LOUD))
     assert little.decisiveness == pytest.approx(TRUE.decisiveness, rel=0.15)
@@ -39,6 +40,7 @@ def test_many_rows_give_the_parameters_that_the_noise_leaves_to_be_seen() -> Non
         assert found.weights == pytest.approx((1,) * LABELS, rel=0.25)
 
 
+@pytest.mark.slow
 def test_labels_that_are_rarer_than_the_engine_thinks_weigh_less() -> None:
     """Of label 0 one row in four is kept, of the others all: whether votes or zero-shot decide."""
     rows = drawn(800)
@@ -48,6 +50,7 @@ def test_labels_that_are_rarer_than_the_engine_thinks_weigh_less() -> None:
         assert weights[0] / weights[1:] == pytest.approx(np.full(LABELS - 1, 0.25), rel=0.35)
 
 
+@pytest.mark.slow
 def test_few_rows_move_it_little() -> None:
     few, many = (abs(math.log(fit(drawn(rows), LOUD, SLOTS, DEFAULT).prior)) for rows in (6, 600))
     assert few < 0.7 * many
@@ -57,6 +60,7 @@ def test_the_same_rows_give_the_same_fit() -> None:
     assert fit(drawn(50), SIGMA, SLOTS, DEFAULT) == fit(drawn(50), SIGMA, SLOTS, DEFAULT)
 
 
+@pytest.mark.slow
 def test_wrong_zero_shot_is_not_believed() -> None:
     rows = drawn(300)
     misled = Labelled(rows.truth, rows.zero_shot[::-1], rows.votes)

@@ -145,6 +145,7 @@ def test_it_is_tried() -> None:
     assert (trial.agreeing, trial.fallbacks) == (30, None)
 
 
+@pytest.mark.slow
 def test_it_is_evaluated(dpicl: Shell, bills: Path) -> None:  # noqa: F811
     options = ("--plan", bills / "plan.yaml", "--mechanism", f"{{{WRITTEN}}}", "--embedded-field", "question")
     rows = json.loads(dpicl.ok("eval", bills, *options, "--epsilon", 8, "--draws", 2, "--queries", 2, "--json"))

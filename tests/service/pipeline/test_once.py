@@ -227,6 +227,7 @@ def test_a_question_must_fit_and_may_be_abstained_from(services: Services) -> No
     assert (sure.abstained, unsure.abstained) == (False, True)
 
 
+@pytest.mark.slow
 @BOTH
 def test_paid_answers_may_take_their_prior_from_it(plan: str, records: Records) -> None:
     """Zero-shot is even here, and half of the votes are for either label whatever is asked: the prior decides."""

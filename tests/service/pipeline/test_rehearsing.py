@@ -94,6 +94,7 @@ def rehearse(units: Sequence[Slot], engine: MajorityEngine, *, asking: float = 0
     return asyncio.run(count(units, asking, task(), noise, spec, Stages(engine, EMBEDDER, 60.0), rehearsal))
 
 
+@pytest.mark.slow
 def test_right_answers_and_zero_shot_s_are_counted() -> None:
     """Slots hold red exemplars only, so answers are red; some questioners are blue, which zero-shot says."""
     engine = Told()

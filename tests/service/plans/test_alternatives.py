@@ -10,6 +10,7 @@ from tests.service.conftest import PLAN, TEXT_PLAN
 LATER = "".join(PLAN.partition("  colour:")[1:]).replace("colour", "shade").replace("answers: 20", "answers: 40")
 
 
+@pytest.mark.slow
 def test_each_is_what_it_would_be_if_it_were_signed() -> None:
     fewer, planned, more = PLAN.replace("answers: 20", "answers: 2"), PLAN, PLAN.replace("answers: 20", "answers: 200")
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
@@ -26,6 +27,7 @@ def test_each_is_what_it_would_be_if_it_were_signed() -> None:
     assert voted.noise["noise_multiplier"] == seen[-1].noise["noise_multiplier"]  # of prototypes
 
 
+@pytest.mark.slow
 def test_tasks_that_rely_on_each_other_are_seen_alone() -> None:
     once = "".join(PLAN.partition("  colour:")[1:]).replace("colour", "for-ever")
     once = f"{once[: once.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
@@ -34,6 +36,7 @@ def test_tasks_that_rely_on_each_other_are_seen_alone() -> None:
     assert [(one.mechanism, one.answers) for one in seen["for-ever"]] == [("prototypes", None)]
 
 
+@pytest.mark.slow
 def test_a_task_has_its_share_to_itself() -> None:
     plan = load_plan(PLAN + LATER.replace("shots: 2", "shots: 2\n    share: 3"))
     alone = PLAN.replace("epsilon: 4", "epsilon: 1").replace("1.0e-4", "2.5e-5")
@@ -43,6 +46,7 @@ def test_a_task_has_its_share_to_itself() -> None:
     assert [one.answers for one in seen["shade"]] == [40, 4, 400, None, None]
 
 
+@pytest.mark.slow
 def test_texts_are_compared_by_every_mechanism() -> None:
     plan = load_plan(TEXT_PLAN.format(epsilon=8, answers=5, mechanism="type: keyword_ptr, k_min: 1, k_max: 3"))
     seen = alternatives(plan, 200)["story"]

@@ -42,6 +42,7 @@ def exported(dpicl: Shell, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_they_are_what_was_chosen(exported: Path, made: Path, dpicl: Shell) -> None:
     rows = [json.loads(line) for line in exported.read_text().splitlines()]
     assert rows == [{"text": "a red brick", "label": "red"}, {"text": "a blue brick", "label": "blue"}]

@@ -69,6 +69,7 @@ def words(mechanism: str, noise: object, **changes: object) -> str:
     return outlook.in_words(task.answers, task.ensemble)
 
 
+@pytest.mark.slow
 def test_the_plan_is_described_by_every_accountant(described: PlanPreview) -> None:
     assert set(described.epsilon_by_accountant) == {"pld", "rdp"}
     assert described.epsilon_by_accountant["pld"][1] <= described.epsilon == 6
@@ -151,6 +152,7 @@ def test_a_consensus_out_of_reach_is_called_that(mechanism: str, noise: object, 
     assert helps in said.split("What helps: ")[1]
 
 
+@pytest.mark.slow
 def test_what_is_out_of_reach_has_no_figure() -> None:
     plan = load_plan(PLAN.replace("epsilon: 6", "epsilon: 0.2"))
     tasks = preview(calibrate_plan(plan, public_size=10_000)).tasks.values()
@@ -223,6 +225,7 @@ def test_the_plot_has_a_curve_per_task_that_explains_itself(calibrated: Calibrat
         assert slots[chance >= 0.95][0] == math.ceil(task.slots_for_95_percent)
 
 
+@pytest.mark.slow
 def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: CalibratedPlan) -> None:
     document = calibrated.model_dump_json()
     assert epsilon_spent(document, {"words": 0}) == 0
@@ -231,6 +234,7 @@ def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: Calibrated
     assert epsilon_spent(document, dict.fromkeys(calibrated.plan.tasks, 1000)) == pytest.approx(6, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_command_line_fits_a_hundred_columns(
     dpicl: Shell,  # noqa: F811
     tmp_path: Path,
@@ -283,6 +287,7 @@ def released(decide: str, sigma: float, lead: float, zero_shot: list[float]) -> 
     return float(np.mean([posterior.probabilities(one, np.array(zero_shot)).argmax() == 0 for one in drawn]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [4.0, 15.0])
 def test_what_is_said_of_the_posterior_holds_for_it(sigma: float) -> None:
     """With zero-shot undecided the lead stated suffices; against a contrary one about as much more suffices."""

@@ -20,6 +20,7 @@ from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 PEOPLE, ANSWERS = 400, 12
 
 
+@pytest.mark.slow
 def test_a_year_keeps_its_accuracy_and_its_forecast(tmp_path: Path) -> None:
     records = open_records(
         Settings(database_url=f"sqlite:///{tmp_path}/year.sqlite", development=True, latency_unpadded=True)

@@ -215,12 +215,14 @@ def restorable(tmp_path: Path) -> Callable[[], History]:
     return make
 
 
+@pytest.mark.slow
 def test_nobody_pays_more_than_one_cohorts_budget(fresh: Callable[[], History]) -> None:
-    any_history(fresh, 25)
+    any_history(fresh, 12)
 
 
+@pytest.mark.slow
 def test_nor_after_any_restore(restorable: Callable[[], History]) -> None:
-    any_history(restorable, 40, **AFTER_A_BACKUP)
+    any_history(restorable, 20, **AFTER_A_BACKUP)
 
 
 @pytest.mark.parametrize(

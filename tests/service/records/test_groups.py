@@ -103,12 +103,14 @@ def restorable(tmp_path: Path) -> Callable[[], Sharing]:
     return make
 
 
+@pytest.mark.slow
 def test_nobody_pays_more_than_the_group_has(fresh: Callable[[], Sharing]) -> None:
-    any_history(fresh, 25)
+    any_history(fresh, 12)
 
 
+@pytest.mark.slow
 def test_nor_after_any_restore(restorable: Callable[[], Sharing]) -> None:
-    any_history(restorable, 30, **AFTER_A_BACKUP)
+    any_history(restorable, 15, **AFTER_A_BACKUP)
 
 
 BOTH = "join a; join b; a upload ann; b upload ann; a sign 2; b sign 2; b sign 1"

@@ -120,6 +120,7 @@ def close(records: Records) -> None:
     records.witness._database.dispose()
 
 
+@pytest.mark.slow
 def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     opened: Services, database: Database, dpicl: Shell, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_without_the_variable_there_are_none(monkeypatch: pytest.MonkeyPatch) ->
     assert open_tracing() is None
 
 
+@pytest.mark.slow
 def test_it_refuses_to_start_without_opentelemetry(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`dpicl serve` in a process that cannot import the packages of the extra."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['opentelemetry.exporter'] = None\n")
