@@ -50,7 +50,7 @@ test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) -n 3 $(ARGS)
 
 test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the slow ones
-	$(PYTEST) -n 2 -m "not slow" $(addprefix --ignore=tests/,$(WHOLE)) $(ARGS)
+	$(PYTEST) -n 3 -m "not slow" $(addprefix --ignore=tests/,$(WHOLE)) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

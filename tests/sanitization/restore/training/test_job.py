@@ -20,6 +20,8 @@ from sanitization.restore.training.job import Job, JobError, publish, read_repor
 from sanitization.restore.training.model import SteeredModel
 from tests.sanitization.restore.made_up import KEY
 
+pytestmark = pytest.mark.slow
+
 WORLD = World(illnesses=4)
 SETTINGS: dict[str, Any] = {
     "name": "clinic",
@@ -60,7 +62,6 @@ def report(job: Path) -> dict[str, Any]:
     return read_report(job)
 
 
-@pytest.mark.slow
 def test_profiles_restore_what_controls_do_not(report: dict[str, Any]) -> None:
     """Chance is one in four, and the best guess from redacted texts is right in about a half."""
     controls = report["controls"]
@@ -151,7 +152,6 @@ def test_stopped_training_goes_on_to_the_same_vectors(
     assert once.scale == twice.scale
 
 
-@pytest.mark.slow
 def test_a_job_does_no_stage_twice(job: Path, config: TrainConfig, tmp_path: Path) -> None:
     for name in ("job.json", "heads.json", "vectors.safetensors", "constant.safetensors"):
         (tmp_path / name).write_bytes((job / name).read_bytes())
