@@ -44,13 +44,14 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # Processes share the files as tests/conftest.py says, and the cores, so none needs threads. What one compiles of the code
 # the others read, and so do the services that they start. Whole services often wait: two at once, and a third process.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
-WHOLE := benchmarks deploy e2e privacy sanitization/restore/test_engine_worker.py service/engines/test_vllm.py \
-  service/embedding/test_embedding.py
+MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/embedding/test_embedding.py \
+  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
+  service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) -n 3 $(ARGS)
 
-test-fast: $(VENV)/.installed  ## Tests that need no Ray, vLLM or browser, without the slow ones
-	$(PYTEST) -n 3 -m "not slow" $(addprefix --ignore=tests/,$(WHOLE)) $(ARGS)
+test-fast: $(VENV)/.installed  ## Tests that need no Ray, language model or browser, without the slow ones
+	$(PYTEST) -n 3 -m "not slow" $(addprefix --ignore=tests/,benchmarks deploy e2e privacy $(MODELS)) $(ARGS)
 
 format: $(VENV)/.installed  ## Format the code
 	$(BIN)/ruff check --fix .

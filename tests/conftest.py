@@ -7,6 +7,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -38,8 +39,13 @@ VLLM = (
 WHOLE = (*VLLM, "tests/e2e/", "tests/benchmarks/")
 """Tests of whole services, which wait a third of their time."""
 
-LONG = ("tests/privacy/test_wired.py", "tests/privacy/test_latency.py", "tests/service/api/test_openapi.py")
-"""Files that take minutes: the last process begins with them, so that nobody waits for one in the end."""
+LONG = (
+    "tests/privacy/test_wired.py",
+    "tests/privacy/test_latency.py",
+    "tests/service/api/test_openapi.py",
+    "tests/service/engines/test_openai_compatible.py",
+)
+"""Files that take long: the last process begins with them, so that nobody waits for one in the end."""
 
 ONE_SERVICE = "tests/e2e/dashboard/"
 """Its files share one."""
@@ -176,25 +182,55 @@ def postgres_server() -> Iterator[str]:
     folder.cleanup()
 
 
-@pytest.fixture
-def new_postgres(postgres_server: str) -> Iterator[Callable[[], str]]:
-    """Makes the URL of another empty PostgreSQL database each time it is called; they are dropped after the test."""
-    server = open_database(postgres_server).execution_options(isolation_level="AUTOCOMMIT")
-    names: list[str] = []
+class Databases:
+    """Empty databases of a server. The next is made beside the tests, as that takes a tenth of a second."""
 
-    def execute(statement: str) -> None:
-        with server.connect() as connection:
+    def __init__(self, server: str) -> None:
+        self._url = sa.make_url(server)
+        self._server = open_database(server).execution_options(isolation_level="AUTOCOMMIT")
+        self._beside = ThreadPoolExecutor(1)
+        self._next = self._beside.submit(self._make)
+
+    def take(self) -> str:
+        made, self._next = self._next.result(), self._beside.submit(self._make)
+        return self._url.set(database=made).render_as_string(hide_password=False)
+
+    def drop(self, url: str) -> None:
+        self._execute(f"DROP DATABASE {sa.make_url(url).database} WITH (FORCE)")
+
+    def close(self) -> None:
+        self._beside.shutdown()
+        self._server.dispose()
+
+    def _make(self) -> str:
+        name = f"t{uuid.uuid4().hex[:12]}"
+        self._execute(f"CREATE DATABASE {name} STRATEGY file_copy")  # a sixth of the time of the default
+        return name
+
+    def _execute(self, statement: str) -> None:
+        with self._server.connect() as connection:
             connection.execute(sa.text(statement))
 
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: str) -> Iterator[Databases]:
+    databases = Databases(postgres_server)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def new_postgres(databases: Databases) -> Iterator[Callable[[], str]]:
+    """Makes the URL of another empty PostgreSQL database each time it is called; they are dropped after the test."""
+    urls: list[str] = []
+
     def new() -> str:
-        names.append(f"t{uuid.uuid4().hex[:12]}")
-        execute(f"CREATE DATABASE {names[-1]} STRATEGY file_copy")  # a sixth of the time of the default
-        return sa.make_url(postgres_server).set(database=names[-1]).render_as_string(hide_password=False)
+        urls.append(databases.take())
+        return urls[-1]
 
     yield new
-    for name in names:
-        execute(f"DROP DATABASE {name} WITH (FORCE)")
-    server.dispose()
+    for url in urls:
+        databases.drop(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

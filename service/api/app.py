@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import sqlalchemy as sa
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import RedirectResponse
 
 from service.api import (
@@ -31,6 +31,7 @@ from service.api import (
     restoring,
     sanitizing,
 )
+from service.api.dependencies import given_once
 from service.api.doors import Doors
 from service.api.gate import Gate
 from service.api.openai import surface
@@ -97,6 +98,7 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
         version=version("dp-icl"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        dependencies=[Depends(given_once)],
         # They would run another host's script where an admin's session is open; the documentation has the reference.
         docs_url=None,
         redoc_url=None,

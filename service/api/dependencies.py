@@ -25,6 +25,24 @@ def get_services(request: Request) -> Services:
     return services
 
 
+async def given_once(request: Request) -> None:
+    """Of a parameter given twice, the framework would take the last and say nothing of the others.
+
+    Raises:
+        Problem: 422, unless the parameter takes several.
+    """
+    given = request.query_params
+    if len(given) == len(given.multi_items()):
+        return
+    operations = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    for parameter in operations.get(request.method.lower(), {}).get("parameters", ()):
+        schema = parameter["schema"]
+        several = any(one.get("type") == "array" for one in schema.get("anyOf", [schema]))
+        times = len(given.getlist(parameter["name"]))
+        if times > 1 and parameter["in"] == "query" and not several:
+            raise Problem(ProblemKind.INVALID_REQUEST, f"{parameter['name']}: given {times} times; give it once")
+
+
 async def authenticate(
     request: Request,
     services: Annotated[Services, Depends(get_services)],

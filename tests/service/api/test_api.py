@@ -597,6 +597,14 @@ def test_nul_in_an_address_is_refused(api: Api, path: str) -> None:
     problem(api("analyst", "GET", path), 400, "bad-address")
 
 
+def test_a_parameter_that_takes_one_value_is_given_once(api: Api) -> None:
+    """The framework would take the last; an admin would read another page, or of another knowledge base, unawares."""
+    for path in ("/v1/keys?limit=1&limit=2", "/v1/audit?kind=key&knowledge_base=a&knowledge_base=b"):
+        refused = problem(api("admin", "GET", path), 422, "invalid-request")
+        assert refused["detail"].endswith("given 2 times; give it once")
+    assert api("admin", "GET", "/v1/audit?kind=key&kind=plan&unknown=1&unknown=2").is_success
+
+
 @pytest.mark.parametrize(
     ("given", "taken_over"),
     [("9f8e-Ab", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a\\nlevel=error", False), ("", False)],

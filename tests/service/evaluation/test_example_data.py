@@ -126,7 +126,9 @@ def test_the_tickets_make_answers_better(plan, store):
     """Through the real store and the real engine, without noise: from 56 % zero-shot to about 85 %."""
     engine = NearestExemplarEngine(Embedder())
     task = plan.tasks["queue"]
-    spec = TaskSpec("support.queue", task.labels, Prompt("", "", ""), answer_field=task.label_field)
+    spec = TaskSpec(
+        "support.queue", task.labels, Prompt("", "", ""), answer_field=task.label_field, ensemble=task.ensemble
+    )
 
     async def right(question: dict[str, str]) -> tuple[bool, bool]:
         truth = task.labels.index(question["queue"])
@@ -139,7 +141,7 @@ def test_the_tickets_make_answers_better(plan, store):
 
     alone, informed = np.mean([asyncio.run(right(question)) for question in read("questions.jsonl")], axis=0)
     assert alone < 0.65
-    assert informed > 0.7  # eight deviations of what the sampling does to it
+    assert informed > 0.68  # six deviations of what the sampling does to it
 
 
 @pytest.mark.slow
