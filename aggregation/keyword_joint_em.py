@@ -104,23 +104,6 @@ class JointExponentialMechanism:
         order, reach = self._rank(counts)
         return _uniform_sequence(order, reach[draw(self._weights(reach))])
 
-    def loss_probabilities(self, counts: Counts) -> npt.NDArray[np.float64]:
-        """The chance of each loss 0, 1, ..., m in votes, m the largest that any sequence has; shape (m + 1,).
-
-        For planning, on public or supposed counts: what it returns is not private.
-
-        Args:
-            counts: number of slots that name each word, shape (d,).
-
-        Raises:
-            ValueError: there are fewer than k counts.
-        """
-        within = _sequences(self._rank(counts)[1])
-        exactly = [now - before for before, now in zip([0, *within], within, strict=False)]
-        weights = [CONTEXT.multiply(n, e) for n, e in zip(exactly, exponentials(self.rate, len(within)), strict=True)]
-        total = sum(weights, Decimal(0))
-        return np.array([float(CONTEXT.divide(weight, total)) for weight in weights])
-
     def _count(self, contributions: Iterable[Collection[str] | None], domain: Sequence[str]) -> Counts:
         places = {word: place for place, word in enumerate(domain)}
         if len(places) < len(domain):

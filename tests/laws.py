@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from aggregation import keyword_joint_em
+
 ALPHA = 1e-9
 
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -25,3 +27,9 @@ def p_value(counts: np.ndarray, runs: int, probabilities: np.ndarray | float) ->
         stats.binom.cdf(counts, runs, probabilities), stats.binom.sf(counts - 1, runs, probabilities)
     )
     return float(min(1.0, 2 * one_sided.min() * counts.size))
+
+
+def probability_of_top_k(mechanism: keyword_joint_em.JointExponentialMechanism, counts: list[int]) -> float:
+    """That a true top k is released, in order: each such sequence has weight 1 of those that the sampler sums."""
+    _, reach = mechanism._rank(np.array(counts))
+    return keyword_joint_em._sequences(reach)[0] / float(sum(mechanism._weights(reach)))

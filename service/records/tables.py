@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from accounting.ledger.tables import Numbers, UtcDateTime
+from accounting.ledger.tables import NAMES, Numbers, UtcDateTime
 
-metadata = sa.MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+metadata = sa.MetaData(naming_convention=NAMES)
 
 api_keys = sa.Table(
     "api_keys",

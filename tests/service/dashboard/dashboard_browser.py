@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from fastapi.testclient import TestClient
@@ -10,6 +11,11 @@ from service.api.app import create_app
 from service.services import Services
 
 OURS = {"Origin": "http://testserver"}
+
+
+def words(page: str) -> str:
+    """What is read on a page."""
+    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
 
 
 class Browser:

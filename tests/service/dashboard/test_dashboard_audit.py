@@ -27,13 +27,6 @@ RESTORED = '{"by":"root","charges":2,"common":9,"witness":{"hash":"0","sequence"
 
 
 @pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
-@pytest.fixture
 def token(browser: Browser) -> str:
     """A day's work: everything that can happen, by the dashboard's admin and an analyst called ana."""
     records = browser.services.records

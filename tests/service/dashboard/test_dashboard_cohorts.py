@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import re
-
-import pytest
 
 from exemplar_store.cohorts import note_lost_arrivals
 from service.services import Services
-from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.dashboard.dashboard_browser import Browser, words
 
 HOME = "/knowledge-bases/toys/cohorts"
 NEW = {"epsilon": "5", "delta": "1e-5", "public_size": "1,000"}
-
-
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
-def words(page: str) -> str:
-    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
 
 
 def cohorts(browser: Browser) -> list[tuple[float, bool]]:

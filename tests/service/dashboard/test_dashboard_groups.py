@@ -8,20 +8,9 @@ import re
 import pytest
 
 from service.services import Services
-from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.dashboard.dashboard_browser import Browser, words
 
 CARE = {"name": "care", "epsilon": "5", "delta": "1.5e-4"}
-
-
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
-def words(page: str) -> str:
-    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
 
 
 def made(browser: Browser) -> dict[str, tuple[str, ...]]:

@@ -14,13 +14,6 @@ from service.services import Services
 from tests.service.dashboard.dashboard_browser import Browser
 
 
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
 def text(page: str) -> str:
     return " ".join(re.sub("<[^>]*>", " ", page).split())
 

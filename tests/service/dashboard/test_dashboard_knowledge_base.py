@@ -33,13 +33,6 @@ def toys_pages() -> list[str]:
     return ["/knowledge-bases/toys", *(f"/knowledge-bases/toys/{tab}" for tab in TABS)]
 
 
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
 def text(page: str) -> str:
     """What a page says, without its tags."""
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())

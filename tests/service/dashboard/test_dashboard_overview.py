@@ -24,13 +24,6 @@ LAST_WEEK = TODAY - timedelta(days=9)
 TASK = "toys.colour@1"
 
 
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
 def days(*answers: int, last: date = TODAY, task: str = TASK) -> list[Day]:
     """So many answers a day, up to the last day."""
     first = last - timedelta(days=len(answers) - 1)

@@ -27,7 +27,7 @@ from service.plans.preview import preview
 from service.plans.signing import check_fits, sign
 from service.services import Services
 from tests.service.conftest import PLAN, TEXT_PLAN, embed
-from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.dashboard.dashboard_browser import Browser, words
 
 pytestmark = pytest.mark.slow
 
@@ -35,17 +35,6 @@ STUDIO = "/knowledge-bases/toys/plan"
 HTMX = {"HX-Request": "true"}
 CANARY = "canary-marmalade"
 SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
-
-
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
-def words(page: str) -> str:
-    return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
 
 
 def hidden(page: str, name: str) -> str:

@@ -36,13 +36,6 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
         return open_services(make_records(folder, settings=settings), MajorityEngine(), Embedder())
 
 
-@pytest.fixture
-def browser(services: Services) -> Browser:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    return browser
-
-
 def facts(page: str) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
 

@@ -17,6 +17,7 @@ from aggregation.rnm_gaussian import probability_correct
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import Outlook
 from service.plans.preview import PlanPreview, epsilon_spent, plot, preview
+from tests.laws import probability_of_top_k
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
 TEXT = """
@@ -99,8 +100,7 @@ def test_the_slots_stated_make_the_release_good_in_95_of_100_cases(described: Pl
     assert reply.probability_released(slots["reply"], 30) == pytest.approx(0.95)
     joint = JointExponentialMechanism(noise["words"]["epsilon"], 4)
     chances = [
-        joint.loss_probabilities(np.array([c] * 4 + [0] * 46))[0]
-        for c in (math.floor(slots["words"]), math.ceil(slots["words"]))
+        probability_of_top_k(joint, [c] * 4 + [0] * 46) for c in (math.floor(slots["words"]), math.ceil(slots["words"]))
     ]
     assert chances[0] < 0.95 <= chances[1]
     ptr = keyword_ptr.KeywordPtr(
@@ -113,7 +113,7 @@ def test_the_curve_of_ranked_words_is_the_mechanisms(calibrated: CalibratedPlan)
     seen = adapter_of(calibrated.plan.tasks["words"], calibrated.noise["words"]).outlook()
     joint = JointExponentialMechanism(calibrated.noise["words"].mechanism.epsilon, 4)
     for slots in (1, 10, 40, 100):
-        exact = joint.loss_probabilities(np.array([slots] * 4 + [0] * 46))[0]
+        exact = probability_of_top_k(joint, [slots] * 4 + [0] * 46)
         assert seen.chance(slots) == pytest.approx(exact, rel=1e-9)
 
 
