@@ -71,7 +71,7 @@ vulnerabilities: $(VENV)/.installed  ## Look up what the images install for know
 types: $(VENV)/.installed  ## Static types
 	$(BIN)/mypy
 
-check: lint types vulnerabilities test  ## Everything CI checks
+check: lint types vulnerabilities test  ## What CI runs, except both demos and its coverage limit
 
 # The first is no benchmark, the second needs a data set (docs/evaluation.md).
 BENCHMARKS = $(filter-out benchmarks/simulated_engine.py benchmarks/text_evaluation.py,$(wildcard benchmarks/*.py))

@@ -9,9 +9,9 @@ counting 1/R, of questions answered, and of questions that zero-shot answers rig
 
 What one unit moves. Couple the runs with it and without it: the other units' coins are the same.
 
-- *A questioner* asks under a number that is free without it, or that another questioner has then. Only this question
-  changes. Its counts are (0, 0, 0) or (c, 1, b) with c in [0, 1] and b in {0, 1}: no two such points differ by more
-  than 1 in any of the three.
+- Answerers draw alike for all m numbers, so who asks under which does not matter: let *a questioner* take a free
+  number, or that of one it displaces. Only this question changes. Its counts are (0, 0, 0) or (c, 1, b) with c in
+  [0, 1] and b in {0, 1}: no two such points differ by more than 1 in any of the three.
 - *An answerer* changes one slot of at most k questions. The law of an answer thereby changes by at most τ in total
   variation, the profile h(0) of one answer of the mechanism. So each of at most kR answers, drawn independently, can be
   drawn in both runs together so that the two differ with probability at most τ. Then more than d differ with
@@ -21,8 +21,8 @@ What one unit moves. Couple the runs with it and without it: the other units' co
 A unit is one or the other, never both. With Δ = max(√3, d/R) and w = √((Δ² - 1)/2), which is at least 1, the vector
 (right, w·answered, w·zero-shot) therefore moves by at most Δ in the L2 norm: √(1 + 2w²) = Δ. Noise of standard
 deviation Δz on each of its coordinates (so Δz/w on the counts themselves, which stay whole) makes it a Gaussian
-mechanism of noise multiplier z, but for 1e-16 that is added to δ: for any set S of outcomes,
-P(S) ≤ P(S, no more than d differ) + 1e-16, and given both runs' counts Theorem 4 holds.
+mechanism of noise multiplier z, but for 1e-16: for any set S of outcomes, P(S) ≤ P(S, no more than d differ) + 1e-16,
+and given both runs' counts Theorem 4 holds. The 1e-16 is not added to the δ that is promised, which is 1e-12 or more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aggregation.noise import ONE, SMALLEST_SIGMA, add_gaussian_noise, from_fixe
 REPEATS = 64
 """R. A power of two, so that a count of right answers is a lattice point."""
 ESCAPES = 1e-16
-"""The most that is added to δ."""
+"""The probability of more, which the promised δ leaves out."""
 
 _SURE = 1.959963984540054  # standard deviations: 95 % of a Gaussian
 _ROUNDING = 2.0**-48  # more than a few operations err by, relatively
