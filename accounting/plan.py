@@ -165,6 +165,7 @@ def parse_plan(document: Any) -> Plan:
     """
     if not isinstance(document, dict):
         raise PlanError(["a plan is a mapping with the keys knowledge_base, budget, tasks"])
+    _check_texts(document)
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
@@ -290,6 +291,31 @@ def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:
         return calibrate(grants, plan.budget.epsilon, plan.budget.delta, plan.accountant)
     except ValueError as error:
         raise PlanError([f"budget: {error}"]) from error
+
+
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+
+
+def _check_texts(document: Any) -> None:
+    """Refuse characters that YAML can write as escapes and that cannot be stored or sent.
+
+    The models do not check this: they must read whatever was signed before.
+
+    Raises:
+        PlanError: names the key of the first such text.
+    """
+    found: list[tuple[tuple[object, ...], Any]] = [((), document)]
+    seen = set()
+    for path, value in found:  # which grows
+        if isinstance(value, str) and _NO_CHARACTER.search(value):
+            key = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", ".".join(map(str, path)))
+            raise PlanError(
+                [f"{key}: contains a NUL character or half of a surrogate pair; remove it, or write it unescaped"]
+            )
+        if isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
+            seen.add(id(value))  # an alias may lead back to it
+            for name, member in value.items() if isinstance(value, dict) else enumerate(value):
+                found += [((*path, name), name), ((*path, name), member)]
 
 
 def _describe(problem: Mapping[str, Any]) -> str:

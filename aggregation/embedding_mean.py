@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from aggregation.embeddings import is_embedding, norm
 from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -40,7 +41,6 @@ LARGEST_RADIUS = 2.0
 TYPICAL_SIMILARITY = 0.5
 """A public guess, for planning only: the cosine of the embeddings of different answers to one question."""
 
-_NORM_TOLERANCE = 0.01  # a contribution whose norm differs more from 1 is no embedding
 _ROUNDING = 2.0**-48  # more than the norm and the scaling of a vector can err by, relatively
 
 
@@ -120,10 +120,10 @@ class EmbeddingMean:
         """
         total: FixedPoint = np.zeros(centre.shape, dtype=np.int64)
         for contribution in contributions:
-            if _is_embedding(contribution, len(centre)):
+            if is_embedding(contribution, len(centre)):
                 offset = np.asarray(contribution, dtype=np.float64) - centre
                 limit = self.radius * (1 - _ROUNDING)
-                total += to_fixed_point(offset * (limit / max(_norm(offset), limit)))
+                total += to_fixed_point(offset * (limit / max(norm(offset), limit)))
         return total
 
     def select(self, noisy_sum: Vectors, candidates: Vectors) -> int:
@@ -211,14 +211,3 @@ def unit_candidates(candidates: Vectors) -> Vectors:
     if not (np.isfinite(lengths) & (lengths > 0)).all():
         raise ValueError("every candidate must be a vector of finite numbers other than zero")
     return np.asarray(vectors / lengths)
-
-
-def _is_embedding(contribution: object, dimension: int) -> bool:
-    if not (isinstance(contribution, np.ndarray) and contribution.dtype.kind == "f"):
-        return False
-    return contribution.shape == (dimension,) and abs(_norm(contribution) - 1) <= _NORM_TOLERANCE
-
-
-def _norm(vector: Vectors) -> float:
-    """Euclidean norm to the last bit or so, whatever the dimension; never raises (NaN, infinity and overflow)."""
-    return math.hypot(*vector.tolist())

@@ -20,4 +20,9 @@ def is_embedding(vector: object, dimension: int) -> bool:
     """Whether this is one: finite, of such a dimension and of norm 1."""
     if not (isinstance(vector, np.ndarray) and vector.dtype.kind == "f" and vector.shape == (dimension,)):
         return False
-    return abs(math.hypot(*vector.tolist()) - 1) <= _NORM_TOLERANCE
+    return abs(norm(vector) - 1) <= _NORM_TOLERANCE
+
+
+def norm(vector: Vector) -> float:
+    """Euclidean norm to the last bit or so, whatever the dimension; never raises (NaN, infinity and overflow)."""
+    return math.hypot(*vector.tolist())

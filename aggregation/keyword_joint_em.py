@@ -96,7 +96,7 @@ class JointExponentialMechanism:
     def select(self, counts: Counts) -> tuple[int, ...]:
         """Draw k distinct places of an array of counts, whole numbers of slots, shape (d,).
 
-        Time and memory grow with k times the difference of the largest and the smallest count.
+        Time and memory grow with k times the difference of the largest and the smallest count, and ε times its square.
 
         Raises:
             ValueError: there are fewer than k counts.

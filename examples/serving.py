@@ -17,6 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from service.settings import set_operators_aside
+
 DPICL = str(Path(sys.executable).parent / "dpicl")
 _ROOT = Path(__file__).parents[1]
 _STOPS_WITHIN_S = 60
@@ -28,6 +30,7 @@ def say(text: str) -> None:
 
 def use_database_in(folder: Path) -> None:
     """For commands and services from now on."""
+    set_operators_aside()
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/demo.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
 

@@ -10,21 +10,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import grpc  # type: ignore[import-untyped]
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
-from ray.exceptions import RayError
 from ray.serve import Application
-from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from exemplar_store import PackedSlots
+from service.deployments import calling, deployment
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import (
-    EngineBusyError,
     EngineInfo,
     EngineUnavailableError,
     Output,
@@ -34,6 +31,7 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
+from service.pipeline.private_threads import privately
 from service.restore_engine import RemoteSteerer, RestoreEngine
 from service.telemetry.logs import configure_logs
 
@@ -42,10 +40,6 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
 
     from exemplar_store import Slot
     from service.pipeline.latency import Measured
-
-deployment = serve.deployment(max_ongoing_requests=20_000)
-"""Out of reach: the service rejects excess requests itself. Serve queues what exceeds its limit, and once a replica has
-rejected requests its router (Ray 2.60) lets that queue go at four a second (benchmarks/routing.py)."""
 
 
 class ApplicationArgs(BaseModel):
@@ -78,7 +72,7 @@ class EmbedderDeployment:
 
     async def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`; work that depends on the number of texts only."""
-        embeddings = await asyncio.to_thread(self._embedder.embed_bounded, texts)
+        embeddings = await privately(lambda: self._embedder.embed_bounded(texts))
         self._answered = True
         return embeddings
 
@@ -102,18 +96,20 @@ class RemoteEmbedder:
         """Unit-norm float32 embeddings of shape (n, d).
 
         Raises:
-            RuntimeError: the deployment does not answer.
+            EngineUnavailableError: the deployment does not answer.
         """
-        embeddings: np.ndarray = self._handle.embed.remote(list(texts)).result()
+        with calling("embedder"):
+            embeddings: np.ndarray = self._handle.embed.remote(list(texts)).result()
         return embeddings
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`.
 
         Raises:
-            RuntimeError: the deployment does not answer.
+            EngineUnavailableError: the deployment does not answer.
         """
-        embeddings: np.ndarray = self._handle.embed_bounded.remote(list(texts)).result()
+        with calling("embedder"):
+            embeddings: np.ndarray = self._handle.embed_bounded.remote(list(texts)).result()
         return embeddings
 
 
@@ -217,12 +213,8 @@ class RemoteEngine:
         """Serve stops the deployment."""
 
     async def _call(self, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:
-        try:
+        with calling("engine deployment"):
             return await getattr(handle, method).remote(*args)
-        except BackPressureError as error:
-            raise EngineBusyError("the engine deployment has a full queue") from error
-        except (RayServeException, RayError, grpc.RpcError, OSError) as error:
-            raise EngineUnavailableError("the engine deployment does not answer") from error
 
 
 _OTHER_PLACES = 32

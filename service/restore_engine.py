@@ -5,20 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
 import numpy as np
-from ray import serve
-from ray.exceptions import RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from service.deployments import calling, deployment
 from service.engines.configs import VllmConfig
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError
 from service.local_ray import keep_to_loopback
 from service.telemetry.logs import configure_logs
 
 
-@serve.deployment(max_ongoing_requests=20_000)
+@deployment
 class RestoreEngine:
     """vLLM with the vectors of all bundles made for its model."""
 
@@ -89,12 +86,8 @@ class RemoteSteerer:
         return said
 
     async def _call(self, method: str, *args: Any) -> Any:
-        try:
+        with calling("restore engine"):
             said = await getattr(self._handle, method).remote(*args)
-        except BackPressureError as error:
-            raise EngineBusyError("the restore engine has a full queue") from error
-        except (RayServeException, RayError, grpc.RpcError, OSError) as error:
-            raise EngineUnavailableError("the restore engine does not answer") from error
         if isinstance(said, Exception):
             raise said
         return said

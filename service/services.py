@@ -135,6 +135,7 @@ def open_services(
         steerer,
         timeout_s=settings.query_timeout_s,
         max_in_flight=settings.max_queries_in_flight,
+        grain_s=public_grain_s,
     )
     rehearsals = Rehearsals(records, stages, padded=not settings.latency_unpadded)
     return Services(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "TWO_PERSON_", "ALERT_", "OIDC_")
+
+
+def set_operators_aside() -> dict[str, str]:
+    """Remove an operator's databases, keys, people and their rules from the environment, for a trial; returns them.
+
+    How to answer stays: a language model needs its latency grain whatever the data.
+    """
+    prefixes = tuple(f"DPICL_{name}" for name in _OPERATORS)
+    return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}
 
 
 class Settings(BaseSettings):

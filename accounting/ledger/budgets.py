@@ -17,7 +17,7 @@ from difflib import get_close_matches
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.amounts import Number, checked, in_words
+from accounting.ledger.amounts import Number, checked, exact, in_words
 from accounting.ledger.clock import Clock, utc_now
 from accounting.ledger.cohorts import (
     CohortStatus,
@@ -273,21 +273,6 @@ class Budgets:
                 )
             check_free(connection, knowledge_base, drawn_on, asked)
             now = self._clock()
-            values = {
-                "knowledge_base": knowledge_base,
-                "version": version,
-                "accountant": accountant,
-                "document": document,
-                "signed_by": signed_by,
-                "epsilon": asked[0],
-                "delta": asked[1],
-                "digest": hashlib.sha256(document.encode()).hexdigest(),
-                "signed_at": now,
-                "cohorts": drawn_on,
-            }
-            plan_id = connection.execute(sa.insert(plans).values(values).returning(plans.c.id)).scalar_one()
-            rows = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in tasks]
-            connection.execute(sa.insert(_tasks), rows)
             granted = PlanSigned(
                 knowledge_base=knowledge_base,
                 version=version,
@@ -300,6 +285,7 @@ class Budgets:
                 cohorts=drawn_on,
                 approval=approval,
             )
+            plan_id = add_plan(connection, granted, now)
             trail.append(connection, now, granted)
             return _read_plan(connection, plans.c.id == plan_id)
 
@@ -434,3 +420,30 @@ def _check_tasks(named: Sequence[tuple[str, int]]) -> None:
             raise ValueError(f"tasks.{name}.answers: {answers} is below 1")
     if len({name for name, _ in named}) < len(named):
         raise ValueError("tasks: two tasks have the same name")
+
+
+def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int:
+    """Write a signed plan and its tasks; its number in the table.
+
+    Args:
+        connection: in the transaction that also appends it to the trail.
+        signed: what was signed, with its version.
+        at: when.
+    """
+    row = {
+        **signed.model_dump(include={"knowledge_base", "version", "accountant", "document", "signed_by"}),
+        "epsilon": exact(signed.epsilon),
+        "delta": exact(signed.delta),
+        "digest": digest(signed.document),
+        "signed_at": at,
+        "cohorts": signed.cohorts,
+    }
+    plan_id: int = connection.execute(sa.insert(plans).values(row).returning(plans.c.id)).scalar_one()
+    tasks = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in signed.answers.items()]
+    connection.execute(sa.insert(_tasks), tasks)
+    return plan_id
+
+
+def digest(document: str) -> str:
+    """SHA-256 of a plan's document, in hexadecimal."""
+    return hashlib.sha256(document.encode()).hexdigest()

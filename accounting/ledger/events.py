@@ -641,6 +641,8 @@ class LedgerRestored(Particulars):
         common: sequence number of the newest event that backup and witness shared.
         witness: the newest event witnessed by then.
         charges: how many lost charges were charged again.
+        ended: knowledge bases that answer nothing any more, since their promises could not be kept otherwise.
+        closed: groups that no knowledge base joins any more, for the same reason.
     """
 
     kind: ClassVar[str] = "ledger.restored"
@@ -650,11 +652,15 @@ class LedgerRestored(Particulars):
     common: int
     witness: Mark
     charges: int
+    ended: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
     def sentence(self, named: Names) -> str:
+        ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""
+        closed = f" Nothing joins any more: {', '.join(self.closed)}." if self.closed else ""
         return (
             f"{named(self.by)} acknowledged that the ledger was restored from a backup as it was at event "
-            f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged."
+            f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged.{ended}{closed}"
         )
 
 

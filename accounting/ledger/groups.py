@@ -7,6 +7,7 @@ knowledge base joins one group at most, with whatever it has promised, and never
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,11 +22,9 @@ from accounting.ledger.clock import Clock
 from accounting.ledger.cohorts import lock
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import GroupError, UnknownGroupError
-from accounting.ledger.events import GroupJoined, GroupOpened
-from accounting.ledger.promised import group_of, left_by, members_of, most_paid, plans_of
-from accounting.ledger.tables import group_members, groups
-
-Row = sa.Row[tuple[object, ...]]
+from accounting.ledger.events import GroupJoined, GroupOpened, LedgerRestored
+from accounting.ledger.promised import Row, group_of, left_by, members_of, most_paid, plans_of
+from accounting.ledger.tables import audit_events, group_members, groups
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,16 @@ class Groups:
         Raises:
             UnknownGroupError: no such group.
             UnknownBudgetError: no such knowledge base.
-            GroupError: it is in a group already, or its plans promise more than the group has left.
+            GroupError: it is in a group already, a restore has closed the group, or the plans promise more than it has
+                left.
         """
         with self._database.begin() as connection:
             lock(connection, knowledge_base)
             if (standing := group_of(connection, knowledge_base)) is not None:
                 raise GroupError(f"knowledge base {knowledge_base!r} is in group {standing.name!r}, for ever")
             group = _named(connection, name, locked=True)
+            if name in _closed(connection):
+                raise GroupError(f"no knowledge base joins group {name!r} any more: a restored backup had two of it")
             paid, left = most_paid(connection.execute(plans_of(knowledge_base)).all()), left_by(connection, group)
             if paid[0] > left[0] or paid[1] > left[1]:
                 raise GroupError(
@@ -132,6 +134,12 @@ def status_of(connection: sa.Connection, group: Row) -> GroupStatus:
     promised = rest((group.epsilon, group.delta), [free])[1]
     names = tuple(members_of(connection, group.name))
     return GroupStatus(group.name, names, group.epsilon, group.delta, *promised, *free, group.opened_at)
+
+
+def _closed(connection: sa.Connection) -> set[str]:
+    """Groups that a restore has closed."""
+    of = sa.select(audit_events.c.body).where(audit_events.c.kind == LedgerRestored.kind)
+    return {name for body in connection.scalars(of) for name in json.loads(body).get("closed", ())}
 
 
 def _named(connection: sa.Connection, name: str, *, locked: bool = False) -> Row:

@@ -8,18 +8,19 @@ the admin.
 
 Where the restored ledger went its own way before it was compared, both histories count. If together they promise more
 than a lifetime budget, no task of that knowledge base answers ever again, and a replay of the trail says so. That holds
-for every knowledge base of a group that promises too much, and for one that joined two groups.
+for every knowledge base of a group that promises too much. Where the histories give a knowledge base different budgets
+or groups (:func:`contradicted`), only one promise could be kept, so it ends: nothing answers from it, and it is
+archived. So does every knowledge base of a group with two promises (:func:`torn`), and no other joins that. The trail
+names them, so that holds whatever is restored later.
 
 A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
 come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
-belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends: nothing answers from it, and
-it is archived.
+belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends, too.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,10 +29,10 @@ from functools import cached_property
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.amounts import exact, rest
-from accounting.ledger.budgets import address
+from accounting.ledger.amounts import Pair, exact, rest
+from accounting.ledger.budgets import add_plan, address, digest
 from accounting.ledger.clock import utc_now
-from accounting.ledger.cohorts import archived, close
+from accounting.ledger.cohorts import archived, budget_of, close
 from accounting.ledger.events import (
     AnswerCharged,
     BudgetOpened,
@@ -52,9 +53,9 @@ from accounting.ledger.events import (
 )
 from accounting.ledger.promised import charged_to, group_of, left_by, members_of
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
-from accounting.ledger.tables import budgets, charges, cohorts, group_members, groups, plans, tasks
+from accounting.ledger.tables import audit_events, budgets, charges, cohorts, group_members, groups, plans, tasks
 from accounting.ledger.trail import AuditEvent, AuditTrail
-from accounting.ledger.witness import START, Witness
+from accounting.ledger.witness import START, LedgerRestoredError, Witness
 
 BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
 """Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""
@@ -133,6 +134,20 @@ def mixed(loss: Loss) -> set[str]:
     return found
 
 
+def contradicted(loss: Loss) -> set[str]:
+    """Knowledge bases that the lost history gave another budget or group than the ledger's own."""
+    own, lost = _granted(loss.own), _granted((*loss.earlier, *loss.events))
+    return {name for name, what in own.keys() & lost.keys() if what != "group" and own[name, what] != lost[name, what]}
+
+
+def torn(loss: Loss) -> set[str]:
+    """Groups with two promises: of two budgets, or of a knowledge base that joined another in the other history."""
+    own, lost = _granted(loss.own), _granted((*loss.earlier, *loss.events))
+    differ = {of for of in own.keys() & lost.keys() if own[of] != lost[of]}
+    joined = {str(history[of]) for of in differ if of[1] == "joined" for history in (own, lost)}
+    return joined | {name for name, what in differ if what == "group"}
+
+
 def acknowledge(
     ledger: sa.Engine, witness: Witness, loss: Loss, *, by: str, outside: BringBack = lambda _connection, _event: []
 ) -> None:
@@ -146,7 +161,8 @@ def acknowledge(
         outside: brings back what lost events did outside the ledger.
 
     Raises:
-        accounting.ledger.witness.LedgerRestoredError: the witness was told more since the loss was counted.
+        accounting.ledger.witness.LedgerRestoredError: the ledger was changed, or the witness told more, since the
+            loss was counted.
     """
     if not loss.acknowledged:
         with ledger.begin() as connection:
@@ -156,10 +172,26 @@ def acknowledge(
                 one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
             happened += restoring.archive_again(by)
-            happened += [one for name in sorted(mixed(loss)) for one in restoring.end(name, by)]
+            before = _restores(loss)
+            closed = torn(loss).union(*(one.closed for one in before))
+            # Whoever joins a group holds this lock: they have finished, or find it closed.
+            connection.execute(sa.select(groups).where(groups.c.name.in_(closed)).with_for_update(key_share=True))
+            members = {name for group in closed for name in members_of(connection, group)}
+            ended = (mixed(loss) | contradicted(loss) | members).union(*(one.ended for one in before))
+            happened += [one for name in sorted(ended) for one in restoring.end(name, by)]
             restored = LedgerRestored(
-                by=by, common=loss.common.sequence, witness=loss.witnessed or START, charges=len(loss.charges)
+                by=by,
+                common=loss.common.sequence,
+                witness=loss.witnessed or START,
+                charges=len(loss.charges),
+                ended=tuple(sorted(ended)),
+                closed=tuple(sorted(closed)),
             )
+            trail.lock_end(connection)
+            if (connection.scalar(_NEWEST) or START.hash) != (loss.own or (loss.common,))[-1].hash:
+                raise LedgerRestoredError(
+                    "the ledger was changed since the loss was counted: run the command again to see what was lost"
+                )
             trail.append(connection, now, *happened, restored)
     witness.replace(loss.witnessed, loss.common)
 
@@ -173,11 +205,10 @@ class _Restoring:
         self._charges = {one.charge for one in loss.charges}
         self._addresses: dict[str, str] = {}  # of tasks whose plan has another version now
         own = [event.particulars for event in loss.own]
-        self._two_budgets: set[str] = set()  # groups of one name that both histories made
         self._archived = {one.knowledge_base for one in own if isinstance(one, KnowledgeBaseArchived)}
         for event in loss.earlier:
             if isinstance(signed := event.particulars, PlanSigned):
-                self._renamed(signed, self._newest_version(signed))
+                self._renamed(signed, self._version(signed, event.at))
 
     def bring_back(self, event: AuditEvent) -> list[Particulars]:
         match event.particulars:
@@ -232,25 +263,18 @@ class _Restoring:
         return [opened]
 
     def _group(self, made: GroupOpened, at: datetime) -> list[Particulars]:
-        budget = exact(made.epsilon), exact(made.delta)
-        standing = self._connection.execute(sa.select(groups).where(groups.c.name == made.group)).first()
-        if standing is None:
-            row = {"name": made.group, "epsilon": budget[0], "delta": budget[1], "opened_at": at}
-            self._connection.execute(sa.insert(groups).values(row))
-            return [made]
-        if (standing.epsilon, standing.delta) != budget:
-            self._two_budgets.add(made.group)
-        return []
+        if self._connection.execute(sa.select(groups).where(groups.c.name == made.group)).first() is not None:
+            return []
+        row = {"name": made.group, "epsilon": exact(made.epsilon), "delta": exact(made.delta), "opened_at": at}
+        self._connection.execute(sa.insert(groups).values(row))
+        return [made]
 
     def _join(self, joined: GroupJoined, at: datetime) -> list[Particulars]:
-        name, standing = joined.knowledge_base, group_of(self._connection, joined.knowledge_base)
-        if joined.group in self._two_budgets or (standing is not None and standing.name != joined.group):
-            return self.end(name, joined.by)  # it owes two promises and can keep one
-        if standing is not None:
+        if group_of(self._connection, joined.knowledge_base) is not None:
             return []
-        row = {"knowledge_base": name, "group": joined.group, "joined_at": at}
+        row = {"knowledge_base": joined.knowledge_base, "group": joined.group, "joined_at": at}
         self._connection.execute(sa.insert(group_members).values(row))
-        self._spend_if_shared_too_much(name)
+        self._spend_if_shared_too_much(joined.knowledge_base)
         return [joined]
 
     def _close(self, closed: CohortClosed, at: datetime) -> list[Particulars]:
@@ -269,7 +293,12 @@ class _Restoring:
         return [one for name in sorted(self._archived) for one in archived(self._connection, name, self._now, by)[:-1]]
 
     def end(self, name: str, by: str) -> list[Particulars]:
-        """No task of a knowledge base answers any more, and it is archived."""
+        """No task of a knowledge base answers any more, and it is archived.
+
+        Call it when all else is brought back, since that adds tasks and cohorts.
+        """
+        # Whoever signs a plan or opens a cohort holds this lock: they have finished, or find it archived.
+        self._connection.execute(budget_of(name).with_for_update(key_share=True))
         self._spend(name)
         return archived(self._connection, name, self._now, by)
 
@@ -293,29 +322,18 @@ class _Restoring:
         name = signed.knowledge_base
         standing = self._connection.execute(sa.select(plans).where(plans.c.knowledge_base == name)).all()
         version = max((plan.version for plan in standing), default=0) + 1
-        granted = exact(signed.epsilon), exact(signed.delta)
-        row = {
-            "knowledge_base": name,
-            "version": version,
-            "epsilon": granted[0],
-            "delta": granted[1],
-            "accountant": signed.accountant,
-            "document": signed.document,
-            "digest": _digest(signed),
-            "signed_by": signed.signed_by,
-            "signed_at": at,
-            "cohorts": signed.cohorts,
-        }
-        plan_id = self._connection.execute(sa.insert(plans).values(row).returning(plans.c.id)).scalar_one()
-        rows = [{"plan_id": plan_id, "name": task, "answers": answers} for task, answers in signed.answers.items()]
-        self._connection.execute(sa.insert(tasks), rows)
+        granted, renumbered = (
+            (exact(signed.epsilon), exact(signed.delta)),
+            signed.model_copy(update={"version": version}),
+        )
+        add_plan(self._connection, renumbered, at)
         self._renamed(signed, version)
         for cohort in self._connection.execute(sa.select(cohorts).where(cohorts.c.knowledge_base == name)).all():
             promises = [*charged_to(cohort.number, standing), *([granted] if cohort.number in signed.cohorts else [])]
             if min(rest((cohort.epsilon, cohort.delta), promises)[1]) < 0:
                 self._spend(name)
         self._spend_if_shared_too_much(name)
-        return [signed.model_copy(update={"version": version})]
+        return [renumbered]
 
     def _charge(self, charged: AnswerCharged, at: datetime) -> list[Particulars]:
         task = self._addresses.get(charged.task, charged.task)
@@ -341,9 +359,12 @@ class _Restoring:
             was = address(signed.knowledge_base, task, signed.version)
             self._addresses[was] = address(signed.knowledge_base, task, version)
 
-    def _newest_version(self, signed: PlanSigned) -> int:
+    def _version(self, signed: PlanSigned, at: datetime) -> int:
+        """Which version a plan has that was brought back before; its time tells it from others with the same text."""
         same = sa.select(sa.func.max(plans.c.version)).where(
-            plans.c.knowledge_base == signed.knowledge_base, plans.c.digest == _digest(signed)
+            plans.c.knowledge_base == signed.knowledge_base,
+            plans.c.digest == digest(signed.document),
+            plans.c.signed_at == at,
         )
         return int(self._connection.execute(same).scalar_one())
 
@@ -352,6 +373,31 @@ class _Restoring:
         knowledge_base, name = task.rsplit(".", 1)
         chosen = (plans.c.knowledge_base == knowledge_base, plans.c.version == int(version), tasks.c.name == name)
         return int(self._connection.execute(sa.select(tasks.c.id).join(plans).where(*chosen)).scalar_one())
+
+
+_NEWEST = sa.select(audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
+
+
+def _granted(events: Iterable[AuditEvent]) -> dict[tuple[str, int | str], Pair | str]:
+    """Budgets by knowledge base and cohort, and by group; groups by knowledge base that joined."""
+    found: dict[tuple[str, int | str], Pair | str] = {}
+    for event in events:
+        match event.particulars:
+            case BudgetOpened() as opened:
+                found[opened.knowledge_base, 1] = exact(opened.epsilon), exact(opened.delta)
+            case CohortOpened() as opened:
+                found[opened.knowledge_base, opened.cohort] = exact(opened.epsilon), exact(opened.delta)
+            case GroupOpened() as made:
+                found[made.group, "group"] = exact(made.epsilon), exact(made.delta)
+            case GroupJoined() as joined:
+                found[joined.knowledge_base, "joined"] = joined.group
+    return found
+
+
+def _restores(loss: Loss) -> list[LedgerRestored]:
+    """Those acknowledged before."""
+    told = [event.particulars for event in (*loss.own, *loss.earlier, *loss.events)]
+    return [one for one in told if isinstance(one, LedgerRestored)]
 
 
 def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
@@ -366,10 +412,6 @@ def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
         else:
             high = middle - 1
     return mark
-
-
-def _digest(signed: PlanSigned) -> str:
-    return hashlib.sha256(signed.document.encode()).hexdigest()
 
 
 def _all(read: Callable[..., list[AuditEvent]], after: int) -> list[AuditEvent]:

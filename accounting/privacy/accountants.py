@@ -14,17 +14,6 @@ from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEven
 from accounting.privacy.events import Event
 from accounting.privacy.pairs import certain_loss
 
-__all__ = [
-    "ACCOUNTANTS",
-    "Accountant",
-    "AccountantsDisagreeError",
-    "EpsilonBounds",
-    "UnsupportedEventsError",
-    "compare",
-    "get_accountant",
-    "require_agreement",
-]
-
 ACCOUNTANTS = ("pld", "prv", "rdp")
 """What plans call them."""
 

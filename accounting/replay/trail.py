@@ -60,8 +60,8 @@ from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.ledger.two_persons import Hands
 from accounting.plan import CalibratedPlan
-from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, EpsilonBounds, compare
-from accounting.privacy.bounds import UnsupportedEventsError
+from accounting.privacy.accountants import ACCOUNTANTS, AccountantsDisagreeError, compare
+from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError
 
 MOST_PROBLEMS = 100
 _CALIBRATION_SLACK = 1e-9  # a plan's ε is a decimal, its accountant's bound a float
@@ -122,7 +122,7 @@ def verify(
             else:
                 replay.link(parsed)
                 unseen.discard(str(parsed["hash"]))
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             replay.wrong(f"line {number} is no event of an export ({type(error).__name__}: {error})")
             break
     if not ended:
@@ -168,7 +168,6 @@ class _Replay:
         self._tokens: set[str] = set()  # hashes of those that replaced others
         self._charged_by: dict[str, int] = {}
         self._releases: set[str] = set()
-        self._at = ""
 
     def wrong(self, problem: str) -> None:
         if len(self.report.problems) < MOST_PROBLEMS:

@@ -8,7 +8,6 @@ different lists share no output, so ε is infinite. Words it does not know it se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,30 +58,3 @@ class CusText(OnWords):
             near = distance[own]
             law[row, own] = exponential(-self.epsilon / 2 * (near / (near.max() or 1))[None])[0]
         return law
-
-
-@dataclass(frozen=True)
-class CusTextNumbers:
-    """Numbers as the code of CUSTEXT+ has them: x becomes x + U{0, ..., 999}. No y above x + 999 comes out: ε = ∞.
-
-    Args:
-        largest: inputs are 0 to this.
-    """
-
-    largest: int
-    spread: int = 1000
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """Numbers."""
-        return [str(number) for number in range(self.largest + 1)]
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Numbers."""
-        return [str(number) for number in range(self.largest + self.spread)]
-
-    def rows(self, x: IntArray) -> FloatArray:
-        """See :class:`sanitization.channel.Channel`."""
-        above = np.arange(len(self.outputs)) - x[:, None]
-        return np.where((above >= 0) & (above < self.spread), 1 / self.spread, 0.0)

@@ -38,6 +38,7 @@ from service.api.openai import surface
 from service.dashboard.app import dashboard
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.measured_grains import REFUSED_FOR_S
+from service.records.database import UNAVAILABLE
 from service.records.engine_record import note_engine
 from service.records.witness import keep_witnessed
 from service.services import Services
@@ -177,5 +178,5 @@ async def _note_engine(services: Services) -> None:
     while True:
         try:
             return await asyncio.to_thread(note_engine, services.records.database, await services.engine.describe())
-        except (EngineUnavailableError, sa.exc.OperationalError):
+        except (EngineUnavailableError, *UNAVAILABLE):
             await asyncio.sleep(_ASK_ENGINE_EVERY_S)

@@ -45,7 +45,8 @@ class NewKey(BaseModel):
         Field(max_length=100, description="Knowledge bases and tasks that an analyst's key may ask. Empty: all."),
     ] = []
     expires_at: Annotated[
-        AwareDatetime | None, Field(strict=False, description="From when on it is refused. null: never.")
+        AwareDatetime | None,
+        Field(strict=False, description="From when on it is refused, in 36,500 days at most. null: never."),
     ] = None
 
 
@@ -145,17 +146,4 @@ async def revoke_key(key_id: KeyId, services: TheServices, admin: AdminKey) -> R
 
 def view(key: ApiKey) -> KeyView:
     """A key as it may be shown."""
-    return KeyView(
-        id=key.id,
-        name=key.name,
-        role=key.role,
-        created_at=key.created_at,
-        last_used_at=key.last_used_at,
-        revoked_at=key.revoked_at,
-        quota=key.quota,
-        charged=key.charged,
-        rate_per_minute=key.rate_per_minute,
-        scope=list(key.scope),
-        expires_at=key.expires_at,
-        rotated_at=key.rotated_at,
-    )
+    return KeyView.model_validate(key, from_attributes=True)

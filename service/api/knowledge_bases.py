@@ -203,13 +203,7 @@ async def upload(
     report = await asyncio.to_thread(
         services.records.ingest, knowledge_base, rows, services.embedder.embed, by=admin.id, replace=replace
     )
-    return Ingested(
-        exemplars=report.exemplars,
-        units=report.units,
-        already_there=report.already_there,
-        replaced=report.replaced,
-        ignored_fields=list(report.ignored_fields),
-    )
+    return Ingested.model_validate(report, from_attributes=True)
 
 
 @router.delete(
@@ -229,15 +223,7 @@ async def forget(
 
 def view(knowledge_base: KnowledgeBase) -> KnowledgeBaseView:
     """A knowledge base as it may be shown."""
-    return KnowledgeBaseView(
-        name=knowledge_base.name,
-        public_size=knowledge_base.public_size,
-        fields=list(knowledge_base.fields),
-        embedded_field=knowledge_base.embedded_field,
-        response_field=knowledge_base.response_field,
-        remote_engine=knowledge_base.remote_engine,
-        created_at=knowledge_base.created_at,
-    )
+    return KnowledgeBaseView.model_validate(knowledge_base, from_attributes=True)
 
 
 async def _body(request: Request, limit: int) -> bytes:

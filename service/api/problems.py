@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import sqlalchemy as sa
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,47 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
-from accounting.ledger.compatibility import SchemaError
-from accounting.ledger.errors import (
-    BudgetExceededError,
-    CohortError,
-    GroupError,
-    KnowledgeBaseArchivedError,
-    UnknownBudgetError,
-    UnknownGroupError,
-    UnknownTaskError,
-)
-from accounting.ledger.history import UnknownCursorError
-from accounting.ledger.quotas import QuotaExhaustedError
-from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
+from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
-from accounting.privacy.accountants import AccountantsDisagreeError
-from exemplar_store import (
-    BadRowError,
-    EncryptionKeyError,
-    InvalidKnowledgeBaseError,
-    KnowledgeBaseExistsError,
-    UnitTooLargeError,
-    UnknownKnowledgeBaseError,
-    UnknownUnitError,
-    UnrecognisedUnitsError,
-)
-from sanitization.text import TextError
 from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
 from service.engines.protocol import EngineUnavailableError
-from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
-from service.pipeline.latency import GrainTooSmallError
-from service.pipeline.making import NotMadeError
-from service.pipeline.queries import InvalidQueryError
-from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
-from service.plans.proposals import SamePersonError, UnknownProposalError
-from service.plans.signing import TwoPersonsError, WorseThanFreeError
+from service.pipeline.answering import BusyError, StillAnsweringError
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import KeyRefusedError, KeyRotatedError, UnknownKeyError
-from service.records.new_knowledge_base import WeakPromiseError
-from service.records.synthetic_store import SyntheticUploadError
-from service.records.text_ledger import TextBudgetExhaustedError
+from service.records.database import UNAVAILABLE
+from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
@@ -157,56 +123,6 @@ class _ProblemResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
-_KIND_OF: dict[type[Exception], ProblemKind] = {
-    AnswersExhaustedError: ProblemKind.ANSWERS_EXHAUSTED,
-    QuotaExhaustedError: ProblemKind.QUOTA_EXHAUSTED,
-    BudgetExceededError: ProblemKind.BUDGET_EXCEEDED,
-    RemoteEngineForbiddenError: ProblemKind.REMOTE_ENGINE_FORBIDDEN,
-    UnknownTaskError: ProblemKind.UNKNOWN_TASK,
-    UnknownBudgetError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
-    UnknownReleaseError: ProblemKind.UNKNOWN_RELEASE,
-    UnknownKnowledgeBaseError: ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
-    SyntheticUploadError: ProblemKind.MADE_UP_DATA,
-    UnknownUnitError: ProblemKind.UNKNOWN_UNIT,
-    UnknownKeyError: ProblemKind.UNKNOWN_KEY,
-    UnknownProposalError: ProblemKind.UNKNOWN_PROPOSAL,
-    SamePersonError: ProblemKind.TWO_PERSONS,
-    TwoPersonsError: ProblemKind.TWO_PERSONS,
-    KeyRotatedError: ProblemKind.KEY_ROTATED,
-    UnknownGroupError: ProblemKind.UNKNOWN_GROUP,
-    GroupError: ProblemKind.GROUP_REFUSED,
-    CohortError: ProblemKind.COHORT_REFUSED,
-    KnowledgeBaseArchivedError: ProblemKind.KNOWLEDGE_BASE_ARCHIVED,
-    UnrecognisedUnitsError: ProblemKind.COHORT_REFUSED,
-    KnowledgeBaseExistsError: ProblemKind.KNOWLEDGE_BASE_EXISTS,
-    InvalidKnowledgeBaseError: ProblemKind.INVALID_KNOWLEDGE_BASE,
-    IdempotencyConflictError: ProblemKind.IDEMPOTENCY_CONFLICT,
-    InvalidQueryError: ProblemKind.INVALID_QUERY,
-    BadRowError: ProblemKind.BAD_ROW,
-    UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
-    UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
-    PlanError: ProblemKind.INVALID_PLAN,
-    WorseThanFreeError: ProblemKind.WORSE_THAN_FREE,
-    WeakPromiseError: ProblemKind.WEAK_PROMISE,
-    AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
-    LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
-    SchemaError: ProblemKind.SCHEMA_TOO_NEW,
-    NotMadeError: ProblemKind.RELEASE_NOT_MADE,
-    GrainTooSmallError: ProblemKind.LATENCY_GRAIN_TOO_SMALL,
-    EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,
-    EngineUnavailableError: ProblemKind.ENGINE_UNAVAILABLE,
-    WitnessUnavailableError: ProblemKind.WITNESS_UNAVAILABLE,
-    StillAnsweringError: ProblemKind.STILL_ANSWERING,
-    BusyError: ProblemKind.BUSY,
-    SanitizersUnavailableError: ProblemKind.SANITIZER_UNAVAILABLE,
-    EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
-    TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
-    TextError: ProblemKind.INVALID_REQUEST,
-    KeyRefusedError: ProblemKind.INVALID_REQUEST,
-    UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
-    BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
-    SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,
-}
 _RETRY_AFTER_S: dict[type[Exception], float] = {
     EngineUnavailableError: 5,
     WitnessUnavailableError: 5,
@@ -230,18 +146,19 @@ def install(app: FastAPI, base: str) -> None:
         app: to answer with them.
         base: what the ``type`` of each begins with.
     """
-    for exception in _KIND_OF:
+    for exception in KIND_OF:
         app.add_exception_handler(exception, partial(_known, exception, base))
 
     @app.exception_handler(Problem)
     def problem(_request: Request, error: Problem) -> JSONResponse:
         return error.response(base)
 
-    @app.exception_handler(sa.exc.TimeoutError)  # all connections are waiting
-    @app.exception_handler(sa.exc.OperationalError)
     def database_down(request: Request, error: Exception) -> JSONResponse:
         log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
         return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(base)
+
+    for exception in UNAVAILABLE:
+        app.add_exception_handler(exception, database_down)
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
@@ -263,7 +180,7 @@ def _known(exception: type[Exception], base: str, _request: Request, error: Exce
             extra = {"problems": error.problems}
         case EpsilonNotAttainableError():
             extra = {"least": error.least, "largest": error.largest}
-    problem = Problem(_KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
+    problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
     return problem.response(base)
 
 

@@ -26,7 +26,7 @@ app = typer.Typer(
     ),
 )
 
-_OF_EVAL = ("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu")
+_EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {"psycopg": "postgres"}
 _MENDABLE = {
     "accounting.ledger.errors": "LedgerError",
     "accounting.ledger.compatibility": "SchemaError",
@@ -70,10 +70,14 @@ def _explain(error: Exception) -> str | None:
 
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, e['loc'])) or error.title}: {e['msg']}" for e in error.errors())
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _OF_EVAL:
-        return f"this command needs {name}, which is not installed: pip install 'dp-icl[eval]'"
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).partition(".")[0]) in _EXTRAS:
+        return f"this command needs {name}, which is not installed: pip install 'dp-icl[{_EXTRAS[name]}]'"
     if isinstance(error, httpx.HTTPError):
         return f"the service does not answer: {error}. Is `dpicl serve` running, and is --url right?"
+    sqlalchemy = sys.modules.get("sqlalchemy.exc")
+    if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
+        said = " ".join(str(getattr(error, "orig", None) or error).split())
+        return f"the database cannot be used: {said}. Is it running, and is DPICL_DATABASE_URL right?"
     imported = [getattr(sys.modules[module], name) for module, name in _MENDABLE.items() if module in sys.modules]
     return str(error) if isinstance(error, (LookupError, ValueError, OSError, *imported)) else None
 

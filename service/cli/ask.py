@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json as json_module
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +14,7 @@ import typer
 from rich.progress import track
 
 from service.cli.output import Json, console, print_json, state_folder
+from service.sources.typed import read_fields, read_file
 
 Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
 Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
@@ -107,14 +106,12 @@ def batch(
     the answer of an abstention is null.
     """
     done = _whole_lines(out)
-    rows = list(read_lines(file))
+    rows = list(read_file(file))
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
     with connect(url, key) as client, out.open("a") as sink:
         wanted: list[str] = []
         for number, row in enumerate(track(rows[done:], description=task, total=len(rows) - done), done + 1):
-            if not isinstance(row, dict):
-                raise ValueError(f"{file}, line {number}: not a JSON object")
             wanted = wanted or _query_fields(client, task)
             try:
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
@@ -153,7 +150,7 @@ def _whole_lines(out: Path) -> int:
 
 def _query_fields(client: httpx.Client, task: str) -> list[str]:
     response = client.get(f"/v1/tasks/{task}")
-    fields: list[str] = _checked(response)["query_fields"]
+    fields: list[str] = checked(response)["query_fields"]
     return fields
 
 
@@ -165,10 +162,16 @@ def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_
         if response.status_code not in (429, 503) or "Retry-After" not in response.headers:
             break
         time.sleep(float(response.headers["Retry-After"]))
-    return _checked(response)
+    return checked(response)
 
 
-def _checked(response: httpx.Response) -> dict[str, Any]:
+def checked(response: httpx.Response) -> dict[str, Any]:
+    """What the service answered.
+
+    Raises:
+        RefusedError: it refused.
+        ValueError: its answer is not JSON.
+    """
     try:
         body: dict[str, Any] = response.json()
     except ValueError:
@@ -176,36 +179,3 @@ def _checked(response: httpx.Response) -> dict[str, Any]:
     if response.is_error:
         raise RefusedError(body)
     return body
-
-
-def read_fields(query: str) -> str | dict[str, str]:
-    """A query as typed: a text, or an object of fields in JSON."""
-    if query.lstrip().startswith("{"):
-        try:
-            value = json_module.loads(query)
-        except ValueError:
-            return query
-        if isinstance(value, dict) and all(isinstance(v, str) for v in value.values()):
-            return value
-    return query
-
-
-def read_lines(file: Path) -> Iterator[Any]:
-    """The values of a JSON Lines file, or the rows of a CSV file with a header.
-
-    Raises:
-        ValueError: a line is not JSON, or a row is not as long as the header.
-    """
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        if file.suffix.lower() == ".csv":
-            for row in (reader := csv.DictReader(lines, strict=True)):
-                if None in row or None in row.values():
-                    raise ValueError(f"{file}, line {reader.line_num}: not as many cells as the header has")
-                yield row
-            return
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield json_module.loads(line)
-                except ValueError as error:
-                    raise ValueError(f"{file}, line {number}: not JSON: {error}") from None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.ask import connect
+from service.cli.ask import checked, connect
 from service.cli.output import Json, print_engine, print_json, print_table, records
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.records.engine_record import EngineView, last_engine
@@ -27,7 +27,7 @@ def budget(
         report, engine = budget_report(opened), last_engine(opened.database)
     else:
         with connect(url, key) as client:
-            answer = client.get("/v1/budgets").raise_for_status().json()
+            answer = checked(client.get("/v1/budgets"))
         report = [KnowledgeBaseBudget.model_validate(item) for item in answer["knowledge_bases"]]
         engine = EngineView.model_validate(answer["engine"]) if answer["engine"] else None
     if json:

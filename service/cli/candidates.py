@@ -11,12 +11,12 @@ import typer
 
 from accounting.plan import load_plan
 from accounting.tasks import ClassifyTask
-from service.cli.ask import read_lines
 from service.cli.trying import EngineConfigFile, engine_of
 from service.engines.configs import EngineConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import EngineUnavailableError
 from service.plans.candidates import write_candidates
+from service.sources.typed import read_file
 
 
 def candidates(
@@ -42,7 +42,7 @@ def candidates(
     name = task or next(iter(labelled), "")
     if name not in labelled:
         raise ValueError(f"{file} has no task {name!r} with labels")
-    varied = [] if vary is None else [one for one in read_lines(vary) if isinstance(one, dict)]
+    varied = [] if vary is None else list(read_file(vary))
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")

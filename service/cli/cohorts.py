@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_json, print_table, records, who
 from service.plans.budget_report import CohortBudget
 from service.records.new_knowledge_base import weaknesses
 
@@ -35,7 +34,7 @@ def open_(
     for weakness in weaknesses(epsilon, delta, public_size):
         if not yes and not typer.confirm(f"{weakness} Open it all the same?"):
             raise typer.Exit(1)
-    number = records().open_cohort(name, epsilon=epsilon, delta=delta, public_size=public_size, by=getpass.getuser())
+    number = records().open_cohort(name, epsilon=epsilon, delta=delta, public_size=public_size, by=who())
     typer.echo(f"Opened cohort {number} of {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime.")
 
 
@@ -48,7 +47,7 @@ def close(
     """Close a cohort: no further plan draws on it, for ever. Plans that are signed go on."""
     if not yes and not typer.confirm(f"Let no further plan draw on cohort {number} of {name}, for ever?"):
         raise typer.Exit(1)
-    records().ledger.cohorts.close(name, number, by=getpass.getuser())
+    records().ledger.cohorts.close(name, number, by=who())
     typer.echo(f"Closed cohort {number} of {name}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from exemplar_store import load_key
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_json, print_table, records, who
 from service.records.key_rotation import add_key, renew_exemplars, retire_keys
 from service.records.records import Records
 
@@ -41,7 +40,7 @@ def add(
     ],
 ) -> None:
     """Let a second encryption key open the database: services may start with either from now on."""
-    fingerprint = add_key(records(), load_key(file=new_key_file), by=getpass.getuser())
+    fingerprint = add_key(records(), load_key(file=new_key_file), by=who())
     typer.echo(
         f"Encryption key {fingerprint} opens this database too. Give it to every service and admin, one by one; "
         "once all have it, run `dpicl encryption retire` with it."
@@ -62,7 +61,7 @@ def retire(
     opened = records()
     if not yes and not typer.confirm("Does every service and admin have the key that this command was given?"):
         raise typer.Exit(1)
-    gone = retire_keys(opened, fingerprint, by=getpass.getuser())
+    gone = retire_keys(opened, fingerprint, by=who())
     held = opened.store.data_keys.fingerprint
     if not gone:
         typer.echo(f"Nothing to retire: {held} is the only encryption key that opens this database.")
@@ -97,6 +96,4 @@ def _renew(opened: Records, name: str) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task(f"Renewing {name}", total=100)
-        return renew_exemplars(
-            opened, name, by=getpass.getuser(), progress=lambda percent: bar.update(task, completed=percent)
-        )
+        return renew_exemplars(opened, name, by=who(), progress=lambda percent: bar.update(task, completed=percent))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 
 from exemplar_store import Layout, UnknownUnitError
 from service.cli.ingesting import FromSql, Query, UnitId, open_source
-from service.cli.output import records
+from service.cli.output import records, who
 
 
 def forget(
@@ -24,7 +23,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them."""
-    opened, by = records(), getpass.getuser()
+    opened, by = records(), who()
     if unit is not None:
         if listed or query:
             raise ValueError("name one unit, or a list of them, not both")

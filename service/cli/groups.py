@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from typing import Annotated
 
 import typer
 
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_json, print_table, records, who
 from service.plans.budget_report import GroupBudget
 from service.records.new_knowledge_base import NAME
 
@@ -26,7 +25,7 @@ def create(
     """Make a group, with a budget that can never be changed. Then put knowledge bases into it."""
     if not re.fullmatch(NAME, name):
         raise ValueError(f"name: 1 to 64 small letters, digits, - and _, not {name!r}")
-    records().ledger.groups.open(name, epsilon, delta, by=getpass.getuser())
+    records().ledger.groups.open(name, epsilon, delta, by=who())
     typer.echo(f"Made group {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime.")
 
 
@@ -40,7 +39,7 @@ def add(
     if not yes and not typer.confirm(f"Let {knowledge_base} share the budget of group {name}, for ever?"):
         raise typer.Exit(1)
     groups = records().ledger.groups
-    groups.join(name, knowledge_base, by=getpass.getuser())
+    groups.join(name, knowledge_base, by=who())
     left = GroupBudget.of(groups.status(name)).free
     typer.echo(f"{knowledge_base} is in group {name}, which has ε = {left.epsilon:g}, δ = {left.delta:g} left.")
 

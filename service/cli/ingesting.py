@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -22,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from exemplar_store import IngestReport, Layout
-from service.cli.output import Json, print_json, records
+from service.cli.output import Json, print_json, records, who
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +108,7 @@ def ingest(
             name,
             found.rows(layout),
             _embed,
-            by=getpass.getuser(),
+            by=who(),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             replace=replace,
             dry_run=dry_run,

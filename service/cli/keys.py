@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from service.api.keys import view
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_json, print_table, records, who
 from service.records.roles import Role
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.")
@@ -41,7 +40,7 @@ def create(
         rate_per_minute=rate_per_minute,
         scope=scope or (),
         expires_at=None if expires_in_days is None else datetime.now(UTC) + timedelta(days=expires_in_days),
-        by=getpass.getuser(),
+        by=who(),
     )
     if json:
         print_json({**view(key).model_dump(mode="json"), "token": token})
@@ -78,7 +77,7 @@ def limit(
     rate_per_minute: Annotated[int | None, typer.Option(help="Requests per minute. [default: no limit]")] = None,
 ) -> None:
     """Replace a key's limits. An omitted option removes that limit."""
-    key = records().keys.limit(key_id, quota=quota, rate_per_minute=rate_per_minute, by=getpass.getuser())
+    key = records().keys.limit(key_id, quota=quota, rate_per_minute=rate_per_minute, by=who())
     typer.echo(f"{key.name}: {key.charged} answers of {'any' if quota is None else quota}")
 
 
@@ -91,12 +90,12 @@ def rotate(
 ) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
     keys = records().keys
-    _, token = keys.rotate(keys.get(key_id), overlap=timedelta(hours=overlap_hours), by=getpass.getuser())
+    _, token = keys.rotate(keys.get(key_id), overlap=timedelta(hours=overlap_hours), by=who())
     typer.echo(token)
 
 
 @app.command()
 def revoke(key_id: Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]) -> None:
     """Revoke a key, for good. What it spent stays spent."""
-    records().keys.revoke(key_id, getpass.getuser())
+    records().keys.revoke(key_id, who())
     typer.echo(f"revoked {key_id}")

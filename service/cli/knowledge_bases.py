@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from exemplar_store import default_response_field
 from service.cli.forgetting import forget
 from service.cli.ingesting import ingest
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, print_json, print_table, records, who
 from service.records.new_knowledge_base import weaknesses
 
 app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
@@ -71,7 +70,7 @@ def create(
         embedded_field=embedded,
         response_field=response,
         remote_engine=remote_engine,
-        by=getpass.getuser(),
+        by=who(),
     )
     typer.echo(f"Created {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime. Fill it with `dpicl kb ingest`.")
 
@@ -114,7 +113,7 @@ def remote_engine(
     opened.store.get(name)
     if allow and not yes and not typer.confirm(f"Send exemplars of {name} out of the deployment, in clear text?"):
         raise typer.Exit(1)
-    opened.allow_remote_engine(name, allow, by=getpass.getuser())
+    opened.allow_remote_engine(name, allow, by=who())
     typer.echo(f"Exemplars of {name} {'may' if allow else 'may not'} be shown to a remote engine")
 
 
@@ -128,5 +127,5 @@ def archive(
     opened.store.get(name)
     if not yes and not typer.confirm(f"Take no plan, cohort or exemplar for {name} any more, for ever?"):
         raise typer.Exit(1)
-    opened.ledger.cohorts.archive(name, by=getpass.getuser())
+    opened.ledger.cohorts.archive(name, by=who())
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-import sqlalchemy as sa
 import typer
 
 from accounting.ledger.events import AnswerCharged, ChargeVoided
-from accounting.ledger.restoring import Loss, acknowledge, find_loss, mixed
+from accounting.ledger.restoring import Loss, acknowledge, contradicted, find_loss, mixed, torn
 from accounting.ledger.witness import Witness
-from service.cli.output import Json, print_json
+from service.cli.output import Json, print_json, who
+from service.records.database import parse_url
 from service.records.records import Records, open_records
 from service.records.witness import NONE, bring_back
 from service.settings import Settings
@@ -59,7 +58,7 @@ def acknowledge_(
     _tell(loss)
     if not yes:
         typer.confirm("This cannot be undone. Continue from here?", abort=True)
-    acknowledge(opened.database, witness, loss, by=getpass.getuser(), outside=bring_back)
+    acknowledge(opened.database, witness, loss, by=who(), outside=bring_back)
     typer.echo("Acknowledged: the ledger answers again.")
 
 
@@ -71,7 +70,7 @@ def backup(
 
     The copy holds exemplars encrypted; keep the encryption key elsewhere. Leave the witness out of backups.
     """
-    url = sa.make_url(Settings().database_url)
+    url = parse_url(Settings().database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise ValueError(f"backup: the database is {url.get_backend_name()}; use its own tools, such as pg_dump")
     if not Path(url.database).is_file():
@@ -115,3 +114,7 @@ def _tell(loss: Loss) -> None:
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
     for name in sorted(mixed(loss)):
         typer.echo(f"- nobody can tell who belongs to which cohort of {name}: it will answer nothing any more")
+    for name in sorted(contradicted(loss)):
+        typer.echo(f"- {name} has other budgets or groups here than in what was lost: it will answer nothing any more")
+    for name in sorted(torn(loss)):
+        typer.echo(f"- group {name} has two promises: nothing in it will answer, and nothing join it, any more")

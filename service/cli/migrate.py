@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from accounting.ledger import trail
 from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.events import UnitForgotten
 from exemplar_store.oversized import forget_oversized as forget_oversized_units
+from service.cli.output import who
 from service.records.database import open_database
 from service.records.schema import migrate, require, revision
 from service.records.witness import check_witness, open_witness
@@ -66,7 +66,7 @@ def migrate_(
 
 
 def _audit(connection: sa.Connection, forgotten: Mapping[str, int]) -> None:
-    by = getpass.getuser()
+    by = who()
     names = [name for name, count in forgotten.items() for _ in range(count)]
     trail.append(connection, datetime.now(UTC), *(UnitForgotten(knowledge_base=name, by=by) for name in names))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -39,6 +40,14 @@ def tell_witnesses() -> None:
     """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
     while _to_tell:
         _to_tell.pop().catch_up()
+
+
+def who() -> str:
+    """The account's name, for the audit trail; where a container's has none, its number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the latter since Python 3.13
+        return f"uid-{os.getuid()}"
 
 
 def state_folder() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +9,13 @@ from typing import Annotated
 import typer
 
 from accounting.ledger.amounts import Number
-from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, Plan, load_plan
 from service.cli.candidates import candidates
-from service.cli.output import Json, console, print_engine, print_json, print_table, records
+from service.cli.output import Json, console, print_engine, print_json, print_table, records, who
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
 from service.plans.alternatives import alternatives as spent_otherwise
+from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.exported import export as export_exemplars
 from service.plans.preview import PlanPreview, TaskPreview, plot, preview
@@ -77,7 +77,7 @@ def preview_(
         epsilon, delta = _cohort_budget(opened, plan, cohort_epsilon, cohort_delta)
         arrivals = Arrivals(units_a_month=units_a_month, months_a_cohort=months, epsilon=epsilon, delta=delta)
         steady = preview_steadily(plan, arrivals)
-    calibrated = prepare(opened, plan) if opened else calibrate_plan(plan, public_size or 0)
+    calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     _show(calibrated, opened, plot_file, json, alternatives=True, steady=steady)
 
 
@@ -114,13 +114,13 @@ def sign(
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
     if opened.settings.two_person_signing:
-        proposal = propose(opened, calibrated, signed_by or getpass.getuser())
+        proposal = propose(opened, calibrated, signed_by or who())
         if json:
             print_json({"proposed": proposal.id, "digest": proposal.digest})
         else:
             typer.echo(f"Proposed. Somebody else: dpicl plan approve {proposal.knowledge_base} {proposal.id}")
         return
-    signed = sign_plan(opened, calibrated, signed_by or getpass.getuser())
+    signed = sign_plan(opened, calibrated, signed_by or who())
     tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
     if json:
         print_json({"version": signed.version, "digest": signed.digest, "tasks": tasks})
@@ -150,7 +150,7 @@ def approve_(
     signed_by: Annotated[str | None, typer.Option(help="Who approves. [default: your user name]")] = None,
 ) -> None:
     """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
-    opened, me = records(), signed_by or getpass.getuser()
+    opened, me = records(), signed_by or who()
     for one in open_proposals(opened, knowledge_base):
         if one.id == proposal:
             _show(one.calibrated, opened)

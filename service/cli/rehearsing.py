@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.cli.output import Json, console, print_json, records
+from service.cli.output import Json, console, print_json, records, who
 from service.cli.trying import TIMEOUT_S, EngineConfigFile, engine_of
 from service.engines.configs import EngineConfig
 from service.engines.factory import open_engine
@@ -55,7 +54,7 @@ def rehearse(
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
     try:
-        found = asyncio.run(_run(opened, calibrated, signed_by or getpass.getuser(), engine_of(engine_config)))
+        found = asyncio.run(_run(opened, calibrated, signed_by or who(), engine_of(engine_config)))
     except (EngineUnavailableError, RemoteEngineForbiddenError) as error:
         raise ValueError(f"{error}; nothing was signed") from error
     if json:

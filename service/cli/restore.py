@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.output import Json, console, print_json, print_table, state_folder
+from service.cli.output import Json, console, print_json, print_table, state_folder, who
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
@@ -148,7 +147,7 @@ def publish(
             data=declared.data,
             data_sha256=declared.sha256,
             declared_by=declared.by,
-            by=by or getpass.getuser(),
+            by=by or who(),
         )
         audited(happened)(connection)
     typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")

@@ -226,11 +226,11 @@ def attack(
     vocabulary, folder = _open(words, vectors, word_list, cache)
     if texts is not None:
         from sanitization.tokens import Partition
-        from service.cli.ask import read_lines
+        from service.sources.typed import read_file
 
         partition = Partition(_kept(keep))
         words_replaced = partition.replaceable(vocabulary)
-        names, read = mechanism or [*RESPONSES, *PUBLISHED], list(read_lines(texts))
+        names, read = mechanism or [*RESPONSES, *PUBLISHED], list(read_file(texts))
         guessers = _guessers(masked_model, endpoint, model)
         unknown = vectors is None
         _attack_texts(

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import sqlalchemy as sa
 import typer
 
 from service import local_ray, ray_private
 from service.cli.synthetic import made_up_data, say_how_to_ask
 from service.pipeline.latency import Measured, fixed_grain_s
+from service.records.database import parse_url
 from service.records.records import open_records
 from service.records.witness import check_witness, witness_url
 from service.settings import Settings
@@ -204,7 +204,7 @@ def _wait_until_running(names: list[str], stop: threading.Event) -> bool:
 
 def _pin_sqlite_path(variable: str, database_url: str) -> None:
     """Replicas may run in another folder: give them the file's absolute path."""
-    url = sa.make_url(database_url)
+    url = parse_url(database_url, variable)
     if url.get_backend_name() == "sqlite" and url.database:
         absolute = url.set(database=str(Path(url.database).resolve()))
         os.environ[variable] = absolute.render_as_string(hide_password=False)

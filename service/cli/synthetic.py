@@ -9,6 +9,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from service.records.synthetic_store import KEY_BASE64, NOTICE
+from service.records.witness import witness_url
+from service.settings import Settings
 from service.synthetic.setup import Synthetic, synthetic_database
 from service.telemetry.logs import configure_logs
 
@@ -34,7 +36,7 @@ The dashboard:                       {url}/admin/
   where you sign in with this key:   {admin}
 Other admin commands (dpicl plan preview, dpicl keys list, ...) need the database and its published key:
 
-  export DPICL_DATABASE_URL={database} DPICL_ENCRYPTION_KEY='{key}'
+  export DPICL_DATABASE_URL={database} DPICL_WITNESS_URL={witness} DPICL_ENCRYPTION_KEY='{key}'
 """
 
 
@@ -63,6 +65,7 @@ def say_how_to_ask(data: Synthetic, url: str) -> None:
             analyst=data.analyst_token,
             admin=data.admin_token,
             database=data.database_url,
+            witness=witness_url(Settings()),
             key=KEY_BASE64,
         )
     )

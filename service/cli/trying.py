@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.cli.ask import read_fields, read_lines
+from accounting.plan import CalibratedPlan, load_plan
 from service.cli.output import Json, console, print_json, print_table, records
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
@@ -20,8 +19,10 @@ from service.evaluation.dataset import embedded_field as field_of
 from service.evaluation.dataset import response_field
 from service.pipeline.answering import BusyError
 from service.pipeline.stages import Stages
+from service.plans.calibrating import calibrate
 from service.plans.signing import prepare
 from service.records.engine_record import EngineView
+from service.sources.typed import read_fields, read_file
 from service.trials.trials import Trial, Trials, check_exemplars
 
 TIMEOUT_S = 600.0
@@ -69,9 +70,7 @@ def try_(
     name = task or next(iter(plan.tasks))
     if name not in plan.tasks:
         raise ValueError(f"{file} has no task {name!r}; it has {', '.join(plan.tasks)}")
-    lines = list(read_lines(exemplars))
-    if any(not isinstance(one, dict) for one in lines):
-        raise ValueError(f"{exemplars}: each line must be a JSON object with an exemplar's fields")
+    lines = list(read_file(exemplars))
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     if public_size is None:
         opened = records()
@@ -80,7 +79,7 @@ def try_(
         calibrated = prepare(opened, plan)
     else:
         field, response = field_of(plan, name, embedded_field), response_field(plan, name)
-        calibrated = calibrate_plan(plan, public_size)
+        calibrated = calibrate(plan, public_size)
     try:
         trial, took_s = asyncio.run(
             _try(calibrated, name, read_fields(query), lines, field, response, repeats, engine_of(engine_config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -37,7 +37,8 @@ async def audit(visit: Visit) -> Response:
     except ValueError:
         return await _page(visit, filters, None, None, "Write the day as 2027-03-14.", 422)
     before = asked.get("before", "")
-    return await _page(visit, filters, day, int(before) if before.isascii() and before.isdigit() else None)
+    numbered = before.isascii() and before.isdigit() and len(before) < 18
+    return await _page(visit, filters, day, int(before) if numbered else None)
 
 
 @pages.get("/audit/export", needs=Right.AUDIT)
@@ -112,7 +113,7 @@ def _read(records: Records, filters: dict[str, str], day: datetime | None, befor
         knowledge_base=filters["knowledge_base"] or None,
         by=actors,
         since=day,
-        until=day + timedelta(days=1) if day else None,
+        until=day + timedelta(days=1) if day and day.date() < date.max else None,
         newest_first=True,
     )
     return {

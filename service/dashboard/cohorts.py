@@ -69,7 +69,7 @@ async def open_(visit: Visit) -> Response:
     return visit.redirect(_HOME.format(name=name), done=done)
 
 
-@pages.post(_HOME + "/{number:int}/close")
+@pages.post(_HOME + "/{number:number}/close")
 async def close(visit: Visit) -> Response:
     """Keep new plans away from a cohort."""
     name, number = visit.request.path_params["name"], visit.request.path_params["number"]

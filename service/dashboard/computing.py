@@ -22,12 +22,11 @@ class Computations:
 
     Args:
         name: of the threads.
-        workers: computations at once.
         kept: results to keep, the least recently asked for are dropped first.
     """
 
-    def __init__(self, name: str, *, workers: int = 1, kept: int = 200):
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
+    def __init__(self, name: str, *, kept: int = 200):
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._kept = kept
         self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
         self._wanted_by: dict[str, set[Hashable]] = {}

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from accounting.ledger.charges import UnknownReleaseError
-from accounting.ledger.errors import UnknownGroupError, UnknownPlanError, UnknownTaskError
+from accounting.ledger.errors import UnknownPlanError
 from accounting.ledger.history import UnknownCursorError
-from exemplar_store import EncryptionKeyError, UnknownKnowledgeBaseError
 from service.dashboard.pages import Visit
 from service.pipeline.restoring import UnknownBundleError
-from service.records.api_keys import UnknownKeyError
+from service.problem_kinds import ProblemKind
+from service.records.database import UNAVAILABLE
 from service.records.webhooks import UnknownWebhookError
+from service.refusals import KIND_OF
 
-_GONE = (
-    UnknownCursorError,
-    UnknownKnowledgeBaseError,
-    UnknownGroupError,
-    UnknownPlanError,
-    UnknownTaskError,
-    UnknownReleaseError,
-    UnknownKeyError,
-    UnknownBundleError,
-    UnknownWebhookError,
-)
+_IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError, UnknownWebhookError)
+
+
+def _known(kind: ProblemKind, request: Request, error: Exception) -> Response:
+    return _page(request, kind.status, kind.title, f"{str(error).removesuffix('.')}.")
 
 
 def _not_there(request: Request, error: Exception) -> Response:
-    return _page(request, 404, "Not found", str(error))
+    return _page(request, 404, "Not found", f"{error}.")
+
+
+def _database_down(request: Request, _error: Exception) -> Response:
+    return _page(request, 503, "The database does not answer", "Load the page again in a moment.")
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -44,10 +43,6 @@ def _http(request: Request, error: Exception) -> Response:
             request, 405, "Method not allowed", "This address only takes forms; open the page that sends them."
         )
     return _page(request, status, "Refused", "The request could not be understood.")
-
-
-def _wrong_key(request: Request, error: Exception) -> Response:
-    return _page(request, 503, "Wrong encryption key", str(error))
 
 
 def _unexpected(request: Request, _error: Exception) -> Response:
@@ -62,8 +57,9 @@ def _page(request: Request, status: int, title: str, detail: str) -> Response:
 
 
 HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
-    **dict.fromkeys(_GONE, _not_there),
+    **{refusal: partial(_known, kind) for refusal, kind in KIND_OF.items()},
+    **dict.fromkeys(_IN_ADDRESSES, _not_there),
+    **dict.fromkeys(UNAVAILABLE, _database_down),
     HTTPException: _http,
-    EncryptionKeyError: _wrong_key,
     Exception: _unexpected,
 }

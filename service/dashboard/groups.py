@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from accounting.ledger.errors import GroupError, UnknownBudgetError
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.promises import numbers, out_of_range
 from service.plans.budget_report import GroupBudget
-from service.records.new_knowledge_base import NewGroup
+from service.records.new_knowledge_base import NAME, NewGroup
 from service.records.roles import Right
 
 pages = Pages()
@@ -50,6 +51,8 @@ async def join(visit: Visit) -> Response:
     """Put a knowledge base into a group, with every plan that it has signed."""
     group, name = visit.request.path_params["group"], visit.field("knowledge_base")
     try:
+        if not re.fullmatch(NAME, name):  # PostgreSQL cannot look up a NUL character
+            raise UnknownBudgetError(f"there is no knowledge base {name!r}")
         await asyncio.to_thread(visit.services.records.ledger.groups.join, group, name, by=visit.session.by)
     except (GroupError, UnknownBudgetError) as error:
         return await _show(visit, _BLANK, 409, refused=str(error))

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from service.dashboard.pages import Pages, Visit
-from service.records.api_keys import LONGEST_OVERLAP, ApiKey, KeyRotatedError
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey, KeyRotatedError
 from service.records.roles import MAY, Right, Role, a, may
 from service.services import Services
 
 pages = Pages()
 
 _BLANK = {"name": "", "role": "analyst", "scope": "", "days": "", "quota": "", "rate_per_minute": ""}
-_LONGEST_DAYS = 36_500
+_LONGEST_DAYS = LONGEST_LIFE.days
 _LONGEST_OVERLAP_H = LONGEST_OVERLAP // timedelta(hours=1)
 _LIMITS = ("quota", "rate_per_minute")
 
@@ -40,7 +40,7 @@ async def create(visit: Visit) -> Response:
     if not may(role, Right.ASK) and limits.get("quota") is not None:
         problems["quota"] = f"{a(role).capitalize()} cannot ask questions, so the key needs no quota. Leave this empty."
     days = given["days"]
-    if days and not (days.isascii() and days.isdigit() and 1 <= int(days) <= _LONGEST_DAYS):
+    if days and not (days.isascii() and days.isdigit() and len(days) < 10 and 1 <= int(days) <= _LONGEST_DAYS):
         problems["days"] = f"Enter a number of days, 1 to {_LONGEST_DAYS:,}, or nothing for a key that does not expire."
     if not problems:
         try:
@@ -89,7 +89,7 @@ async def rotate(visit: Visit) -> Response:
     keys = visit.services.records.keys
     key = await asyncio.to_thread(keys.get, visit.request.path_params["id"])
     hours = visit.field("overlap_hours") or "0"
-    if not (hours.isascii() and hours.isdigit() and int(hours) <= _LONGEST_OVERLAP_H):
+    if not (hours.isascii() and hours.isdigit() and len(hours) < 10 and int(hours) <= _LONGEST_OVERLAP_H):
         problem = f"Enter a number of hours, 0 to {_LONGEST_OVERLAP_H:,}."
         return await _one(visit, {"overlap_hours": problem}, 422)
     overlap = timedelta(hours=int(hours))
@@ -187,7 +187,7 @@ async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], s
 
 
 def _ended(key: ApiKey) -> bool:
-    return key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= datetime.now(UTC))
+    return key.status(datetime.now(UTC)) != "valid"
 
 
 def _read_limits(given: dict[str, str]) -> tuple[dict[str, int | None], dict[str, str]]:

@@ -70,7 +70,7 @@ async def budget(visit: Visit) -> Response:
 
 
 @pages.get(HOME + "/plans", needs=Right.BROWSE)
-@pages.get(HOME + "/plans/{version:int}", needs=Right.BROWSE)
+@pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
 async def plans(visit: Visit) -> Response:
     """A signed plan and what it gives; the newest unless the address names one."""
     records, name = visit.services.records, _name(visit)

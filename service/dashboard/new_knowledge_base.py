@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from accounting.ledger.errors import KnowledgeBaseArchivedError
+from accounting.ledger.errors import BudgetExistsError, KnowledgeBaseArchivedError
 from exemplar_store import (
     MAX_EXEMPLARS_PER_UNIT,
     MAX_UNIT_BYTES,
@@ -65,7 +65,7 @@ async def create(visit: Visit) -> Response:
             await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.by)
         except ValidationError as error:
             problems = out_of_range(error)
-        except KnowledgeBaseExistsError as error:
+        except (KnowledgeBaseExistsError, BudgetExistsError, KnowledgeBaseArchivedError) as error:
             problems = {"name": str(error)}
         except InvalidKnowledgeBaseError as error:
             problems = {_at_fault(str(error)): str(error)}

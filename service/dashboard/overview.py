@@ -34,7 +34,7 @@ async def overview(visit: Visit) -> Response:
     summaries = sorted(await asyncio.to_thread(summarise, records, now), key=_pressing)
     pages = max(1, -(-len(summaries) // _PER_PAGE))
     asked = visit.request.query_params.get("page", "")
-    page = min(max(1, int(asked)), pages) if asked.isascii() and asked.isdigit() else 1
+    page = min(max(1, int(asked[:9])), pages) if asked.isascii() and asked.isdigit() else 1
     return visit.page(
         "overview_live.html" if visit.is_htmx else "overview.html",
         here="overview",

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -35,6 +36,15 @@ _NOTICE = "dpicl_notice"
 _THEME = "dpicl_theme"
 THEMES = ("auto", "light", "dark")
 SIGN_OUT = "/sign-out"
+
+
+class _Number(IntegerConvertor):
+    """Of a plan or a cohort: few enough digits for a database's integer."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("number", _Number())
 
 
 class Visit:
@@ -91,6 +101,11 @@ class Visit:
     def root(self) -> str:
         """Where the dashboard is mounted, without the final slash."""
         return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host of our addresses, as the browser has them."""
+        return f"{'https' if is_https(self.request) else 'http'}://{self.request.url.netloc}"
 
     def url(self, path: str, **query: Any) -> str:
         """The address of a page of the dashboard.

@@ -7,6 +7,7 @@ RP-Initiated Logout 1.0, section 2.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,7 @@ from service.settings import Settings
 _SKEW_S = 60
 _TIMEOUT_S = 10.0
 _LONGEST = 190
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")  # NUL and halves of surrogate pairs, which cannot be stored
 _ASYMMETRIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
 _METHODS = ("client_secret_basic", "client_secret_post")
 
@@ -171,6 +173,8 @@ class Provider:
             raise SignInRefusedError(
                 f"The provider’s names for itself and for you have more than {_LONGEST} characters."
             )
+        if _NO_CHARACTER.search(f"{person.by}{person.name}"):
+            raise SignInRefusedError("The provider’s name for you contains characters that cannot be stored.")
         return person
 
     def _role(self, claims: Mapping[str, Any]) -> Role:

@@ -76,7 +76,7 @@ async def write(visit: Visit) -> Response:
 async def see(visit: Visit) -> Response:
     """The same for another sentence; htmx gets the part that shows what comes of it."""
     try:
-        epsilon = min(max(float(visit.field("epsilon")), LEAST), LARGEST)
+        epsilon = min(max(LEAST, float(visit.field("epsilon"))), LARGEST)  # in this order, NaN becomes the least
     except ValueError:
         epsilon = 8.0
     keep = tuple(name for name in KEEPABLE if name in visit.fields("keep"))

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from service.dashboard.attempts import Attempt, SignInRefusedError
 from service.dashboard.forms import FormError, read_form
 from service.dashboard.pages import ATTEMPT, COOKIE, SIGN_OUT, VOUCHER, Pages, Visit
-from service.dashboard.security import from_our_page, is_https
+from service.dashboard.security import from_our_page
 from service.records.roles import Right, may
 from service.wording import lasting
 
@@ -163,8 +163,7 @@ def _callback(visit: Visit) -> str:
 
 
 def _absolute(visit: Visit, path: str) -> str:
-    request = visit.request
-    return f"{'https' if is_https(request) else 'http'}://{request.url.netloc}{visit.url(path)}"
+    return visit.origin + visit.url(path)
 
 
 def _too_soon(visit: Visit) -> float | None:

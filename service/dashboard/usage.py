@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
-from accounting.ledger.history import Use
+from accounting.ledger.history import Use, midnight
 from service.dashboard.charts import STYLES, Chart, bar_chart, counting
 from service.wording import number
 
@@ -15,20 +15,22 @@ DAYS = 30
 
 def first_day(today: date) -> datetime:
     """When the first of them begins."""
-    return datetime(today.year, today.month, today.day, tzinfo=UTC) - timedelta(days=DAYS - 1)
+    return midnight(today) - timedelta(days=DAYS - 1)
 
 
 def charged_by_day(spent: Sequence[Use], named: Callable[[Use], str], today: date) -> Chart | None:
     """Answers charged on each of the last days.
 
     Args:
-        spent: on these days.
+        spent: on these days; others are ignored.
         named: the series that some of them belong to.
         today: the last of the days.
     """
+    days = [first_day(today).date() + timedelta(days=i) for i in range(DAYS)]
+    # Midnight may have passed since ``today`` was read, or another replica's clock be ahead of ours.
+    spent = [use for use in spent if use.day in days]
     if not spent:
         return None
-    days = [first_day(today).date() + timedelta(days=i) for i in range(DAYS)]
     series = _series(spent, named, days)
     highest = max(sum(heights[i] for _, heights in series) for i in range(DAYS))
     total = sum(use.answers for use in spent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
 from service.records.database import open_database
 from service.records.schema import migrate
+from service.sources.typed import read_file
 
 NAME = "evaluation"
 """Of the knowledge base that is filled."""
@@ -209,10 +209,4 @@ def training_size(dataset: Path) -> int:
 def _read(file: Path) -> Iterator[dict[str, Any]]:
     if not file.is_file():
         raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
-    with file.open() as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    raise ValueError(f"{file}, line {number}: not JSON") from None
+    return read_file(file)

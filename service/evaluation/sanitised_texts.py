@@ -207,14 +207,13 @@ class Texts:
         return index.get(token.text, index.get(token.text.lower())) if token.kind == "word" else None
 
 
-def _columns(rows: Sequence[Any]) -> tuple[list[str], list[str]]:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Texts and labels; none of those if no row has one."""
     if len(rows) < 4:
         raise ValueError("at least four texts are needed, two of them to learn from")
-    labelled = any(isinstance(row, dict) and "label" in row for row in rows)
+    labelled = any("label" in row for row in rows)
     for number, row in enumerate(rows, 1):
-        needed = [row.get(name) for name in ("text", "label")[: 1 + labelled]] if isinstance(row, dict) else [None]
-        if not all(isinstance(value, str) for value in needed):
+        if not all(isinstance(row.get(name), str) for name in ("text", "label")[: 1 + labelled]):
             raise ValueError(f"row {number}: a text{' and a label' if labelled else ''} expected")
     return [row["text"] for row in rows], [row["label"] for row in rows] if labelled else []
 

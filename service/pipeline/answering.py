@@ -32,9 +32,15 @@ from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStat
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore, Slot
+from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.engines.prompts import render
-from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.engines.protocol import (
+    EngineBusyError,
+    EngineInfo,
+    EngineUnavailableError,
+    TaskSpec,
+    UnanswerableQueryError,
+)
 from service.pipeline.draw import draw
 from service.pipeline.latency import Departure, Grains
 from service.pipeline.made import MadeOnce
@@ -44,6 +50,7 @@ from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
 from service.pipeline.stages import Stages
 from service.problem_kinds import ProblemKind
+from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed
 from service.records.text_ledger import TextBudgetExhaustedError
 
@@ -288,12 +295,11 @@ class Answering:
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
-        if engine.remote and not knowledge_base.remote_engine:
+        try:
+            check_may_leave(engine, knowledge_base)
+        except RemoteEngineForbiddenError:
             await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
-            raise RemoteEngineForbiddenError(
-                f"this service asks a language model outside it, and {signed.knowledge_base} does not allow its "
-                "exemplars to leave: an admin can allow it for this knowledge base"
-            )
+            raise
         spec = task_spec(
             signed.address,
             task,
@@ -386,7 +392,7 @@ class Answering:
         for attempt in range(_SETTLE_ATTEMPTS):
             try:
                 return await asyncio.to_thread(self.ledger.release, charge.id, answer)
-            except sa.exc.OperationalError:
+            except UNAVAILABLE:
                 await asyncio.sleep(min(2.0**attempt / 10, 5.0))
             except ChargeStateError:
                 if not attempt:
@@ -422,6 +428,19 @@ class Answering:
         """Wait for the answers whose charge is spent (before shutting down)."""
         if self._running:
             await asyncio.wait(self._running)
+
+
+def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase) -> None:
+    """Whether an engine may be shown a knowledge base's exemplars.
+
+    Raises:
+        RemoteEngineForbiddenError: it is outside the service, and the knowledge base does not allow that.
+    """
+    if engine.remote and not knowledge_base.remote_engine:
+        raise RemoteEngineForbiddenError(
+            f"this service asks a language model outside it, and {knowledge_base.name} does not allow its exemplars "
+            "to leave: an admin can allow it for this knowledge base"
+        )
 
 
 def _void(error: BaseException) -> tuple[str, Exception]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +78,20 @@ class Departure:
         late = max(0, math.ceil((loop.time() - self._charged) / self._grain_s) - self._grains)
         await asyncio.sleep(self._charged + (self._grains + late) * self._grain_s - loop.time())
         return late
+
+
+@asynccontextmanager
+async def on_grain(grain_s: float) -> AsyncIterator[None]:
+    """What is free and public leaves after a whole number of grains, however it ends: private work may hold it up.
+
+    Args:
+        grain_s: seconds; 0 does not wait.
+    """
+    departure = Departure(grain_s)
+    try:
+        yield
+    finally:
+        await departure.wait()
 
 
 class Grains(Protocol):

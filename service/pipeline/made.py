@@ -16,7 +16,7 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger, Release
 from exemplar_store import ExemplarStore, Slot
 from service.engines.protocol import EngineUnavailableError, TaskSpec
-from service.pipeline.latency import Departure
+from service.pipeline.latency import on_grain
 from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
 from service.pipeline.queries import task_spec
@@ -96,9 +96,5 @@ class MadeOnce:
         return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
-        departure = Departure(self._grain_s)
-        try:
+        async with on_grain(self._grain_s):
             return await self._stages.show(spec, query, exemplars)
-        finally:
-            departure.fix()
-            await departure.wait()

@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import sqlalchemy as sa
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
@@ -28,6 +27,7 @@ from accounting.ledger.quotas import NO_KEY
 from exemplar_store import ExemplarStore
 from service.embedding.embedder import Embed
 from service.pipeline.mechanisms.adapter import Answer, once_adapter_of
+from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed
 
 ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
@@ -140,7 +140,7 @@ def store_once(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answe
     for attempt in range(_STORE_ATTEMPTS):
         try:
             return ledger.release(charge_id, answer)
-        except sa.exc.OperationalError:
+        except UNAVAILABLE:
             time.sleep(min(2.0**attempt / 10, 5.0))
         except ChargeStateError:
             # An attempt before this one was committed though its confirmation was lost: the release is there.

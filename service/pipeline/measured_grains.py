@@ -1,27 +1,39 @@
 """Latency grains that hold: what a task's largest possible slots take is measured before its first charge.
 
-Made-up exemplars fill every slot to the size that ingest and the plan allow. They are decrypted, asked and aggregated
-as private ones are, so no private slots take longer on the machine as it is. A grain below twice that is refused.
+Made-up exemplars fill every slot to the size that ingest and the plan allow. As many rows are read from a temporary
+table of the same database, and the slots are decrypted, asked and aggregated as private ones are. Outputs that all
+agree are aggregated, too: some mechanisms take longer for these. So no private slots take longer on the machine as it
+is, unless the database waits for a disk. A grain below twice that is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import statistics
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice, product
 from string import ascii_lowercase
 
+import numpy as np
+import sqlalchemy as sa
 import structlog
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, made_up_slots
+from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
+from exemplar_store.dialects import reading
+from exemplar_store.encryption import TAG_BYTES
+from exemplar_store.exemplar import overhead
+from exemplar_store.reading import list_exemplars, read_listed
+from exemplar_store.tables import exemplars
 from service.embedding.embedder import DIMENSION
-from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Aggregator
 from service.pipeline.private_threads import privately
@@ -46,7 +58,7 @@ class MeasuredGrains:
 
     Args:
         stages: those that answer private queries, too.
-        store: knows the exemplars' fields.
+        store: knows the exemplars' fields, and the database that they are read from.
         ledger: knows the tasks.
         grain_s: for every task, in seconds; None chooses the smallest round one for each.
         longest_s: so much of a charge's lease is left for a grain.
@@ -118,7 +130,8 @@ class MeasuredGrains:
             response_field=knowledge_base.response_field,
         )
         noise = read_signed(signed.document).noise[signed.name]
-        work_s = await largest_work_s(self._stages, task, noise, spec, knowledge_base)
+        read_s = await largest_read_s(self._store._database, task, knowledge_base)
+        work_s = read_s + await largest_work_s(self._stages, task, noise, spec, knowledge_base)
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
         measured = Measured(signed.address, work_s, grain_s, self._problem(signed.address, work_s, grain_s))
         work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
@@ -150,49 +163,141 @@ async def largest_work_s(
     spec: TaskSpec,
     knowledge_base: KnowledgeBase,
 ) -> float:
-    """Seconds from the sample to the release with the largest slots; 0 if no question can be answered at all.
+    """Seconds from the rows read to the release with the largest slots; 0 if no question can be answered at all.
 
     Raises:
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
-    found = await _probe(stages, task, noise, spec)
+    found = await longest_query(stages, task, noise, spec, _QUERY_WORDS)
     if found is None:
         return 0.0
     query, zero_shot, aggregator = found
     engine = await stages.engine.describe()
-    dimension = 0
-    if engine.reads_embeddings and knowledge_base.embedding_dimension != 0:
-        dimension = knowledge_base.embedding_dimension or DIMENSION
+    count, most = measured_slots(task)
+    open_slots = largest_slots(task, knowledge_base, count, engine)
+    # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
+    agreed = made_up_text(made_up_words(), getattr(task.mechanism, "k_max", 1))
+
+    async def once() -> float:
+        started = time.monotonic()
+        slots = await privately(open_slots)
+        outputs = await stages.ask(uncached(spec), query, slots, zero_shot)
+        asked = time.monotonic()
+        await aggregator.release(outputs)
+        released = time.monotonic()
+        await aggregator.release([agreed] * most)  # all of them: this need not grow in proportion
+        agreeing = time.monotonic() - released
+        return (asked - started) * most / count + max((released - asked) * most / count, agreeing)
+
+    return await median_s(once, engine)
+
+
+def uncached(spec: TaskSpec) -> TaskSpec:
+    """The task, for prompts that no engine has cached since an earlier run."""
+    return replace(spec, knowledge_base=f"{spec.knowledge_base}, measured {os.urandom(8).hex()}")
+
+
+async def largest_read_s(
+    database: sa.Engine, task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase
+) -> float:
+    """Seconds to find and read the rows of the largest sample.
+
+    Args:
+        database: that the exemplars are in.
+        task: how many slots there are, and how large.
+        knowledge_base: its fields and embeddings.
+    """
+    count, most = measured_slots(task)
+    added = overhead(_dimension(knowledge_base), response=knowledge_base.response_field is not None)
+    took = await privately(lambda: _read_s(database, count * task.slot_cap, MAX_EXEMPLAR_BYTES + added))
+    return took * most / count
+
+
+def _read_s(database: sa.Engine, rows: int, size: int) -> float:
+    """Seconds to read made-up rows, all of one size, from a temporary table that goes when the transaction ends."""
+    columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in exemplars.c)
+    made_up, payload = sa.Table(exemplars.name, sa.MetaData(), *columns), os.urandom(size)
+    # On SQLite rows that lie all over a large file take twice as long, on PostgreSQL no longer (measured).
+    temporary, scattered = ("temp", 2) if database.dialect.name == "sqlite" else ("pg_temp", 1)
+    took = []
+    # The schema is named, so that no statement can mean the real table.
+    with reading(database).execution_options(schema_translate_map={None: temporary}) as connection:
+        made_up.create(connection, checkfirst=False)
+        new = [
+            {"kb_id": 0, "position": row, "content_tag": os.urandom(TAG_BYTES), "payload": payload}
+            for row in range(rows)
+        ]
+        connection.execute(sa.insert(made_up), new)
+        for _ in range(_RUNS):
+            started = time.monotonic()
+            listed = list_exemplars(connection, 0, np.arange(rows))
+            read_listed(connection, 0, listed, [np.arange(rows)])
+            took.append(time.monotonic() - started)
+    return scattered * statistics.median(took)
+
+
+def measured_slots(task: ClassifyTask | GenerateTask) -> tuple[int, int]:
+    """How many slots are made up, and how many a sample may have."""
     # Where blocks are drawn their number is random: so many that more are as good as impossible.
     most = task.ensemble + (6 * math.isqrt(task.ensemble) + 6 if task.sampling == "blocks" else 0)
-    count = min(most, _MOST_SLOTS)
-    open_slots = made_up_slots(
+    return min(most, _MOST_SLOTS), most
+
+
+def largest_slots(
+    task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase, count: int, engine: EngineInfo
+) -> Callable[[], list[Slot]]:
+    """What opens made-up slots that are as large as any can be.
+
+    Args:
+        task: what its slots keep.
+        knowledge_base: its fields and embeddings.
+        count: of slots.
+        engine: whether it reads embeddings.
+    """
+    return made_up_slots(
         largest_contents(task, knowledge_base, count),
-        dimension,
+        _dimension(knowledge_base) if engine.reads_embeddings else 0,
         response=knowledge_base.response_field is not None,
         exemplars=task.slot_cap,
     )
 
-    async def once() -> float:
-        started = asyncio.get_running_loop().time()
-        slots = await privately(open_slots)
-        outputs = await stages.ask(spec, query, slots, zero_shot)
-        await aggregator.release(outputs)
-        return (asyncio.get_running_loop().time() - started) * most / count
 
+def _dimension(knowledge_base: KnowledgeBase) -> int:
+    """Of the embeddings that are stored; of those that will be, where nothing was uploaded yet."""
+    return DIMENSION if knowledge_base.embedding_dimension is None else knowledge_base.embedding_dimension
+
+
+async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo) -> float:
+    """The median of a few runs; of one where each is paid for.
+
+    Args:
+        once: a run, and the seconds that it took.
+        engine: that it asks.
+    """
     took = [await once()]
-    if not engine.remote:  # where each run is paid for
+    if not engine.remote:
         took = []  # the first run has loaded what the others find
         while len(took) < _RUNS and sum(took) < _ENOUGH_S:
             took.append(await once())
     return statistics.median(took)
 
 
-async def _probe(
-    stages: Stages, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec
+async def longest_query(
+    stages: Stages, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec, lengths: Iterable[int]
 ) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
-    """A made-up query that the engine takes, and what its probe gives."""
-    for words in _QUERY_WORDS:
+    """A made-up query that the engine takes, and what its probe gives; None if it takes none.
+
+    Args:
+        stages: those that answer.
+        task: that is asked.
+        noise: its plan's.
+        spec: the task as the engine sees it.
+        lengths: of its fields, in words, the longest first.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the engine does not answer.
+    """
+    for words in lengths:
         query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
         try:
             return query, *await stages.probe(task, noise, spec, query)

@@ -8,6 +8,7 @@ and the whole run ends after a whole number of grains.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,13 +17,15 @@ import numpy as np
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import REPEATS, Rehearsal
-from exemplar_store import Exemplar, Slot, sampling
+from exemplar_store import MAX_EXEMPLAR_BYTES, Exemplar, KnowledgeBase, Slot, sampling
 from service.engines.protocol import TaskSpec
+from service.pipeline.measured_grains import largest_slots, longest_query, measured_slots, median_s, uncached
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
 
 _NOBODY_ASKS = "nobody asks"
+_LONGEST_WORDS = MAX_EXEMPLAR_BYTES // 5  # of a made-up question
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,40 @@ async def count(
         asks = units[drawn.questioners[number]] if number < drawn.questioners.size else ()
         counts += await _asked(asks, slots, task, noise, spec, stages)
     return counts
+
+
+async def longest_question_s(
+    task: ClassifyTask, noise: TaskNoise, spec: TaskSpec, stages: Stages, knowledge_base: KnowledgeBase
+) -> float:
+    """Seconds of one question: its probe, the largest slots, and all its releases; 0 if none can be answered at all.
+
+    It is made up, as long as an exemplar may be or, to a fifth, as the engine takes.
+
+    Args:
+        task: that is rehearsed.
+        noise: its plan's.
+        spec: the task as the engine sees it.
+        stages: those that answer.
+        knowledge_base: what its exemplars are like.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the engine does not answer.
+    """
+    lengths = (int(_LONGEST_WORDS * 0.8**step) for step in range(30))  # down to five words
+    found = await longest_query(stages, task, noise, spec, lengths)
+    if found is None:
+        return 0.0
+    questioner = (Exemplar({**found[0], task.label_field: task.labels[0]}),)
+    engine = await stages.engine.describe()
+    count, most = measured_slots(task)
+    slots = await privately(largest_slots(task, knowledge_base, count, engine))
+
+    async def once() -> float:
+        started = time.monotonic()
+        await _asked(questioner, slots, task, noise, uncached(spec), stages)
+        return (time.monotonic() - started) * most / count
+
+    return await median_s(once, engine)
 
 
 def _slots(parts: Sequence[Slot], slots: np.ndarray, task: ClassifyTask) -> list[Slot]:

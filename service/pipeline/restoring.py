@@ -25,6 +25,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
 )
 from service.pipeline.answering import BusyError
+from service.pipeline.latency import on_grain
 from service.pipeline.queries import InvalidQueryError
 
 Mode = Literal["text", "steer"]
@@ -86,6 +87,8 @@ class Restoring:
         steerer: answers instead of the engine where it has the bundle.
         timeout_s: within which.
         max_in_flight: answers at once; more are refused.
+        grain_s: what the engine answers leaves after a whole number of these, as it answers private questions, too; 0
+            does not wait.
     """
 
     def __init__(
@@ -96,9 +99,10 @@ class Restoring:
         *,
         timeout_s: float,
         max_in_flight: int,
+        grain_s: float = 0.0,
     ):
         self._root, self._engine, self._steerer = root, engine, steerer
-        self._timeout_s, self._max_in_flight = timeout_s, max_in_flight
+        self._timeout_s, self._max_in_flight, self._grain_s = timeout_s, max_in_flight, grain_s
         self._known: dict[str, Bundle] = {}
         self._in_flight = 0
 
@@ -174,7 +178,8 @@ class Restoring:
         if steerer is None or found.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
                 raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
-            return (await self._engine.zero_shot(spec, {"text": _filled(found, asked)})).probabilities
+            async with on_grain(self._grain_s):
+                return (await self._engine.zero_shot(spec, {"text": _filled(found, asked)})).probabilities
         if asked.mode == "text":
             return await steerer.restore(spec, _filled(found, asked), found.sha256, None)
         # Where nothing was taken out there is nothing to restore: the number is chance alone.

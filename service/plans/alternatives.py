@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accounting.plan import Plan, PlanError, least_noise
+from accounting.plan import Plan, PlanError
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.pipeline.mechanisms.adapter import ADAPTERS
+from service.plans.calibrating import least_noise
 from service.plans.preview import TaskPreview, describe
 
 _TIMES = 10

@@ -103,7 +103,7 @@ def problems(file: Path, trail: Iterable[str]) -> list[str]:
                 left = released
     if document is None:
         return [f"no signed plan has the task {certificate.task}"]
-    plan = CalibratedPlan.model_validate_json(document)
+    plan = read_signed(document)
     budget = plan.plan.budget
     wrong = []
     if certificate.plan_sha256 != _sha256(document.encode()):

@@ -11,22 +11,21 @@ from dataclasses import dataclass
 import structlog
 
 from accounting.ledger.budgets import SignedTask, address
-from accounting.mechanisms import RehearsalMechanism, RnmGaussianMechanism
-from accounting.plan import Budget, CalibratedPlan, Plan, PlanError
+from accounting.mechanisms import RnmGaussianMechanism
+from accounting.plan import CalibratedPlan, Plan, PlanError, parse_plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import Counts
 from service.engines.protocol import TaskSpec
-from service.pipeline.answering import BusyError, RemoteEngineForbiddenError
+from service.pipeline.answering import BusyError, check_may_leave
 from service.pipeline.making import charge_once, check_readable, grain_s, store_once
-from service.pipeline.measured_grains import largest_work_s
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import task_spec
-from service.pipeline.rehearsing import count
+from service.pipeline.rehearsing import count, longest_question_s
 from service.pipeline.stages import Stages
-from service.plans.signing import check_alone
+from service.plans.signing import check_alone, promise
 from service.records.records import Records
 
 log = structlog.get_logger()
@@ -77,24 +76,27 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
         raise PlanError([f"{key}: shots × ensemble leave too few exemplars for those who ask; lower one of them"])
     noise = calibrated.noise[name].mechanism
     assert isinstance(noise, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
-    mechanism = RehearsalMechanism(
-        type="rehearsal",
-        questions=questions,
-        asking=asking,
-        participation=participation,
-        shots=task.shots,
-        ensemble=task.ensemble,
-        slot_cap=task.slot_cap,
-        noise_multiplier=noise.noise_multiplier,
-        rehearsed=task.mechanism,
-    )
+    mechanism = {
+        "type": "rehearsal",
+        "questions": questions,
+        "asking": asking,
+        "participation": participation,
+        "shots": task.shots,
+        "ensemble": task.ensemble,
+        "slot_cap": task.slot_cap,
+        "noise_multiplier": noise.noise_multiplier,
+        "rehearsed": task.mechanism,
+    }
     kept = {field: getattr(task, field) for field in ("labels", "label_descriptions", "label_field", "prompt")}
-    one = ClassifyTask.model_validate({"kind": "classify", "release": "once", "mechanism": mechanism, **kept})
-    return Plan(
-        knowledge_base=plan.knowledge_base,
-        budget=Budget(epsilon=epsilon, delta=plan.budget.delta * _DELTA_SHARE if delta is None else delta),
-        cohorts=plan.cohorts,
-        tasks={f"{name}-rehearsal"[:64]: one},
+    budget = {"epsilon": epsilon, "delta": plan.budget.delta * _DELTA_SHARE if delta is None else delta}
+    one = {"kind": "classify", "release": "once", "mechanism": mechanism, **kept}
+    return parse_plan(
+        {
+            "knowledge_base": plan.knowledge_base,
+            "budget": budget,
+            "cohorts": plan.cohorts,
+            "tasks": {f"{name}-rehearsal"[:64]: one},
+        }
     )
 
 
@@ -170,8 +172,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     adapter = RehearsalAdapter(task, calibrated.noise[name])
     described = await asyncio.to_thread(records.store.get, plan.knowledge_base)
     await asyncio.to_thread(check_readable, records.store, plan.knowledge_base)
-    if (await stages.engine.describe()).remote and not described.remote_engine:
-        raise RemoteEngineForbiddenError(f"{plan.knowledge_base} does not allow its exemplars to leave")
+    check_may_leave(await stages.engine.describe(), described)
     spec = task_spec(
         f"{plan.knowledge_base}.{name}",
         adapter.rehearsed,
@@ -179,7 +180,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
         described.embedded_field,
         response_field=described.response_field,
     )
-    longest_s = await largest_work_s(stages, adapter.rehearsed, adapter.rehearsed_noise, spec, described)
+    longest_s = await longest_question_s(adapter.rehearsed, adapter.rehearsed_noise, spec, stages, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
     charge = await asyncio.to_thread(charge_once, records.ledger, signed, takes_s=grain)
@@ -228,16 +229,6 @@ def _told(ended: asyncio.Task[Rehearsed], task: str) -> None:
 
 def _sign(records: Records, calibrated: CalibratedPlan, signed_by: str) -> SignedTask:
     check_alone(records)
-    plan = calibrated.plan
-    ((name, task),) = plan.tasks.items()
-    signed = records.ledger.budgets.sign(
-        plan.knowledge_base,
-        epsilon=plan.budget.epsilon,
-        delta=plan.budget.delta,
-        accountant=plan.accountant,
-        document=calibrated.model_dump_json(),
-        tasks=[(name, task.answers)],
-        signed_by=signed_by,
-        cohorts=calibrated.cohorts,
-    )
-    return records.ledger.budgets.task(address(plan.knowledge_base, name, signed.version))
+    signed = promise(records, calibrated, signed_by)
+    (name,) = calibrated.plan.tasks
+    return records.ledger.budgets.task(address(signed.knowledge_base, name, signed.version))

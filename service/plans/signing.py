@@ -9,10 +9,11 @@ from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
 from accounting.ledger.events import Approval
 from accounting.mechanisms import RehearsalMechanism
-from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan
+from accounting.plan import CalibratedPlan, Plan, PlanError
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
 from service.pipeline.making import NotMadeError, check_readable, make
+from service.plans.calibrating import calibrate
 from service.plans.preview import PlanPreview
 from service.records.records import Records
 from service.records.signed import read_signed
@@ -129,7 +130,7 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
-    return calibrate_plan(*settled(records, plan))
+    return calibrate(*settled(records, plan))
 
 
 def sign(
@@ -149,7 +150,7 @@ def sign(
         records: where it is written.
         calibrated: from :func:`prepare`.
         signed_by: name of whoever signs.
-        after_version: as of :meth:`accounting.ledger.charges.Ledger.sign`.
+        after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
         approval: of the second person, where the settings want two.
 
@@ -169,7 +170,29 @@ def sign(
         check_readable(records.store, plan.knowledge_base)
         if records.witness is not None:
             records.witness.catch_up()
-    signed = records.ledger.budgets.sign(
+    signed = promise(records, calibrated, signed_by, after_version=after_version, approval=approval)
+    for task in (address(plan.knowledge_base, name, signed.version) for name in once):
+        try:
+            release(records, task, embed)
+        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
+            raise NotMadeError(
+                f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
+                f"`dpicl plan release {task}` makes it, unless it was lost"
+            ) from error
+    return signed
+
+
+def promise(
+    records: Records,
+    calibrated: CalibratedPlan,
+    signed_by: str,
+    *,
+    after_version: int | None = None,
+    approval: Approval | None = None,
+) -> SignedPlan:
+    """Write the promise alone; arguments and errors as of :func:`sign`, which has checked more."""
+    plan = calibrated.plan
+    return records.ledger.budgets.sign(
         plan.knowledge_base,
         epsilon=plan.budget.epsilon,
         delta=plan.budget.delta,
@@ -181,15 +204,6 @@ def sign(
         after_version=after_version,
         approval=approval,
     )
-    for task in (address(plan.knowledge_base, name, signed.version) for name in once):
-        try:
-            release(records, task, embed)
-        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
-            raise NotMadeError(
-                f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
-                f"`dpicl plan release {task}` makes it, unless it was lost"
-            ) from error
-    return signed
 
 
 def release(records: Records, task: str, embed: Embed = embed_here) -> Release:

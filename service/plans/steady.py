@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from accounting.ledger.amounts import Number, checked, times
-from accounting.plan import Plan, PlanError, calibrate_plan
+from accounting.plan import Plan, PlanError
+from service.plans.calibrating import calibrate
 from service.plans.preview import TaskPreview, preview
 
 MONTHS = 3.0
@@ -135,4 +136,4 @@ def preview_steadily(plan: Plan, arrivals: Arrivals) -> SteadyPreview:
         raise PlanError(["retain: say how many of the newest cohorts the plan draws on; all of them do not last"])
     state = steady_state(plan, plan.retain, arrivals.months_a_cohort, arrivals.epsilon, arrivals.delta)
     public_size = plan.retain * arrivals.cohort_size
-    return SteadyPreview(public_size=public_size, state=state, tasks=preview(calibrate_plan(plan, public_size)).tasks)
+    return SteadyPreview(public_size=public_size, state=state, tasks=preview(calibrate(plan, public_size)).tasks)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -34,6 +34,7 @@ PREFIX = "dpicl_"
 USE_NOTED_EVERY = timedelta(minutes=1)
 _LARGEST_SCOPE = 100
 LONGEST_OVERLAP = timedelta(days=365)
+LONGEST_LIFE = timedelta(days=36_500)
 
 
 def token_digest(token: str) -> bytes:
@@ -85,6 +86,12 @@ class ApiKey:
     expires_at: datetime | None = None
     rotated_at: datetime | None = None
 
+    def status(self, now: datetime) -> Literal["valid", "expired", "revoked"]:
+        """What becomes of requests with it."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "valid" if self.expires_at is None or self.expires_at > now else "expired"
+
     def may_ask(self, task: str) -> bool:
         """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in its scope."""
         return in_scope(self.scope, task)
@@ -129,7 +136,7 @@ class ApiKeys:
 
         Raises:
             KeyRefusedError: no name, a longer one than 200 characters, an unknown role, a limit out of its range, a
-                scope that names no task or is of a key that cannot ask, or an end that is past.
+                scope that names no task or is of a key that cannot ask, or an end that is past or too far ahead.
         """
         if not name.strip() or len(name) > 200 or not name.isprintable():
             raise KeyRefusedError("name: a key needs a name of at most 200 printable characters")
@@ -138,8 +145,11 @@ class ApiKeys:
         _check_limits(quota, rate_per_minute)
         _check_scope(role, scope)
         now = self._clock()
-        if expires_at is not None and (expires_at := expires_at.astimezone(UTC)) <= now:
-            raise KeyRefusedError(f"expires_at: {expires_at.isoformat()} is past")
+        if expires_at is not None:
+            if not now < expires_at <= now + LONGEST_LIFE:
+                why = "past" if expires_at <= now else f"more than {LONGEST_LIFE.days:,} days ahead"
+                raise KeyRefusedError(f"expires_at: {expires_at.isoformat()} is {why}")
+            expires_at = expires_at.astimezone(UTC)
         token = PREFIX + secrets.token_urlsafe(32)
         key = ApiKey(
             str(uuid.uuid4()),

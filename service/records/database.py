@@ -10,6 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 BUSY_TIMEOUT_S = 60
+UNAVAILABLE = (sa.exc.TimeoutError, sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError)
+"""All connections wait; it does not answer; the connection is gone; it is a standby that nobody writes to yet."""
+_WRITE = "write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME, with %40 for @ in a password"
 
 
 def open_database(url: str) -> sa.Engine:
@@ -21,21 +24,36 @@ def open_database(url: str) -> sa.Engine:
     ``synchronous_commit`` is turned on where the server's default is off.
 
     Args:
-        url: an SQLAlchemy URL: ``sqlite:///path`` or ``postgresql+psycopg://...``.
+        url: as :func:`parse_url` takes it.
 
     Raises:
-        ValueError: another kind of database, or an in-memory SQLite file shared by nobody.
+        ValueError: it is not the URL of such a database.
     """
-    parsed = sa.make_url(url)
+    parsed = parse_url(url)
+    return _open_sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _open_postgresql(parsed)
+
+
+def parse_url(url: str, name: str = "DPICL_DATABASE_URL") -> sa.URL:
+    """The parts of a database's URL. PostgreSQL's has the same driver however it is written.
+
+    Args:
+        url: such as ``sqlite:///FILE``, ``postgresql://...`` or ``postgres://...``.
+        name: what errors call it. They do not repeat it, since it may hold a password.
+
+    Raises:
+        ValueError: it is not a URL, or another kind of database.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):  # the latter repeats part of a password that is not encoded
+        raise ValueError(f"{name} is not a URL; {_WRITE}") from None
+    if "@" in (parsed.host or ""):  # the end of a password that is not encoded
+        raise ValueError(f"{name} has more than one @; {_WRITE}")
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    match parsed.get_backend_name():
-        case "postgresql":
-            return _open_postgresql(parsed)
-        case "sqlite":
-            return _open_sqlite(parsed)
-        case other:
-            raise ValueError(f"database_url: {other!r} is not supported; use sqlite:///FILE or postgresql://...")
+    if (kind := parsed.get_backend_name()) not in ("sqlite", "postgresql"):
+        raise ValueError(f"{name}: {kind!r} is not supported; {_WRITE}")
+    return parsed
 
 
 def _open_postgresql(url: sa.URL) -> sa.Engine:

@@ -152,8 +152,8 @@ class Webhooks:
         Raises:
             ValueError: the name or the address cannot be used; begins with which of them.
         """
-        if not name or len(name) > _LONGEST_NAME:
-            raise ValueError(f"name: give it one of at most {_LONGEST_NAME} characters, such as “on call”")
+        if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise ValueError(f"name: give it one of at most {_LONGEST_NAME} printable characters, such as “on call”")
         check_address(address)
         new, key, now = str(uuid.uuid4()), secrets.token_bytes(_SECRET_BYTES), self._clock()
         secret = f"whsec_{base64.b64encode(key).decode()}"

@@ -28,7 +28,7 @@ from exemplar_store.cohorts import add_lost, note_lost_arrivals
 from exemplar_store.hidden import find
 from exemplar_store.tables import knowledge_bases
 from service.records.api_keys import replace_token
-from service.records.database import open_database
+from service.records.database import open_database, parse_url
 from service.records.tables import api_keys
 from service.settings import Settings
 
@@ -53,9 +53,9 @@ def open_witness(settings: Settings, ledger: sa.Engine) -> Witness | None:
     url = witness_url(settings)
     if url is None:
         return None
-    if sa.make_url(url) == sa.make_url(settings.database_url):
+    parsed = parse_url(url, "DPICL_WITNESS_URL")
+    if parsed == parse_url(settings.database_url):
         raise ValueError("DPICL_WITNESS_URL: the witness needs its own database, on other storage")
-    parsed = sa.make_url(url)
     if parsed.get_backend_name() == "postgresql":  # charges wait for it, but not indefinitely
         parsed = parsed.update_query_dict(
             {name: value for name, value in _PATIENCE.items() if name not in parsed.query}
@@ -70,7 +70,7 @@ def witness_url(settings: Settings) -> str | None:
     if settings.witness_url is not None:
         given = settings.witness_url.get_secret_value()
         return None if given == NONE else given
-    ledger = sa.make_url(settings.database_url)
+    ledger = parse_url(settings.database_url)
     if ledger.get_backend_name() != "sqlite" or not ledger.database or ledger.database == ":memory:":
         return None
     file = Path(ledger.database)
@@ -83,7 +83,7 @@ def check_witness(settings: Settings) -> None:
     Raises:
         ValueError: they do not.
     """
-    if sa.make_url(settings.database_url).get_backend_name() == "postgresql" and settings.witness_url is None:
+    if parse_url(settings.database_url).get_backend_name() == "postgresql" and settings.witness_url is None:
         raise ValueError(
             "DPICL_WITNESS_URL: say where the ledger's witness is, a second PostgreSQL database that is not backed up "
             "and restored together with the ledger: without it, a restored backup would give spent answers back. "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +69,8 @@ def open_file(where: str, *, encoding: str | None = None, delimiter: str | None 
             raise FileNotFoundError
     except FileNotFoundError:
         raise ValueError(f"{where}: there is no such file") from None
+    except (EOFError, zlib.error, lzma.LZMAError):
+        raise ValueError(f"{where}: it is cut off or damaged where it is compressed; copy it again") from None
     except ImportError as error:
         raise ValueError(f"{where}: {error}") from None
 

@@ -15,7 +15,7 @@ from service.embedding.embedder import Embed
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.records.synthetic_store import KEY, KEY_BASE64
-from service.settings import Settings
+from service.settings import Settings, set_operators_aside
 from service.synthetic.tickets import FIELDS, TICKETS, tickets
 
 KNOWLEDGE_BASE = "support"
@@ -23,7 +23,6 @@ EPSILON, DELTA = 20.0, 4e-4
 """For life; the two plans take 12 and 2e-4 of it, so that another can be signed."""
 _WHO = "dpicl serve --synthetic"
 _PLANS = ("plan.yaml", "replies.yaml")
-_SETTINGS = ("DPICL_DATABASE_URL", "DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_DEVELOPMENT")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
         embed: for the tickets; takes some fifteen seconds.
         progress: told how many tickets of how many are embedded.
     """
-    before = {name: os.environ.pop(name, None) for name in _SETTINGS}
+    before = set_operators_aside()
     with TemporaryDirectory(prefix="dpicl-synthetic-") as folder:
         url = f"sqlite:///{folder}/synthetic.sqlite"
         try:
@@ -54,10 +53,8 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
             opened.database.dispose()
             yield Synthetic(url, keys["admin"], keys["analyst"])
         finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+            set_operators_aside()  # what the block has set
+            os.environ.update(before)
 
 
 def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None) -> None:

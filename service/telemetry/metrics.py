@@ -228,10 +228,11 @@ def _refusals(records: Records, tasks: list[str]) -> Metric:
 
 def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
     """Ids, not names: scrapers may not list keys, and names are often people's."""
-    number = GaugeMetricFamily("dpicl_keys", "API keys by role, valid or revoked.", labels=("role", "status"))
-    counted = Counter((key.role, "revoked" if key.revoked_at else "valid") for key in keys)
+    number = GaugeMetricFamily("dpicl_keys", "API keys by role: valid, expired or revoked.", labels=("role", "status"))
+    now = datetime.now(UTC)
+    counted = Counter((key.role, key.status(now)) for key in keys)
     for role in MAY:
-        for status in ("valid", "revoked"):
+        for status in ("valid", "expired", "revoked"):
             number.add_metric((role, status), counted[role, status])
     charged = GaugeMetricFamily(
         "dpicl_key_answers", "Answers charged to a valid analyst key, by its id.", labels=("key",)
@@ -242,7 +243,7 @@ def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
         labels=("key",),
     )
     for key in keys:
-        if key.role == "analyst" and key.revoked_at is None:
+        if key.role == "analyst" and key.status(now) == "valid":
             charged.add_metric((key.id,), key.charged)
             if key.quota is not None:
                 quota.add_metric((key.id,), key.quota)

@@ -30,7 +30,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
 )
 from service.pipeline.answering import BusyError
-from service.pipeline.latency import Departure
+from service.pipeline.latency import on_grain
 from service.pipeline.mechanisms.adapter import Answer, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
@@ -152,14 +152,11 @@ class Trials:
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
         self._in_flight += 1
-        departure = Departure(self._grain_s)
         try:
-            return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats, asker)
+            async with on_grain(self._grain_s):
+                return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats, asker)
         finally:
-            try:
-                await departure.wait()
-            finally:
-                self._in_flight -= 1
+            self._in_flight -= 1
 
     async def _try(
         self,

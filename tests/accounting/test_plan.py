@@ -92,7 +92,14 @@ def test_the_plan_of_the_documentation_loads() -> None:
         ("a: 2020-05-40", "not a plan"),
         ("[" * 5000, "not a plan"),
         (PLAN + "\nbudget: {epsilon: 1, delta: 1e-5}", "repeated key 'budget'"),
+        ("a: &a [*a]", "a: unknown key"),
         (changed(surprise=1), "surprise: unknown key"),
+        (changed(surprise={"\ud800": 1}), "surprise.\ufffd: contains a NUL character or half of a surrogate pair"),
+        (changed(tasks__topic__prompt__instruction="Wr\ud800te"), "tasks.topic.prompt.instruction: contains a NUL"),
+        (changed(tasks__topic__prompt__exemplar="{text}\0{label}"), "tasks.topic.prompt.exemplar: contains a NUL"),
+        (changed(tasks__topic__labels=["World", "Sp\0rts"]), "tasks.topic.labels.1: contains a NUL"),
+        (changed(tasks__topic__label_descriptions={"World": "\udfff"}), "label_descriptions.World: contains a NUL"),
+        (changed(tasks__topic__when_spent="\ud800"), "tasks.topic.when_spent: contains a NUL"),
         (changed(budget=None), "budget: is missing"),
         (changed(knowledge_base="No Spaces"), "knowledge_base: names are up to 64 small letters"),
         (changed(budget__epsilon=0), "budget.epsilon: input should be greater than or equal to 0.001"),
@@ -184,6 +191,11 @@ def test_decisiveness_is_the_votes_own_unless_written() -> None:
     assert (hard.decisiveness, soft.decisiveness) == (7, 12)
     own = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=3.0))
     assert own.decisiveness == 3.0
+
+
+def test_a_plan_that_was_signed_with_such_a_character_can_still_be_read(calibrated: CalibratedPlan) -> None:
+    before = calibrated.model_dump_json().replace("Article: ", "Article:\\u0000")
+    assert CalibratedPlan.model_validate_json(before).model_dump_json() == before
 
 
 def test_a_threshold_is_signed_where_there_is_one() -> None:
@@ -462,6 +474,7 @@ def test_candidates_are_signed_with_the_plan() -> None:
         ({"candidates": [{"text": " ", "label": "World"}]}, "mechanism.candidates.0: a field is empty"),
         ({"candidates": VOTED["candidates"] * 2}, "mechanism.candidates.2: each candidate may appear once"),
         ({"candidates": [{"text": 1, "label": "World"}]}, "tasks.topic.mechanism.candidates.0.text: "),
+        ({"candidates": [{"text": "\ud800"}]}, "tasks.topic.mechanism.candidates.0.text: contains a NUL"),
         ({"per_label": 0}, "tasks.topic.mechanism.per_label: "),
     ],
 )

@@ -104,12 +104,13 @@ def _start(instructions: list[tuple[str, str]], root: Path, volume: Path) -> lis
         dpicl serve --help > /dev/null
         export DPICL_DATABASE_URL=sqlite:///{home}/dpicl.sqlite DPICL_ENCRYPTION_KEY="$(openssl rand -base64 32)"
         dpicl migrate
+        dpicl keys create rehearsal > /dev/null
         {shlex.join(json.loads(said["CMD"]))} & service=$!
         until python -c {shlex.quote(READY)} 2> /dev/null; do kill -0 $service; sleep 1; done
         kill -TERM $service
         wait $service
     """
-    confined = f"chroot {root} {drop} timeout 240 bash -ec {shlex.quote(inside)}"
+    confined = f"chroot {root} {drop} env -i timeout 240 bash -ec {shlex.quote(inside)}"
     return [
         f"mkdir {volume}",
         f"chown {user}:{group} {volume}",

@@ -169,6 +169,11 @@ def test_runs_as_a_number_that_is_not_root_and_without_a_shell(image: Path):
 
 
 @each_image
+def test_the_audit_trail_has_a_name_for_that_number(image: Path):
+    assert environment(image)["USER"] == "dpicl"
+
+
+@each_image
 def test_writes_only_to_tmp_and_its_own_folder(image: Path):
     final, given = stages(image)[""], environment(image)
     assert given["HOME"] == "/tmp"  # noqa: S108

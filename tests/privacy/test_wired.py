@@ -280,7 +280,7 @@ BUGS = {
         (
             "aggregation.embedding_mean:EmbeddingMean.release",
             "return self.select(from_fixed_point(noisy_sum), candidates)",
-            "n = sum(_is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+            "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
             "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
             "    return counted.select(from_fixed_point(noisy_sum), candidates)",
         ),
@@ -291,7 +291,7 @@ BUGS = {
         (
             "aggregation.embedding_mean:EmbeddingMean.release",
             "return self.select(from_fixed_point(noisy_sum), candidates)",
-            "n = sum(_is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+            "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
             "    target = from_fixed_point(noisy_sum) + n * self.centre(candidates)\n"
             "    return EmbeddingMean(self.noise_multiplier, self.radius).select(target, candidates)",
         ),
@@ -299,7 +299,7 @@ BUGS = {
     "embeddings are not clipped": bug(
         "centred embedding mean, blocks, a far and only voice",
         "every answer is the canary's",
-        ("aggregation.embedding_mean:EmbeddingMean.sum", "offset * (limit / max(_norm(offset), limit))", "offset"),
+        ("aggregation.embedding_mean:EmbeddingMean.sum", "offset * (limit / max(norm(offset), limit))", "offset"),
     ),
     "the candidate nearest to the noiseless sum": bug(
         "embedding mean, units, the only voice",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,12 @@ from sanitization.channel import UNKNOWN, WithUnknown
 from sanitization.embeddings import load
 from sanitization.mechanisms import PUBLISHED, serve
 from sanitization.published.cape import Cape, RankedCape
-from sanitization.published.custext import CusText, CusTextNumbers
+from sanitization.published.custext import CusText
 from sanitization.published.dyntext import DynText
 from sanitization.published.rantext import RanText, radius_law, rate
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.text import open_sanitizer
-from sanitization.vocabulary import Vocabulary, blocks
+from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
 from service.embedding.embedder import packaged_model
 from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import Rows, letter_words, vocabulary
@@ -118,6 +120,33 @@ def test_unknown_words_and_marks_tell_nothing_once_corrected(tmp_path: Path) -> 
 def test_santext_may_be_served_at_its_true_epsilon() -> None:
     found = audit(PUBLISHED["santext"].published(WORDS, 6.0))
     assert admit(found, 6.0 * WORDS.diameter) == found.epsilon < 0.6 * 6.0 * WORDS.diameter
+
+
+@dataclass(frozen=True)
+class CusTextNumbers:
+    """Numbers as the code of CUSTEXT+ has them: x becomes x + U{0, ..., 999}. No y above x + 999 comes out: ε = ∞.
+
+    Args:
+        largest: inputs are 0 to this.
+    """
+
+    largest: int
+    spread: int = 1000
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Numbers."""
+        return [str(number) for number in range(self.largest + 1)]
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Numbers."""
+        return [str(number) for number in range(self.largest + self.spread)]
+
+    def rows(self, x: IntArray) -> FloatArray:
+        """See :class:`sanitization.channel.Channel`."""
+        above = np.arange(len(self.outputs)) - x[:, None]
+        return np.where((above >= 0) & (above < self.spread), 1 / self.spread, 0.0)
 
 
 class TestSanText:

@@ -173,8 +173,11 @@ def _models(records: Records) -> list[Model]:
     found: list[Model] = []
     for budget in records.ledger.budgets.statuses():
         left = {task.address: task.left for task in budget.tasks}
+        versions = {task.version for task in budget.tasks}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
+            if plan.version not in versions:  # signed after its tasks were read
+                continue
             for name in _answering(plan):
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from accounting.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise, least_noise
+from accounting.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
+from service.plans.calibrating import least_noise
 from service.wording import figure, number, percent
 
 FACTORS = (0.5, 1.0, 2.0)

@@ -20,7 +20,7 @@ from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import BudgetStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.errors import KnowledgeBaseArchivedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
 from service.dashboard.charts import Chart
@@ -30,6 +30,7 @@ from service.dashboard.plan_studio.charts import agreement, over_answers, over_e
 from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.dashboard.plan_studio.problems import PlanProblem, located, places
 from service.plans.alternatives import Alternatives, alternatives
+from service.plans.calibrating import calibrate
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import settled
 from service.records.engine_record import last_engine
@@ -138,7 +139,7 @@ async def open_desk(visit: Visit) -> Desk:
 
 def _open(records: Records, name: str) -> Desk:
     described = records.store.get(name)
-    (status,) = (status for status in records.ledger.budgets.statuses() if status.knowledge_base == name)
+    status = records.ledger.budgets.status(name)
     return Desk(described, status, [plan.version for plan in reversed(records.ledger.budgets.plans(name))])
 
 
@@ -176,7 +177,7 @@ def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], PlanOutcome]]:
 
 
 def _outcome(plan: Plan, public_size: int) -> PlanOutcome:
-    calibrated = calibrate_plan(plan, public_size)
+    calibrated = calibrate(plan, public_size)
     charts = {name: agreement(task, calibrated.noise[name], public_size) for name, task in plan.tasks.items()}
     return PlanOutcome(calibrated, preview(calibrated), charts)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +11,7 @@ from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError
 from service.pipeline.queries import InvalidQueryError
 from service.records.text_ledger import TextBudgetExhaustedError
+from service.sources.typed import read_fields, read_lines
 from service.trials.trials import Trial, Trials
 
 
@@ -42,7 +40,7 @@ async def attempt(
         trial = await trials.try_task(
             calibrated,
             task or next(iter(calibrated.plan.tasks)),
-            _query(query),
+            read_fields(query),
             _rows(rows),
             embedded_field=described.embedded_field,
             response_field=described.response_field,
@@ -56,29 +54,7 @@ async def attempt(
     return Attempt(trial)
 
 
-def _query(text: str) -> str | dict[str, Any]:
-    if text.startswith("{"):
-        try:
-            read = json.loads(text)
-        except ValueError:
-            return text
-        if isinstance(read, dict):
-            return read
-    return text
-
-
-def _rows(text: str) -> list[Mapping[str, object]]:
+def _rows(text: str) -> list[dict[str, Any]]:
     if not text:
         raise ValueError("paste one public example at least")
-    if not text.startswith("{"):
-        return list(csv.DictReader(text.splitlines()))
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                raise ValueError(f"line {number} of the examples is no JSON object") from None
-            if not isinstance(rows[-1], dict):
-                raise ValueError(f"line {number} of the examples is no JSON object")
-    return rows
+    return list(read_lines(text.splitlines(keepends=True), "the examples", table=not text.startswith("{")))

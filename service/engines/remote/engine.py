@@ -89,12 +89,12 @@ class OpenAiCompatibleEngine:
         self._check_sanitized(query)
         with self._admission.probe(task):
             if task.kind == "classify":
-                (reply,) = await self._public(self._ask_label(task, query))
+                (reply,) = await self._public(task, self._ask_label(task, query))
                 vote = self._vote(task, reply)
                 return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
             prompt = render(task.prompt, query)
             asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
-            first, *others = [reply.strip() for reply in await self._public(*asked)]
+            first, *others = [reply.strip() for reply in await self._public(task, *asked)]
         return ZeroShot(texts=candidate_texts(task, first, others))
 
     async def contributions(
@@ -173,12 +173,12 @@ class OpenAiCompatibleEngine:
         label = read(reply, task.labels)
         return None if label is None else np.eye(len(task.labels))[label]
 
-    async def _public(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str]:
+    async def _public(self, task: TaskSpec, *asked: Coroutine[Any, Any, str | Failure]) -> list[str]:
         """Replies to prompts without exemplars, whose failure may be told."""
         replies = await self._bounded(*asked)
         for reply in replies:
             if isinstance(reply, Failure):
-                raise _refusal(reply)
+                raise _refusal(task, reply)
         return [reply for reply in replies if isinstance(reply, str)]
 
     async def _bounded(self, *asked: Coroutine[Any, Any, str | Failure]) -> list[str | Failure]:
@@ -189,11 +189,12 @@ class OpenAiCompatibleEngine:
             return [Failure()]
 
 
-def _refusal(failure: Failure) -> Exception:
+def _refusal(task: TaskSpec, failure: Failure) -> Exception:
     """What a failed probe tells the caller; the operator finds the status in the log."""
     if failure.status == 429:
         return EngineBusyError("the remote endpoint takes no more requests now")
-    log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
+    if task.asker:  # where nobody asks the query may be a rehearsal's, which is private
+        log.warning("remote_endpoint_failed", status=failure.status, advice=_ADVICE.get(failure.status or 0))
     if failure.status in (400, 413, 422):
         return UnanswerableQueryError(
             "the remote language model refuses this query, most likely as too long: ask with a shorter text"

@@ -10,7 +10,7 @@ from scipy import special
 
 from accounting.mechanisms import KeywordJointEmMechanism
 from accounting.privacy.profiles import BoundedRange
-from aggregation.keyword_joint_em import LOSS_SENSITIVITY, JointExponentialMechanism, required_votes
+from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
 from aggregation.keywords import keywords
 from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
@@ -43,6 +43,11 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
     about = "A fixed number of words of the question and of public answers, ranked and made a sentence."
     reconstructs = True
 
+    @property
+    def mechanism(self) -> JointExponentialMechanism:
+        """The signed mechanism."""
+        return JointExponentialMechanism(self.noise.epsilon, self.written.k)
+
     async def prepare(self, public: Public) -> RankedKeywords:
         """See :class:`.adapter.Adapter`."""
         domain = public_domain(public.query, [*self.candidates(public.zero_shot), *self.task.public_answers])
@@ -51,14 +56,13 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
                 f"the query and its zero-shot answers have {len(domain)} different keywords, and this task "
                 f"releases {self.written.k}: ask with more words"
             )
-        mechanism = JointExponentialMechanism(self.noise.epsilon, self.written.k)
-        return RankedKeywords(mechanism, domain, public.reconstruct)
+        return RankedKeywords(self.mechanism, domain, public.reconstruct)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``epsilon`` is of one answer."""
         epsilon, k, words = self.noise.epsilon, self.written.k, self.written.typical_domain
         # Of the C(words, k) sets, all but one lose that number of slots: see `required_votes`, the inverse of this.
-        rate = epsilon / (2 * LOSS_SENSITIVITY)
+        rate = self.mechanism.rate
         others = math.comb(words, k) - 1
         odds_against = math.log(others) if others else -math.inf
         return Outlook(

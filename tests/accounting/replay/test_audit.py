@@ -437,3 +437,7 @@ def test_a_quota_is_never_overdrawn_by_racing_queries(ledger, engine, calibrated
     with engine.connect() as connection:
         assert connection.execute(sa.select(tables.quotas.c.charged)).scalars().all() == [2]
     assert ledger.answers_left(task) == 2  # a refused query took nothing from the task
+
+
+def test_a_line_that_nests_too_deeply_is_unreadable() -> None:
+    assert "line 1 is no event of an export (RecursionError" in verify(["[" * 100_000]).problems[0]

@@ -156,6 +156,16 @@ def test_models_are_tasks(asked: Asked) -> None:
     assert error.value.code == "unknown_task"
 
 
+def test_a_plan_that_is_signed_meanwhile_is_listed_the_next_time(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, before = asked.services.records, asked.services.records.ledger.budgets.statuses()
+    sign(records, prepare(records, load_plan(PLAN.replace("epsilon: 4", "epsilon: 3"))), "test")
+    with monkeypatch.context() as patched:
+        patched.setattr(records.ledger.budgets, "statuses", lambda: before)  # read just before it was signed
+        (model,) = asked.openai().models.list()
+    assert (model.id, model.dp_icl["task"]) == ("toys.colour", "toys.colour@1")
+    assert {model.id for model in asked.openai().models.list()} == {"toys.colour", "toys.colour@1"}
+
+
 def test_parts_of_text_are_a_text(asked: Asked) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]
     assert asked.ask({"role": "user", "content": parts}).id == asked.ask("a\ntoy").id

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RefusedError, RestoreClient
 from service.api.app import create_app
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.pipeline.restoring import Redacted, Restoring
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.sanitization.restore.made_up import OPTIONS, published
@@ -89,6 +92,19 @@ def test_a_profile_restores_the_answer(services: Services, doctor: Doctor, tmp_p
             said = [asking.ask(f"case {number}: {signs[0]}, {signs[1]}", signs).text for number in range(8)]
             assert said.count(illness) >= 5  # each is right with 99.9 %
     assert all(text.startswith("case ") for text in doctor.texts)
+
+
+@pytest.mark.parametrize("fails", [None, EngineUnavailableError("down")])
+def test_what_the_engine_says_leaves_on_a_grain(
+    doctor: Doctor, bundle: Bundle, tmp_path: Path, fails: Exception | None
+) -> None:
+    """It may have waited for what private questions' samples keep busy."""
+    doctor.fails = fails
+    restoring = Restoring(tmp_path / "bundles", doctor, timeout_s=60, max_in_flight=4, grain_s=0.2)
+    begun = time.monotonic()
+    with contextlib.suppress(EngineUnavailableError):
+        asyncio.run(restoring.answer(Redacted(bundle.address, bundle.sha256, "has fever", 0, "text"), "ann"))
+    assert time.monotonic() - begun >= 0.2
 
 
 def test_the_server_sees_the_medoid_and_not_the_spans(

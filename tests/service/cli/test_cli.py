@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sqlite3
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,6 +66,14 @@ def plan_file(tmp_path: Path) -> Path:
     file = tmp_path / "plan.yaml"
     file.write_text(PLAN)
     return file
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])  # before Python 3.13, and since
+def test_an_account_without_a_name_is_a_number(dpicl: Shell, monkeypatch: pytest.MonkeyPatch, error) -> None:
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=error))
+    dpicl.ok("keys", "create", "ana")
+    created, _ = dpicl.ok("audit", "export").splitlines()
+    assert json.loads(created)["body"]["by"] == f"uid-{os.getuid()}"
 
 
 def create(dpicl: Shell) -> None:
@@ -384,6 +394,26 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
 )
 def test_mistakes_are_explained_in_a_line(dpicl: Shell, args: list[str], message: str) -> None:
     assert message in dpicl.fails(*args)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://u:secret@127.0.0.1:9/x", "Is it running, and is DPICL_DATABASE_URL right?"),
+        ("sqlite:///{}", "the database cannot be used: file is not a database."),
+        ("var/dpicl.sqlite", "DPICL_DATABASE_URL is not a URL; write sqlite:///FILE"),
+        ("postgresql://u:a:secret@x:secret@127.0.0.1/x", "DPICL_DATABASE_URL is not a URL"),
+        ("postgresql://u:p@secret@127.0.0.1/x", "with %40 for @ in a password"),
+        ("mysql://u:secret@127.0.0.1/x", "'mysql' is not supported"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_a_line_without_its_password(
+    dpicl: Shell, monkeypatch: pytest.MonkeyPatch, plan_file: Path, url: str, message: str
+) -> None:
+    monkeypatch.setenv("DPICL_DATABASE_URL", url.format(plan_file))
+    told = dpicl.fails("kb", "list")
+    assert message in told
+    assert "secret" not in told
 
 
 def test_a_broken_plan_names_every_key(dpicl: Shell, tmp_path: Path) -> None:

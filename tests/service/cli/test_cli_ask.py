@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.api.app import create_app
-from service.cli import ask
+from service.cli import ask, budget
 from service.services import Services
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
@@ -52,6 +52,12 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
     (tmp_path / "dpicl").rename(tmp_path / "before")
     (tmp_path / "dpicl").touch()  # no folder can be made
     assert [dpicl.ok("ask", "toys.colour", "a toy").count(notice) for _ in range(2)] == [1, 1]
+
+
+def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:  # noqa: F811
+    wrong = TestClient(create_app(services), headers={"Authorization": "Bearer wrong"})
+    monkeypatch.setattr(budget, "connect", lambda _url, _key: wrong)
+    assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
 
 
 def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811

@@ -112,7 +112,7 @@ def test_an_address_that_cannot_be_used_is_told_where_it_was_entered(admin: Brow
     assert "Leave out user name and password; messages are signed instead." in shown(page.text)
     assert 'value="on call"' in page.text
     page = admin.post("/alerts/webhooks", {"name": "", "address": "https://example.org/"})
-    assert "Give it one of at most 100 characters" in shown(page.text)
+    assert "Give it one of at most 100 printable characters" in shown(page.text)
     assert admin.services.alerts.webhooks.all() == []
 
 

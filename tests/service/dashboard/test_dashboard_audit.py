@@ -118,6 +118,8 @@ def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
         page = browser.get(f"/audit{nothing}").text
         assert sentences(page) == []
         assert "No event matches" in page
+    for nothing in ("9999-12-31", "0001-01-01"):
+        assert "No event matches" in browser.get(f"/audit?day={nothing}").text
     wrong = browser.get("/audit?day=yesterday")
     assert wrong.status_code == 422
     assert "Write the day as 2027-03-14" in wrong.text
@@ -144,6 +146,8 @@ def test_older_events_are_a_page_away(browser: Browser) -> None:
     assert len(sentences(page)) == 9
     assert 'id="older"' not in page
     assert 'id="newest"' in page
+    for far in ("9" * 20, "9" * 5000):  # more than a database's integers hold, and more than Python reads
+        assert sentences(browser.get(f"/audit?kind=key.created&before={far}").text) == sentences(newest)
 
 
 def test_a_whole_trail_is_found_whole(browser: Browser, token: str) -> None:

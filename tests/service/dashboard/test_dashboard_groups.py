@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from service.services import Services
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 from tests.service.dashboard.dashboard_browser import Browser, words
 
 CARE = {"name": "care", "epsilon": "5", "delta": "1.5e-4"}
@@ -78,6 +82,20 @@ def test_what_the_ledger_refuses_changes_nothing(browser: Browser) -> None:
     refused = browser.post("/groups/care/join", {"knowledge_base": "toys"})
     assert "'toys' is in group 'wide', for ever" in words(refused.text)
     assert made(browser) == {"care": (), "wide": ("toys",)}
+
+
+def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(
+    tmp_path: Path, new_postgres: Callable[[], str]
+) -> None:
+    settings = Settings(database_url=new_postgres(), witness_url="none", development=True, latency_unpadded=True)
+    records = make_records(tmp_path, settings=settings)
+    browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
+    browser.sign_in()
+    records.ledger.groups.open("care", 9, 1e-3, by="test")
+    refused = browser.post("/groups/care/join", {"knowledge_base": "to\0ys"})
+    assert refused.status_code == 409
+    assert r"Nothing was done: there is no knowledge base 'to\x00ys'." in words(refused.text)
+    records.database.dispose()
 
 
 def test_names_that_the_command_line_allows_are_shown_and_joined(browser: Browser) -> None:

@@ -62,6 +62,13 @@ def test_a_token_is_shown_once_and_works(browser: Browser) -> None:
     assert "chief you" in page
 
 
+def test_the_example_has_the_address_that_the_browser_has(browser: Browser) -> None:
+    form = {"name": "ana", "role": "analyst"}
+    assert "curl http://testserver/v1/tasks/" in browser.post("/keys", form).text
+    made = browser.post("/keys", form, headers={"X-Forwarded-Proto": "https"})  # from a proxy that ends TLS
+    assert "curl https://testserver/v1/tasks/" in made.text
+
+
 def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
     made = browser.post("/keys", {"name": "deputy", "role": "admin"})
     assert made.status_code == 201
@@ -84,6 +91,7 @@ def test_an_admin_key_shows_no_way_to_ask(browser: Browser) -> None:
         ({"name": "ana", "role": "analyst", "scope": "toys, All of it"}, "names no knowledge base"),
         ({"name": "ana", "role": "analyst", "days": "0"}, "Enter a number of days, 1 to 36,500"),
         ({"name": "ana", "role": "analyst", "days": "9" * 30}, "Enter a number of days"),
+        ({"name": "ana", "role": "analyst", "days": "9" * 5000}, "Enter a number of days"),
         ({"name": "a" * 201, "role": "analyst"}, "at most 200 printable characters"),
         ({"name": "a\nb", "role": "analyst"}, "at most 200 printable characters"),
     ],
@@ -170,7 +178,7 @@ def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browse
     keys = browser.services.records.keys
     made, first = keys.create("bo", "analyst", quota=3)
     form = {"rotated_at": re.search(r'name="rotated_at" value="([^"]*)"', browser.get(f"/keys/{made.id}").text)[1]}
-    for wrong in ("-1", "x", "8761"):
+    for wrong in ("-1", "x", "8761", "9" * 5000):
         refused = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": wrong})
         assert refused.status_code == 422
         assert "Enter a number of hours" in refused.text

@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 from tempfile import SpooledTemporaryFile
 
 import pytest
+import sqlalchemy as sa
 
 from accounting.ledger.history import Use
-from service.dashboard.usage import _series
+from exemplar_store.tables import exemplars, knowledge_bases, units
+from service.dashboard.usage import _series, charged_by_day
+from service.engines.protocol import EngineUnavailableError
 from service.services import Services, open_services
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
+from tests.service.conftest import EMBEDDER, PLAN, Embedding, MajorityEngine
 from tests.service.dashboard.dashboard_browser import Browser
 
 CANARY = "canary-4f1d"
@@ -59,6 +62,12 @@ def test_plans_are_told_in_human_terms(browser: Browser) -> None:
     assert "Gaussian noise of" in page
     assert re.search(r"PLD \d", page)
     assert "Write a plan" in page
+
+
+def test_a_version_that_no_plan_has_is_a_page_that_is_not_there(browser: Browser) -> None:
+    for version in ("2", "9" * 9, "9" * 20, "9" * 5000):
+        assert browser.get(f"/knowledge-bases/toys/plans/{version}").status_code == 404
+        assert browser.post(f"/knowledge-bases/toys/cohorts/{version}/close").status_code in (404, 409)
 
 
 def test_spending_refusals_and_releases_are_shown(browser: Browser) -> None:
@@ -188,6 +197,16 @@ def test_the_busiest_tasks_are_told_apart_and_the_others_added_up() -> None:
     assert series[-1][1] == [4 + 2, 5 + 3]
 
 
+def test_a_charge_of_another_day_than_those_shown_is_left_out() -> None:
+    """As when midnight passes while the page is made, or another replica's clock is ahead."""
+    today = datetime.now(UTC).date()
+    spent = [Use(today + timedelta(days=ahead), "toys.t@1", "k", 1) for ahead in (-30, -29, 0, 1)]
+    chart = charged_by_day(spent, lambda use: use.task, today)
+    assert chart is not None
+    assert chart.summary == "2 answers were charged in the last 30 days, at most 1 on a day."
+    assert charged_by_day(spent[-1:], lambda use: use.task, today) is None
+
+
 def test_a_knowledge_base_is_created_with_its_budget(browser: Browser) -> None:
     assert "New knowledge base" in browser.get("/new-knowledge-base").text
     response = browser.post("/new-knowledge-base", {**NEW, "remote_engine": "yes"})
@@ -302,6 +321,36 @@ def test_a_bad_file_is_refused_whole_and_not_repeated(
     assert "secret-7" not in response.text
     with pytest.raises(LookupError):
         browser.services.records.store.forget("toys", "new")
+
+
+def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> None:
+    def down(_texts: object) -> None:
+        raise EngineUnavailableError("the embedder does not answer")
+
+    browser = Browser(open_services(services.records, MajorityEngine(), Embedding(down)))
+    browser.sign_in()
+    response = upload(browser, b'{"unit_id": "new", "text": "secret-7", "label": "green"}\n')
+    assert response.status_code == 503
+    assert "the embedder does not answer." in response.text
+    with pytest.raises(LookupError):
+        browser.services.records.store.forget("toys", "new")
+
+
+def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(browser: Browser) -> None:
+    with browser.services.records.database.begin() as connection:
+        for table in (exemplars, units, knowledge_bases):
+            connection.execute(sa.delete(table))
+    response = browser.post("/new-knowledge-base", {**NEW, "name": "toys"})
+    assert response.status_code == 422
+    assert "before its exemplars were lost in a restore, and keeps it: create it with the same" in response.text
+    body = {"name": "toys", "epsilon": 6, "delta": 1e-5, "public_size": 20_000}
+    admin = {"Authorization": f"Bearer {browser.token}"}
+    refused = browser.client.post("/v1/knowledge-bases", json=body, headers=admin)
+    assert refused.status_code == 409
+    assert refused.json()["type"].endswith("knowledge-base-exists")
+    budget = browser.services.records.ledger.budgets.status("toys").tightest
+    same = {**NEW, "name": "toys", "epsilon": str(budget.epsilon), "delta": str(budget.delta)}
+    assert browser.post("/new-knowledge-base", same | {"accept_weak_promise": "yes"}).status_code == 303
 
 
 def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

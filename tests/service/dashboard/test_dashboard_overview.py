@@ -173,6 +173,11 @@ def test_the_overview_begins_with_what_needs_attention(browser: Browser) -> None
     assert 'hx-get="/admin/?page=2"' in second
 
 
+def test_a_page_beyond_the_last_is_the_last(browser: Browser) -> None:
+    for page in ("2", "9" * 30, "9" * 5000):
+        assert "toys" in browser.get("/", params={"page": page}).text
+
+
 def test_htmx_gets_the_changing_part_alone(browser: Browser) -> None:
     part = browser.get("/", headers={"HX-Request": "true"})
     assert part.status_code == 200

@@ -445,12 +445,16 @@ def test_a_draft_is_tried_on_public_examples(browser: Browser, rows: str) -> Non
     ("form", "says"),
     [
         ({"trial_rows": ""}, "paste one public example at least"),
-        ({"trial_rows": "{text}"}, "line 1 of the examples is no JSON object"),
-        ({"trial_rows": '{"text": "x", "label": "red"}\n[1]'}, "line 2 of the examples is no JSON object"),
+        ({"trial_rows": "{text}"}, "the examples, line 1: not JSON"),
+        ({"trial_rows": '{"text": "x", "label": "red"}\n[1]'}, "the examples, line 2: not a JSON object"),
+        ({"trial_rows": '{"a": ' + "[" * 20_000}, "the examples, line 1: not JSON"),
+        ({"trial_rows": "text,label\nx,red,blue"}, "the examples, line 2: not as many cells as the header has"),
+        ({"trial_rows": 'text,label\nx,"red'}, "the examples, line 2: not CSV"),
         ({"trial_rows": "text\nx"}, "label"),
         ({"trial_rows": ROWS, "trial_query": ""}, "The question does not fit: text is empty."),
         ({"trial_rows": ROWS, "trial_task": "shape"}, "no task 'shape'"),
         ({"trial_rows": ROWS, "trial_query": '{"other": "x"}'}, "the query lacks text"),
+        ({"trial_rows": ROWS, "trial_query": '{"other": "x", "more": "y"}'}, "the query lacks text"),
         ({"trial_rows": "text,label\n" + "x,red\n" * 201}, "1 to 200 public exemplars"),
     ],
 )
@@ -459,6 +463,19 @@ def test_a_trial_that_cannot_be_says_why(browser: Browser, form: dict[str, str],
     assert part.status_code == 200
     assert 'role="alert"' in part.text
     assert says in words(part.text)
+
+
+@pytest.mark.parametrize(
+    ("price", "says"),
+    [("0", "budget.epsilon: "), ("200", "budget.epsilon: "), ("nan", "budget.epsilon: "), ("a", "a number")],
+)
+def test_a_rehearsal_has_a_price_in_range(browser: Browser, price: str, says: str) -> None:
+    form = {"text": SMALL, "task": "colour", "epsilon": price}
+    for path in ("/rehearse", "/rehearse/start"):
+        page = browser.post(STUDIO + path, form)
+        assert page.status_code == 422
+        assert says in words(page.text)
+    assert signed(browser) == 1
 
 
 def test_a_trial_with_the_engine_down_says_so(browser: Browser, toy_engine) -> None:

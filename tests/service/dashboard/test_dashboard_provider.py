@@ -150,6 +150,8 @@ def test_whoever_has_no_role_is_told_so(browser: Browser, idp: Provider, claims:
         (lambda claims: claims.update(iat=int(time.time()) + 3600, exp=int(time.time()) + 7200), "clocks"),
         (lambda claims: claims.update(nbf=int(time.time()) + 3600), "clocks"),
         (lambda claims: claims.update(sub="x" * 190), "more than 190 characters"),
+        (lambda claims: claims.update(sub="x\0"), "cannot be stored"),
+        (lambda claims: claims.update(name="x\0"), "cannot be stored"),
     ],
 )
 def test_a_token_that_is_not_for_this_sign_in_is_refused(browser: Browser, idp: Provider, forge, says: str) -> None:

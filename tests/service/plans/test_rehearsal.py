@@ -177,7 +177,7 @@ def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pyt
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(rehearsing, "largest_work_s", work)
+    monkeypatch.setattr(rehearsing, "longest_question_s", work)
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
 
     async def fail(*_args) -> None:
@@ -201,7 +201,7 @@ def test_one_that_takes_long_is_not_shown_as_lost(records, brief, monkeypatch: p
     async def work(*_args) -> float:
         return 100.0
 
-    monkeypatch.setattr(rehearsing, "largest_work_s", work)
+    monkeypatch.setattr(rehearsing, "longest_question_s", work)
     asyncio.run(begin(records, brief, "ana", Stages(MajorityEngine(), EMBEDDER, 60.0)))
     with records.database.connect() as connection:
         ((created, until),) = connection.execute(sa.select(charges.c.created_at, charges.c.lease_until))
@@ -232,6 +232,12 @@ def test_what_cannot_be_rehearsed_says_why(text: str, name: str, says: str) -> N
         calibrated = calibrated.model_copy(update={"public_size": 60})
     with pytest.raises(PlanError, match=says):
         written(calibrated, name, 1.0, None, 100)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, None), (200, None), (math.nan, None), (1, 1e-13)])
+def test_a_price_out_of_range_is_refused(epsilon: float, delta: float | None) -> None:
+    with pytest.raises(PlanError, match=r"budget\.(epsilon|delta): "):
+        written(nearly_noiseless_plan(), "colour", epsilon, delta, 100)
 
 
 def test_nobody_writes_one_by_hand(records, brief) -> None:

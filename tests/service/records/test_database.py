@@ -5,11 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
 
 from service.records.database import open_database
+from service.records.witness import check_witness, open_witness
+from service.settings import Settings
 from tests.processes import FRESH
 
 
@@ -83,8 +86,21 @@ def test_schema_changes_are_rolled_back_with_their_transaction(engine: sa.Engine
     assert sa.inspect(engine).get_table_names() == []
 
 
-def test_plain_postgresql_urls_use_the_installed_driver():
-    assert open_database("postgresql://u@localhost/x").url.drivername == "postgresql+psycopg"
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_postgresql_has_the_installed_driver_and_needs_a_witness_however_it_is_written(scheme: str, monkeypatch):
+    url = f"{scheme}://u@localhost/x"
+    assert open_database(url).url.drivername == "postgresql+psycopg"
+    with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
+        check_witness(Settings(database_url=url, witness_url=None))
+    with pytest.raises(ValueError, match="the witness needs its own database"):
+        open_witness(
+            Settings(database_url="postgresql://u@localhost/x", witness_url=url), sa.create_engine("sqlite://")
+        )
+    opened = Mock(side_effect=ConnectionError)
+    monkeypatch.setattr("service.records.witness.open_database", opened)
+    with pytest.raises(ConnectionError):
+        open_witness(Settings(witness_url=url), sa.create_engine("sqlite://"))
+    assert "connect_timeout=5" in opened.call_args.args[0]
 
 
 def test_other_databases_are_refused():

@@ -187,7 +187,7 @@ def test_what_makes_no_group_is_named(fresh: Callable[[], Sharing]) -> None:
         ("join a; a upload ann; b upload ann; a sign 2; back_up; join b; b sign 1; restore; a sign 2; acknowledge", ""),
         ("a upload ann; b upload ann; back_up; join a; join b; a sign 2; restore; b sign 2; acknowledge", "ab"),
         ("a sign 1; b sign 1; back_up; join a; join b; restore; join a; join b; acknowledge", ""),
-        ("a sign 1; b sign 1; back_up; join b; restore; join a 9; join b 9; acknowledge", "b"),
+        ("a sign 1; b sign 1; back_up; join b; restore; join a 9; join b 9; acknowledge", "ab"),
     ],
     ids=["what was lost is there again", "both histories count", "both are the same", "two budgets"],
 )

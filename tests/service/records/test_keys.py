@@ -6,7 +6,7 @@ import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from accounting.ledger import tables
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
-from service.records.api_keys import PREFIX, ApiKeys, KeyRefusedError, KeyRotatedError, UnknownKeyError
+from service.records.api_keys import LONGEST_LIFE, PREFIX, ApiKeys, KeyRefusedError, KeyRotatedError, UnknownKeyError
 from service.records.sessions import Sessions
 from service.records.tables import api_keys, metadata
 from tests.conftest import Clock
@@ -146,6 +146,17 @@ def test_an_expired_key_is_refused_from_that_moment(keys: ApiKeys, clock: Clock)
     assert keys.authenticate(token) is None
     with pytest.raises(ValueError, match=r"expires_at: .* is past"):
         keys.create("bo", "analyst", expires_at=clock.now)
+
+
+def test_a_key_ends_at_a_time_that_every_clock_can_show(keys: ApiKeys, clock: Clock):
+    west, east = timezone(timedelta(hours=-5)), timezone(timedelta(hours=5))
+    for ends in (datetime.max.replace(tzinfo=west), datetime.max.replace(tzinfo=UTC)):
+        with pytest.raises(KeyRefusedError, match=r"^expires_at: .* is more than 36,500 days ahead$"):
+            keys.create("bo", "analyst", expires_at=ends)
+    with pytest.raises(KeyRefusedError, match=r"^expires_at: .* is past$"):
+        keys.create("bo", "analyst", expires_at=datetime.min.replace(tzinfo=east))
+    key, _ = keys.create("bo", "analyst", expires_at=clock.now + LONGEST_LIFE)
+    assert keys.get(key.id).expires_at == clock.now + LONGEST_LIFE
 
 
 @pytest.mark.parametrize(

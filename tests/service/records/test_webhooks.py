@@ -112,7 +112,7 @@ def test_an_address_that_can(address: str):
 
 
 def test_a_name_is_needed_and_there_is_an_end(hooks: Webhooks):
-    for name in ("", "x" * 101):
+    for name in ("", "x" * 101, "on\0call", "on\ud800call"):
         with pytest.raises(ValueError, match=r"^name: "):
             hooks.add(name, ADDRESS, by="root")
     for number in range(MOST):

@@ -61,6 +61,13 @@ def test_text_is_read_as_what_it_looks_like(tmp_path: Path, name: str, data: byt
     assert read(tmp_path / name) == (described, TICKETS)
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: data[:12] + b"?????" + data[17:]])
+def test_a_compressed_file_that_is_damaged_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(damage(gzip.compress(table(";").encode())))
+    with pytest.raises(ValueError, match=r"t\.csv\.gz: it is cut off or damaged"):
+        read(tmp_path / "t.csv.gz")
+
+
 def test_what_is_said_of_a_text_is_believed(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_bytes(table("|").encode("cp850", "replace"))

@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from examples.serving import use_database_in
 from exemplar_store import ExemplarStore, Layout, WrongKeyError, read_json_lines
 from exemplar_store.errors import EncryptionKeyError
 from service.api.app import create_app
 from service.cli.synthetic import say_how_to_ask
 from service.records.records import open_records
 from service.records.synthetic_store import KEY_BASE64, NOTICE, SyntheticUploadError
+from service.records.witness import witness_url
 from service.services import Services, open_services
-from service.settings import Settings
+from service.settings import Settings, set_operators_aside
 from service.synthetic.setup import Synthetic, synthetic_database
 from service.synthetic.tickets import FIELDS, tickets
 from tests.service.api.test_api import problem
@@ -92,11 +94,24 @@ def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: She
     assert NOTICE in " ".join(dpicl.ok("budget").split())
 
 
-def test_it_takes_nobodys_exemplars(client: TestClient, synthetic, dpicl: Shell, monkeypatch, tmp_path) -> None:  # noqa: F811
+def test_it_takes_nobodys_exemplars(
+    client: TestClient,
+    services: Services,
+    synthetic: Synthetic,
+    dpicl: Shell,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     upload = {"content": json.dumps(TICKET), "headers": bearer(synthetic.admin_token)}
     upload["headers"]["Content-Type"] = "application/x-ndjson"
     refused = problem(client.post("/v1/knowledge-bases/support/exemplars", **upload), 403, "made-up-data")
     assert "DPICL_ENCRYPTION_KEY" in refused["detail"]
+    browser = Browser(services)
+    browser.sign_in()
+    chosen = {"file": ("mine.jsonl", json.dumps(TICKET).encode())}
+    page = browser.post("/knowledge-bases/support/exemplars", {"unit_id": "unit_id"}, files=chosen)
+    assert page.status_code == 403
+    assert "start one of your own" in page.text
     monkeypatch.setenv("DPICL_DATABASE_URL", synthetic.database_url)
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
     file = tmp_path / "mine.jsonl"
@@ -126,24 +141,65 @@ def test_a_service_of_ones_own_takes_exemplars_as_ever(tmp_path: Path, monkeypat
 
 
 def test_it_holds_the_generated_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("DPICL_DATABASE_URL", "sqlite:///nowhere/real.sqlite")
-    monkeypatch.setenv("DPICL_ENCRYPTION_KEY_FILE", "/nowhere/key")
+    operators = {
+        "DPICL_DATABASE_URL": "sqlite:///nowhere/real.sqlite",
+        "DPICL_ENCRYPTION_KEY_FILE": "/nowhere/key",
+        "DPICL_WITNESS_URL": f"sqlite:///{tmp_path}/witness.sqlite",
+        "DPICL_MIGRATE": "never",
+        "DPICL_TWO_PERSON_SIGNING": "true",
+        "DPICL_ALERT_WEBHOOK": "http://127.0.0.1:9/",
+        "dpicl_oidc_issuer": "https://nowhere",
+    }
+    for name, value in operators.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     told: list[tuple[int, int]] = []
     with synthetic_database(embed, lambda done, total: told.append((done, total))) as made:
         file = Path(made.database_url.removeprefix("sqlite:///"))
         assert file.is_file()
         assert told[-1] == (900, 900)
+        monkeypatch.setenv("DPICL_WITNESS_URL", witness_url(Settings()))  # as `dpicl serve` does
         opened = open_records(Settings())
+        known = opened.settings.model_fields_set
+        assert known == {"database_url", "encryption_key", "witness_url", "latency_unpadded"}
         (slot,) = opened.store.sample_slots("support", probability=1, ensemble=1, max_exemplars=10_000)
         key = [tuple(one[field] for field in FIELDS) for one in tickets()]
         assert sorted(tuple(exemplar.fields[field] for field in FIELDS) for exemplar in slot) == sorted(key)
         assert isinstance(opened.store, ExemplarStore)
         opened.database.dispose()
     assert not file.parent.exists()
-    assert os.environ["DPICL_DATABASE_URL"] == "sqlite:///nowhere/real.sqlite"
-    assert os.environ["DPICL_ENCRYPTION_KEY_FILE"] == "/nowhere/key"
+    assert operators.items() <= os.environ.items()
     assert "DPICL_ENCRYPTION_KEY" not in os.environ
+    assert not (tmp_path / "witness.sqlite").exists()
+
+
+def test_a_demo_has_nothing_of_an_operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("DPICL_DATABASE_URL", "DPICL_ENCRYPTION_KEY", "DPICL_WITNESS_URL"):
+        monkeypatch.setenv(name, "sqlite:///nowhere")
+    use_database_in(tmp_path)
+    assert {name for name in os.environ if "_URL" in name and name.startswith("DPICL_")} == {"DPICL_DATABASE_URL"}
+    assert str(tmp_path) in os.environ["DPICL_DATABASE_URL"]
+
+
+def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {f"DPICL_{field.upper()}" for field in Settings.model_fields}
+    for name in names:
+        monkeypatch.setenv(name, "")
+    assert {name.removeprefix("DPICL_").lower() for name in names - set_operators_aside().keys()} == {
+        "latency_grain_ms",
+        "latency_unpadded",
+        "query_timeout_s",
+        "lease_s",
+        "max_queries_in_flight",
+        "max_upload_bytes",
+        "problem_base",
+        "sanitizer_words",
+        "public_texts",
+        "restore_bundles",
+        "text_epsilon_cap",
+        "metrics_open",
+    }
 
 
 def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: TestClient) -> None:
@@ -151,6 +207,8 @@ def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: Test
     printed = capsys.readouterr().out
     assert NOTICE in printed
     assert "http://127.0.0.1:8080/admin/" in printed
+    witness = synthetic.database_url.replace("synthetic.sqlite", "synthetic.witness.sqlite")
+    assert f"DPICL_WITNESS_URL={witness} " in printed
     body = json.loads(re.search(r"--data '(.*)'", printed).group(1))
     token = re.search(r"DPICL_API_KEY=(\S+)", printed).group(1)
     assert client.post("/v1/tasks/support.queue/answers", json=body, headers=bearer(token)).status_code == 200

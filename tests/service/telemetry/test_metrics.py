@@ -24,6 +24,7 @@ from service.engines.protocol import EngineInfo
 from service.plans.signing import sign
 from service.records.api_keys import ApiKey
 from service.records.engine_record import note_engine
+from service.records.tables import api_keys
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.deploy import promql
@@ -192,10 +193,20 @@ def test_keys_by_role_and_status(scraper: Scraper) -> None:
     keys = scraper.services.records.keys
     keys.create("decides", "admin")
     keys.revoke(scraper.analyst.id)
-    counts = {("analyst", "valid"): 1, ("analyst", "revoked"): 1, ("admin", "valid"): 1, ("admin", "revoked"): 0}
+    expired, _ = keys.create("late", "analyst", quota=3)
+    with scraper.services.records.database.begin() as connection:
+        connection.execute(sa.update(api_keys).values(expires_at=datetime.now(UTC)).where(api_keys.c.id == expired.id))
+    counts = {
+        ("analyst", "valid"): 1,
+        ("analyst", "expired"): 1,
+        ("analyst", "revoked"): 1,
+        ("admin", "valid"): 1,
+        ("admin", "expired"): 0,
+        ("admin", "revoked"): 0,
+    }
     for (role, status), count in counts.items():
         assert scraper.value("dpicl_keys", role=role, status=status) == count
-    assert scraper.analyst.id not in scraper.text()
+    assert not any(key.id in scraper.text() for key in (scraper.analyst, expired))
     assert "decides" not in scraper.text()  # names are told to admins only
 
 

@@ -1,0 +1,35 @@
+"""What the Ray Serve deployments have in common: their limit, and what a failed call to one means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc  # type: ignore[import-untyped]
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError, RayServeException
+
+from service.engines.protocol import EngineBusyError, EngineUnavailableError
+
+deployment = serve.deployment(max_ongoing_requests=20_000)
+"""Out of reach: the service rejects excess requests itself. Serve queues what exceeds its limit, and once a replica has
+rejected requests its router (Ray 2.60) lets that queue go at four a second (benchmarks/routing.py)."""
+
+
+@contextmanager
+def calling(which: str) -> Iterator[None]:
+    """A call to a deployment.
+
+    Args:
+        which: it is, for the error.
+
+    Raises:
+        EngineUnavailableError: it does not answer, or has a full queue.
+    """
+    try:
+        yield
+    except BackPressureError as error:
+        raise EngineBusyError(f"the {which} has a full queue") from error
+    except (RayServeException, RayError, grpc.RpcError, OSError) as error:
+        raise EngineUnavailableError(f"the {which} does not answer") from error
