@@ -131,10 +131,10 @@ class Unpadded:
 
 
 def smallest_grain_s(work_s: float) -> float:
-    """The smallest round grain (1, 2 or 5 times a power of ten) that is at least twice the work; both in seconds."""
+    """The smallest round grain (1, 2, 3, 5 or 7 times a power of ten) of at least twice the work; both in seconds."""
     wanted = max(2 * work_s, SMALLEST_S)
     power = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
-    return next(grain for factor in (1, 2, 5, 10) if (grain := round(factor * power, 6)) >= wanted * (1 - 1e-9))
+    return next(grain for factor in (1, 2, 3, 5, 7, 10) if (grain := round(factor * power, 6)) >= wanted * (1 - 1e-9))
 
 
 def fixed_grain_s(settings: Settings, *, language_model: bool) -> float | None:

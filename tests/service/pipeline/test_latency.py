@@ -72,7 +72,8 @@ def test_without_a_grain_nothing_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work_s", "grain_s"), [(0.0, 0.1), (0.05, 0.1), (0.051, 0.2), (0.1, 0.2), (0.11, 0.5), (0.3, 1.0), (26.0, 100.0)]
+    ("work_s", "grain_s"),
+    [(0.0, 0.1), (0.05, 0.1), (0.051, 0.2), (0.1, 0.2), (0.11, 0.3), (0.2, 0.5), (0.3, 0.7), (0.4, 1.0), (36.0, 100.0)],
 )
 def test_the_grain_that_is_chosen_is_the_smallest_round_one(work_s: float, grain_s: float) -> None:
     assert smallest_grain_s(work_s) == pytest.approx(grain_s)
