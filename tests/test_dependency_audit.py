@@ -111,6 +111,7 @@ def test_an_acknowledgement_fits_one_vulnerability_and_runs_out(
     assert report.accepted == ([] if wrong else ["newest==2.0: PYSEC-1, mended in 2.1, 3.0: never called"])
 
 
+@pytest.mark.slow
 def test_an_audit_that_finds_nothing_out_is_none(tmp_path: Path) -> None:
     assert "this was no audit" in run(lock(tmp_path, "silent==2.0", "absent==1")).wrong[0]
     for documents, otherwise in (({}, 503), ({"clean": {"info": {"version": "1.0"}}}, 404)):
@@ -120,6 +121,7 @@ def test_an_audit_that_finds_nothing_out_is_none(tmp_path: Path) -> None:
         audits.audit([lock(tmp_path, "clean==1.0")], audits.Index(url), [], TODAY)
 
 
+@pytest.mark.slow
 def test_the_command_asks_the_index_that_pip_asks(tmp_path: Path) -> None:
     file = lock(tmp_path, "clean==1.0", "newest==2.0", "silent==2.0")
     with index(DOCUMENTS) as url:

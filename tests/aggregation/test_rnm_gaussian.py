@@ -18,6 +18,7 @@ def test_sigma_is_the_noise_multiplier_times_the_square_root_of_two() -> None:
     assert RnmGaussian(noise_multiplier=3.0, labels=4).sigma == pytest.approx(3.0 * math.sqrt(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vote", ["hard", "soft"])
 def test_release_probability_matches_the_closed_form_for_two_labels(vote) -> None:
     """Two labels, margin m: the leader wins with probability Φ(m / (σ√2))."""
@@ -28,6 +29,7 @@ def test_release_probability_matches_the_closed_form_for_two_labels(vote) -> Non
     assert p_value(np.array([wins]), TRIALS, exact) > ALPHA
 
 
+@pytest.mark.slow
 def test_half_the_noise_is_noticed_by_that_test() -> None:
     mechanism = RnmGaussian(noise_multiplier=1.5 / math.sqrt(2), labels=2)
     contributions = [one_hot(0, 2)] * 5 + [one_hot(1, 2)] * 3

@@ -42,6 +42,7 @@ def test_forgotten_units_and_rows_that_do_not_open_are_left_out(store, engine, t
     assert sorted(len(unit) for unit in store.every_unit("tickets")) == [1, 2, 2]
 
 
+@pytest.mark.slow
 def test_it_is_the_knowledge_base_of_one_moment(store, engine, tickets, rows, embed, monkeypatch) -> None:
     """What is uploaded or forgotten while it is read changes nothing, and others still wait for each other."""
     store.ingest("tickets", rows(6), embed)

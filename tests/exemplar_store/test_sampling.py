@@ -112,6 +112,7 @@ def failed_checks(sampler: Sampler, q: float) -> set[str]:
     return {check.__name__ for check in CHECKS if check(outcomes, q) < ALPHA}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.05, 0.2, 1 / 3, 0.7])  # stretches of 16 (more than there are units), 4, 2 and 1
 def test_units_are_drawn_independently_and_go_to_independent_slots(q):
     assert failed_checks(the_sampler, q) == set()
@@ -121,6 +122,7 @@ def test_the_checks_reject_a_sample_of_fixed_size():
     assert failed_checks(fixed_size, 1 / 3) >= {"the_sample_size_is_binomial", "two_units_are_drawn_independently"}
 
 
+@pytest.mark.slow
 def test_the_checks_reject_slots_cut_from_a_shuffled_sample():
     assert failed_checks(cut_after_shuffle, 1 / 3) >= {"two_units_go_to_independent_slots"}
 
@@ -180,10 +182,12 @@ def test_the_checks_reject_a_store_with_slots_of_equal_sizes(store, tickets, row
     }
 
 
+@pytest.mark.slow
 def test_the_checks_reject_a_probability_that_is_off_by_five_percent():
     assert failed_checks(lambda q: the_sampler(1.05 * q), 0.7) >= {"each_unit_is_drawn_with_the_probability"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [1e-4, 1e-2])
 def test_large_populations_are_sampled_evenly(q):
     positions, runs = 10 * 2**20, 30

@@ -304,6 +304,7 @@ def test_forgotten_bytes_are_overwritten_in_a_sqlite_file(store, engine, tickets
     assert pieces_found(payloads[1]) > 0
 
 
+@pytest.mark.slow
 def test_the_units_that_remain_are_drawn_as_before(store, engine, tickets, rows):
     """Each Binomial(runs, q) over its own fate: a false alarm has probability below 1e-9 (Bonferroni over units)."""
     store.ingest("tickets", rows(12))

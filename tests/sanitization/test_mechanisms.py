@@ -61,6 +61,7 @@ def test_drawn_as_audited(name: str, tmp_path: Path) -> None:
         assert p_value(counts, 50_000, law) > ALPHA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
 def test_a_larger_epsilon_keeps_more(name: str, tmp_path: Path) -> None:
     def cost(epsilon: float) -> float:

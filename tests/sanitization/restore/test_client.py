@@ -92,6 +92,7 @@ def test_equal_redacted_text_and_number_are_equal_bytes(
     assert len(set(server.bodies)) == 1
 
 
+@pytest.mark.slow
 def test_what_is_sent_follows_the_promised_law(server: Server, tmp_path: Path) -> None:
     """Many questions with the same spans: the true profile comes as often as ε says, and no more."""
     asking = client(server, tmp_path, epsilon=1.0, budget=1e9)

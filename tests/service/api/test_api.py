@@ -729,6 +729,7 @@ def test_a_voided_question_counts_for_the_rate_of_its_key(api: Api, toy_engine: 
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
 
 
+@pytest.mark.slow
 def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api):
     asked = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
     address, kinds = "/v1/audit?limit=2", []

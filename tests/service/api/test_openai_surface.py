@@ -279,6 +279,7 @@ def test_exhausted_is_an_error_that_is_not_retried(asked: Asked) -> None:
     assert asked.ask("toy 7").dp_icl["cost"] == {"charged": 0, "answers_left": 0}
 
 
+@pytest.mark.slow
 def test_busy_is_retried_when_the_service_says_so(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, refused = asked.services.answering.answer, []
 

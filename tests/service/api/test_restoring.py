@@ -257,6 +257,7 @@ def test_ready_means_that_it_can_steer(services: Services, doctor: Doctor, bundl
             assert ready.status_code == 200
 
 
+@pytest.mark.slow
 def test_a_model_that_loads_keeps_nobody_from_looking_at_others(
     services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_weak_promise_is_asked_about(dpicl: Shell, monkeypatch: pytest.MonkeyP
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     create(dpicl)
     toys = tmp_path / "toys.csv"

@@ -76,6 +76,7 @@ def test_json(texts: list[object]) -> None:
     assert [json.loads(line) for line in lines[:-1]] == said["items"][:2]
 
 
+@pytest.mark.slow
 def test_whole_texts(texts: list[object], tmp_path: Path) -> None:
     file = tmp_path / "public.txt"
     public = ["Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?"]
@@ -218,6 +219,7 @@ def never(_: object) -> np.ndarray:
     pytest.fail("embedded again")
 
 
+@pytest.mark.slow
 def test_the_built_in_words_are_embedded_once(cache: Path) -> None:
     words = minilm_words(60, cache)
     assert words.words[:3] == ("the", "of", "and")

@@ -188,6 +188,7 @@ def test_lines_that_are_all_alike_teach_nothing(engine, vectors, zero_shot):
     assert contributions(engine, [slot], zero_shot) == [nearest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slot_is_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
     rng = np.random.default_rng(seed)

@@ -345,6 +345,7 @@ GARBAGE = {
 REFUSALS = {status: always(response(status, f"canary-body {KEY}")) for status in (302, 400, 401, 403, 404, 413, 422)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GARBAGE)
 def test_a_slot_that_fails_for_good_abstains_alone_after_its_tries(name: str) -> None:
     async def behave(asked: Asked) -> bytes:
@@ -428,6 +429,7 @@ def test_nobody_listens() -> None:
     assert list(with_server(saying("blue"), test, max_attempts=2)) == [None] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["seconds", "fraction", "date"])
 def test_the_server_is_left_alone_as_long_as_it_asks(form: str) -> None:
     async def behave(asked: Asked) -> bytes:
@@ -489,6 +491,7 @@ def test_no_more_requests_at_once_than_allowed(most: int) -> None:
     assert at_once == most
 
 
+@pytest.mark.slow
 def test_a_slot_that_waits_for_its_next_try_keeps_no_other_from_being_asked() -> None:
     async def behave(asked: Asked) -> bytes:
         if "exemplar-0-" in asked.prompt and asked.attempt == 1:
@@ -500,6 +503,7 @@ def test_a_slot_that_waits_for_its_next_try_keeps_no_other_from_being_asked() ->
     assert ["exemplar-0-" in asked.prompt for asked in server.asked] == [True] + [False] * 5 + [True]
 
 
+@pytest.mark.slow
 def test_answers_are_kept_when_time_is_up_and_the_rest_abstain() -> None:
     async def behave(asked: Asked) -> bytes:
         return await hangs(asked) if ODD in asked.prompt else completion("blue")
@@ -553,6 +557,7 @@ def test_a_healthy_endpoint(models: bytes) -> None:
     with_server(saying(""), lambda engine, _: engine.health(), models=models)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [response(401, "canary"), response(403, ""), response(503, "canary"), b"canary\r\n"])
 def test_an_endpoint_that_is_not_healthy(models: bytes) -> None:
     with pytest.raises(EngineUnavailableError) as caught:

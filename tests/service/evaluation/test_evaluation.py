@@ -104,6 +104,7 @@ def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan
     assert "has no calibration" in dpicl.fails("eval", dataset, "--plan", plan_file, "--fit")
 
 
+@pytest.mark.slow
 def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
     """One candidate of each label is nearer to the units than the other."""
     plan = plan_file.read_text()

@@ -339,6 +339,7 @@ class PoisonedEngine(MajorityEngine):
         return await super().contributions(task, query, slots, zero_shot)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "hangs", "answers too often"])
 def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services, monkeypatch, how: str) -> None:
     records = services.records

@@ -187,6 +187,7 @@ def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(
     assert services.records.ledger.budgets.statuses()[0].tasks[0].states["charged"] == 0
 
 
+@pytest.mark.slow
 def test_an_answer_waits_for_the_measurement_and_keeps_its_grain(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine())
 

@@ -174,6 +174,7 @@ def test_the_same_is_embedded_whatever_the_slots_say(tmp_path: Path, monkeypatch
     assert asked == [20] * 4
 
 
+@pytest.mark.slow
 def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -> None:
     services = make_services(tmp_path, "keyword_joint_em")
     services.engine.engine.mute = 2

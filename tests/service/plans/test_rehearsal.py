@@ -104,6 +104,7 @@ def test_it_finds_how_often_answers_are_right_and_is_a_charge_like_any_other(rec
     assert report.plans["toys@1"]["pld"].upper == pytest.approx(EPSILON, rel=0.003)
 
 
+@pytest.mark.slow
 def test_what_is_stored_says_the_same_again(records, brief) -> None:
     found = run(records, brief)
     signed = records.ledger.budgets.task(found.task)
@@ -116,6 +117,7 @@ def test_what_is_stored_says_the_same_again(records, brief) -> None:
     assert states(records) == {"released": 1}
 
 
+@pytest.mark.slow
 def test_what_it_found_is_shown_wherever_budgets_are(records, brief) -> None:
     found = run(records, brief).counts
     (budget,) = budget_report(records)
@@ -168,6 +170,7 @@ def test_nothing_is_signed_where_it_cannot_be_run(records, brief) -> None:
     assert records.ledger.budgets.plans("toys") == []
 
 
+@pytest.mark.slow
 def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 

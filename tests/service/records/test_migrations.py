@@ -115,6 +115,7 @@ def test_migrating_again_changes_nothing(engine: sa.Engine):
         assert connection.exec_driver_sql("SELECT count(*) FROM budgets").scalar_one() == 1
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_may_all_migrate(database_url: str, engine: sa.Engine):
     engine.dispose()
     together = FRESH.Barrier(4)

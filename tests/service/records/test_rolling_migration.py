@@ -227,6 +227,7 @@ def test_what_belongs_to_a_new_table_adds() -> None:
     assert not_additive(["ALTER TABLE tasks ADD COLUMN a INTEGER CHECK (a > 0)"]) != []
 
 
+@pytest.mark.slow
 def test_a_migration_gives_way_to_charges_while_a_table_is_in_use(
     new_postgres: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +276,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
     return int(stop.value.code or 0), " ".join((out + err).split())
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_it_did(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

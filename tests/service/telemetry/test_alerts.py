@@ -135,6 +135,7 @@ def send_and_wait(url: str) -> None:
     asyncio.run(Alerts(open_records(settings)).deliver())
 
 
+@pytest.mark.slow
 def test_a_message_outlives_the_replica_that_was_sending_it(
     tmp_path: Path, database_url: str, receiver: Receiver, clock: Clock, calibrated: CalibratedPlan
 ):
