@@ -1,15 +1,22 @@
-"""Made-up slots that are as large as private ones can be, opened as those are: to measure what the largest take."""
+"""Made-up rows and slots as large as private ones can be, read and opened as those are: to measure what they take."""
 
 from __future__ import annotations
 
 import os
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import sqlalchemy as sa
 
+from exemplar_store.dialects import reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.exemplar import Slot, content, pack
-from exemplar_store.reading import fill
+from exemplar_store.reading import fill, list_exemplars, read_listed
+from exemplar_store.tables import exemplars as private
+
+_READS = 5
 
 
 def made_up_slots(
@@ -30,3 +37,34 @@ def made_up_slots(
     found = {number: (0, tag, payloads[number // exemplars]) for number in range(len(contents) * exemplars)}
     kept = list(np.arange(len(found)).reshape(-1, exemplars))
     return lambda: fill(keys, names, dimension, found, kept, response=response)
+
+
+def reading_s(database: sa.Engine, rows: int, size: int) -> float:
+    """Seconds to find and read made-up rows, the median of a few times.
+
+    They are in a temporary table, which goes when the transaction ends.
+
+    Args:
+        database: that private rows are read from.
+        rows: how many.
+        size: bytes of each one's payload.
+    """
+    columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in private.c)
+    made_up, payload = sa.Table(private.name, sa.MetaData(), *columns), os.urandom(size)
+    # On SQLite rows that lie all over a large file take twice as long, on PostgreSQL no longer (measured).
+    temporary, scattered = ("temp", 2) if database.dialect.name == "sqlite" else ("pg_temp", 1)
+    took = []
+    # The schema is named, so that no statement can mean the real table.
+    with reading(database).execution_options(schema_translate_map={None: temporary}) as connection:
+        made_up.create(connection, checkfirst=False)
+        new = [
+            {"kb_id": 0, "position": row, "content_tag": os.urandom(TAG_BYTES), "payload": payload}
+            for row in range(rows)
+        ]
+        connection.execute(sa.insert(made_up), new)
+        for _ in range(_READS):
+            started = time.monotonic()
+            listed = list_exemplars(connection, 0, np.arange(rows))
+            read_listed(connection, 0, listed, [np.arange(rows)])
+            took.append(time.monotonic() - started)
+    return scattered * statistics.median(took)

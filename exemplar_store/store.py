@@ -21,7 +21,7 @@ from exemplar_store.errors import (
     UnknownUnitError,
     UnrecognisedUnitsError,
 )
-from exemplar_store.exemplar import Slot
+from exemplar_store.exemplar import Slot, overhead
 from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
 from exemplar_store.ingest import (
     Announce,
@@ -37,6 +37,8 @@ from exemplar_store.ingest import (
     say_nothing,
 )
 from exemplar_store.knowledge_base import KnowledgeBase, check_description, check_public_size
+from exemplar_store.limits import MAX_EXEMPLAR_BYTES
+from exemplar_store.made_up import reading_s
 from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
 from exemplar_store.renewing import Percent, Renewal
 from exemplar_store.rows import Row
@@ -404,6 +406,16 @@ class ExemplarStore:
             found = read_listed(connection, row.id, listed, kept)
         dimension = (row.embedding_dimension or 0) if embeddings else 0
         return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
+
+    def reading_s(self, rows: int, dimension: int, *, response: bool) -> float:
+        """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
+
+        Args:
+            rows: how many.
+            dimension: of their embeddings, 0 for none.
+            response: whether they have one of their responses, too.
+        """
+        return reading_s(self._database, rows, MAX_EXEMPLAR_BYTES + overhead(dimension, response=response))
 
     def every_unit(self, name: str, cohorts: Sequence[int] = FIRST) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.

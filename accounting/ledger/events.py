@@ -657,7 +657,7 @@ class LedgerRestored(Particulars):
 
     def sentence(self, named: Names) -> str:
         ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""
-        closed = f" Nothing joins any more: {', '.join(self.closed)}." if self.closed else ""
+        closed = f" No knowledge base joins any more: {', '.join(self.closed)}." if self.closed else ""
         return (
             f"{named(self.by)} acknowledged that the ledger was restored from a backup as it was at event "
             f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged.{ended}{closed}"

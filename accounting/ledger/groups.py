@@ -100,7 +100,10 @@ class Groups:
                 raise GroupError(f"knowledge base {knowledge_base!r} is in group {standing.name!r}, for ever")
             group = _named(connection, name, locked=True)
             if name in _closed(connection):
-                raise GroupError(f"no knowledge base joins group {name!r} any more: a restored backup had two of it")
+                raise GroupError(
+                    f"no knowledge base joins group {name!r} any more: a restore found two promises of it, and both "
+                    "cannot be kept; use another group"
+                )
             paid, left = most_paid(connection.execute(plans_of(knowledge_base)).all()), left_by(connection, group)
             if paid[0] > left[0] or paid[1] > left[1]:
                 raise GroupError(
@@ -137,7 +140,7 @@ def status_of(connection: sa.Connection, group: Row) -> GroupStatus:
 
 
 def _closed(connection: sa.Connection) -> set[str]:
-    """Groups that a restore has closed."""
+    """Groups that a restore has closed, whichever version of this code wrote of it."""
     of = sa.select(audit_events.c.body).where(audit_events.c.kind == LedgerRestored.kind)
     return {name for body in connection.scalars(of) for name in json.loads(body).get("closed", ())}
 

@@ -136,16 +136,14 @@ def mixed(loss: Loss) -> set[str]:
 
 def contradicted(loss: Loss) -> set[str]:
     """Knowledge bases that the lost history gave another budget or group than the ledger's own."""
-    own, lost = _granted(loss.own), _granted((*loss.earlier, *loss.events))
-    return {name for name, what in own.keys() & lost.keys() if what != "group" and own[name, what] != lost[name, what]}
+    return {name for name, what, _ in _contradictions(loss) if what != "group"}
 
 
 def torn(loss: Loss) -> set[str]:
     """Groups with two promises: of two budgets, or of a knowledge base that joined another in the other history."""
-    own, lost = _granted(loss.own), _granted((*loss.earlier, *loss.events))
-    differ = {of for of in own.keys() & lost.keys() if own[of] != lost[of]}
-    joined = {str(history[of]) for of in differ if of[1] == "joined" for history in (own, lost)}
-    return joined | {name for name, what in differ if what == "group"}
+    found = _contradictions(loss)
+    joined = {str(group) for _, what, groups_ in found if what == "joined" for group in groups_}
+    return joined | {name for name, what, _ in found if what == "group"}
 
 
 def acknowledge(
@@ -376,6 +374,12 @@ class _Restoring:
 
 
 _NEWEST = sa.select(audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
+
+
+def _contradictions(loss: Loss) -> list[tuple[str, int | str, tuple[Pair | str, Pair | str]]]:
+    """What both histories granted, and not alike: name and kind as of :func:`_granted`, and what each granted."""
+    own, lost = _granted(loss.own), _granted((*loss.earlier, *loss.events))
+    return [(*of, (own[of], lost[of])) for of in own.keys() & lost.keys() if own[of] != lost[of]]
 
 
 def _granted(events: Iterable[AuditEvent]) -> dict[tuple[str, int | str], Pair | str]:

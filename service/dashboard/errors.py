@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +19,9 @@ from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
 from service.records.webhooks import UnknownWebhookError
 from service.refusals import KIND_OF
+from service.telemetry.routes import route_pattern
+
+log = structlog.get_logger()
 
 _IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError, UnknownWebhookError)
 
@@ -30,7 +34,8 @@ def _not_there(request: Request, error: Exception) -> Response:
     return _page(request, 404, "Not found", f"{error}.")
 
 
-def _database_down(request: Request, _error: Exception) -> Response:
+def _database_down(request: Request, error: Exception) -> Response:
+    log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
     return _page(request, 503, "The database does not answer", "Load the page again in a moment.")
 
 

@@ -18,8 +18,6 @@ from dataclasses import replace
 from itertools import islice, product
 from string import ascii_lowercase
 
-import numpy as np
-import sqlalchemy as sa
 import structlog
 
 from accounting.ledger.budgets import SignedTask
@@ -27,11 +25,6 @@ from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
-from exemplar_store.dialects import reading
-from exemplar_store.encryption import TAG_BYTES
-from exemplar_store.exemplar import overhead
-from exemplar_store.reading import list_exemplars, read_listed
-from exemplar_store.tables import exemplars
 from service.embedding.embedder import DIMENSION
 from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
@@ -58,7 +51,7 @@ class MeasuredGrains:
 
     Args:
         stages: those that answer private queries, too.
-        store: knows the exemplars' fields, and the database that they are read from.
+        store: knows the exemplars' fields, and reads them.
         ledger: knows the tasks.
         grain_s: for every task, in seconds; None chooses the smallest round one for each.
         longest_s: so much of a charge's lease is left for a grain.
@@ -130,7 +123,7 @@ class MeasuredGrains:
             response_field=knowledge_base.response_field,
         )
         noise = read_signed(signed.document).noise[signed.name]
-        read_s = await largest_read_s(self._store._database, task, knowledge_base)
+        read_s = await largest_read_s(self._store, task, knowledge_base)
         work_s = read_s + await largest_work_s(self._stages, task, noise, spec, knowledge_base)
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
         measured = Measured(signed.address, work_s, grain_s, self._problem(signed.address, work_s, grain_s))
@@ -198,42 +191,19 @@ def uncached(spec: TaskSpec) -> TaskSpec:
 
 
 async def largest_read_s(
-    database: sa.Engine, task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase
+    store: ExemplarStore, task: ClassifyTask | GenerateTask, knowledge_base: KnowledgeBase
 ) -> float:
     """Seconds to find and read the rows of the largest sample.
 
     Args:
-        database: that the exemplars are in.
+        store: that the exemplars are in.
         task: how many slots there are, and how large.
         knowledge_base: its fields and embeddings.
     """
     count, most = measured_slots(task)
-    added = overhead(_dimension(knowledge_base), response=knowledge_base.response_field is not None)
-    took = await privately(lambda: _read_s(database, count * task.slot_cap, MAX_EXEMPLAR_BYTES + added))
+    dimension, response = _dimension(knowledge_base), knowledge_base.response_field is not None
+    took = await privately(lambda: store.reading_s(count * task.slot_cap, dimension, response=response))
     return took * most / count
-
-
-def _read_s(database: sa.Engine, rows: int, size: int) -> float:
-    """Seconds to read made-up rows, all of one size, from a temporary table that goes when the transaction ends."""
-    columns = (sa.Column(column.name, column.type, primary_key=column.primary_key) for column in exemplars.c)
-    made_up, payload = sa.Table(exemplars.name, sa.MetaData(), *columns), os.urandom(size)
-    # On SQLite rows that lie all over a large file take twice as long, on PostgreSQL no longer (measured).
-    temporary, scattered = ("temp", 2) if database.dialect.name == "sqlite" else ("pg_temp", 1)
-    took = []
-    # The schema is named, so that no statement can mean the real table.
-    with reading(database).execution_options(schema_translate_map={None: temporary}) as connection:
-        made_up.create(connection, checkfirst=False)
-        new = [
-            {"kb_id": 0, "position": row, "content_tag": os.urandom(TAG_BYTES), "payload": payload}
-            for row in range(rows)
-        ]
-        connection.execute(sa.insert(made_up), new)
-        for _ in range(_RUNS):
-            started = time.monotonic()
-            listed = list_exemplars(connection, 0, np.arange(rows))
-            read_listed(connection, 0, listed, [np.arange(rows)])
-            took.append(time.monotonic() - started)
-    return scattered * statistics.median(took)
 
 
 def measured_slots(task: ClassifyTask | GenerateTask) -> tuple[int, int]:

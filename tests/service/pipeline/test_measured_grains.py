@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from accounting.plan import CalibratedPlan, load_plan
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
-from exemplar_store import MAX_EXEMPLAR_BYTES, Slot
+from exemplar_store import MAX_EXEMPLAR_BYTES, Slot, made_up
 from exemplar_store.exemplar import content
 from exemplar_store.reading import read_listed
 from exemplar_store.tables import exemplars
@@ -65,7 +65,8 @@ class Clock:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(measured_grains, "time", clock)
+    for module in (measured_grains, made_up):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 
@@ -111,7 +112,7 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
         with services.records.database.connect() as connection:
             return [tuple(row) for row in connection.execute(sa.select(exemplars).order_by(exemplars.c.content_tag))]
 
-    monkeypatch.setattr(measured_grains, "read_listed", read)
+    monkeypatch.setattr(made_up, "read_listed", read)
     before = stored()
     (measured,) = asyncio.run(services.grains.all())
     assert measured.work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
