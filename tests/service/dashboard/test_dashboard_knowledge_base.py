@@ -9,6 +9,7 @@ from tempfile import SpooledTemporaryFile
 
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from accounting.ledger.history import Use
 from exemplar_store.tables import exemplars, knowledge_bases, units
@@ -338,21 +339,19 @@ def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> Non
 
 @pytest.mark.parametrize("error", [sa.exc.OperationalError, sa.exc.InternalError])
 def test_a_database_that_is_gone_is_said_and_logged(
-    browser: Browser,
-    error: type[sa.exc.DBAPIError],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    browser: Browser, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_args: object) -> None:
         raise error("SELECT secret-7", {}, OSError("secret-7"))
 
     monkeypatch.setattr(browser.services.records.store, "get", gone)
-    page = browser.get("/knowledge-bases/toys")
+    with capture_logs() as logs:
+        page = browser.get("/knowledge-bases/toys")
     assert page.status_code == 503
     assert "The database does not answer" in page.text
-    logged = capsys.readouterr().out
-    assert "database_unavailable" in logged
-    assert "secret-7" not in page.text + logged
+    (logged,) = [log for log in logs if log["event"] == "database_unavailable"]
+    assert logged["error"] == error.__name__
+    assert "secret-7" not in page.text + str(logs)
 
 
 def test_what_was_lost_in_a_restore_is_created_with_the_budget_it_had(browser: Browser) -> None:
