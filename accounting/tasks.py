@@ -51,6 +51,8 @@ class GeneratePromptTemplate(PromptTemplate):
 REFUSE = "refuse"
 """Of ``when_spent``: no release answers in the task's place."""
 
+_SLOT_TOKENS, _SHOT_TOKENS = 1024, 64
+
 _ONE = {"shots": 1, "ensemble": 1, "answers": 1}
 """What a release that is made once has of these: it is charged one answer, and draws no slots."""
 DRAWN = frozenset(_ONE)
@@ -75,9 +77,10 @@ class _Task(Strict):
     """Most exemplars a slot keeps; twice the shots unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
     """How the plan's tasks divide the budget, relative to each other."""
-    typical_exemplar_tokens: int = Field(default=60, ge=1)
-    """A public guess of an exemplar's length. A language model is shown at most eight characters of a slot for each of
-    these tokens, times the exemplars that a slot keeps, and at least 4,096; a slot's last exemplars are left out."""
+    slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=lambda tokens: tokens is None)
+    """The most tokens that a slot's exemplars have in a language model's prompt; the slot leaves out those that do not
+    fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
+    it a little above what as many exemplars as there are shots have."""
 
     @model_validator(mode="before")
     @classmethod
@@ -148,6 +151,11 @@ class _Task(Strict):
     def exemplar_fields(self) -> tuple[str, ...]:
         """The fields an exemplar must have."""
         return placeholders(self.prompt.exemplar)
+
+    @property
+    def slot_room(self) -> int:
+        """Most tokens of a slot's exemplars in a language model's prompt."""
+        return self.slot_tokens if self.slot_tokens is not None else max(_SLOT_TOKENS, _SHOT_TOKENS * self.shots)
 
     @property
     def slot_cap(self) -> int:

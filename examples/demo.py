@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -30,8 +29,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = (arguments.model or tiny_model(Path(folder))) if arguments.engine == "vllm" else None
         use_database_in(Path(folder))
-        if model:  # twice what its largest slots take: enough for the tiny one, measure yours
-            os.environ.setdefault("DPICL_LATENCY_GRAIN_MS", "5000")
 
         say("A private knowledge base with a budget for its lifetime: ε = 12, δ = 2e-4")
         fields = [option for name in ("text", "queue", "desk", "reply") for option in ("--field", name)]

@@ -248,7 +248,6 @@ class Ingress:
             open_records(settings),
             RemoteEngine(engine, embedder),
             RemoteEmbedder(embedder),
-            language_model=config.is_llm,
             sanitize=getattr(config, "sanitize", None),
             local=None if local is None else RemoteEngine(local, embedder),
             realign=getattr(config, "realign", None),

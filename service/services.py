@@ -14,7 +14,7 @@ from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.protocol import Engine
 from service.engines.with_notice import EngineWithNotice
 from service.pipeline.answering import Answering
-from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded, fixed_grain_s
+from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded
 from service.pipeline.measured_grains import MeasuredGrains
 from service.pipeline.realigning import Realigner
 from service.pipeline.restoring import Restoring, Steerer
@@ -75,7 +75,6 @@ def open_services(
     engine: Engine,
     embedder: TextEmbedder,
     *,
-    language_model: bool = False,
     sanitize: SanitizeConfig | None = None,
     local: Engine | None = None,
     realign: RealignConfig | None = None,
@@ -87,7 +86,6 @@ def open_services(
         records: opened.
         engine: what answers.
         embedder: sentence embeddings.
-        language_model: whether the engine runs one.
         sanitize: how questions are sanitised before the engine sees them, if they are.
         local: then answers slots instead of the engine.
         realign: then fits released texts to questions as they were asked.
@@ -95,14 +93,13 @@ def open_services(
 
     Raises:
         SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
-        service.pipeline.latency.UnknownLatencyError: it does, and nobody has said how long it takes.
         OSError: the public texts cannot be read.
         ValueError: they are too few or too many; or the settings do not say where the witness is, or that there is
             none.
     """
     settings = records.settings
     check_witness(settings)
-    grain_s = fixed_grain_s(settings, language_model=language_model)
+    grain_s = None if settings.latency_grain_ms is None else settings.latency_grain_ms / 1000
     sanitizers = Sanitizers(settings.sanitizer_words, _public_texts(settings), embedder, cache_folder())
     check_sanitizers(settings, sanitize)
     if sanitize is not None:
@@ -113,9 +110,7 @@ def open_services(
     stages = Stages(engine, embedder, settings.query_timeout_s)
     grains: Grains = Unpadded()
     if not settings.latency_unpadded:
-        grains = MeasuredGrains(
-            stages, records.store, records.ledger, grain_s=grain_s, longest_s=settings.longest_grain_s
-        )
+        grains = MeasuredGrains(stages, records.store, records.ledger, grain_s=grain_s)
     public_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     answering = Answering(
         records.ledger,

@@ -43,14 +43,13 @@ class Settings(BaseSettings):
 
     latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
     """Answers leave at multiples of this after their charge. It must be at least twice what a task's largest slots
-    take, which the service measures at start. Required for a language model; otherwise each task gets the smallest
-    sufficient round one."""
+    take, which the service measures at start. Each task gets the smallest sufficient round one unless set."""
     latency_unpadded: bool = False
     """Send answers when they are ready. Their time then depends on private exemplars, and every answer says so."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)
     """Slots not answered by then abstain."""
     lease_s: float = Field(default=360.0, gt=0, le=86_400)
-    """A charge that is not settled by then counts as lost. At least four query timeouts, a grain and a minute."""
+    """A charge that is not settled by then counts as lost, unless its answer may take longer."""
     max_queries_in_flight: int = Field(default=32, ge=1, le=10_000)
     """Queries an ingress replica works on at once; further ones get a 429."""
     alert_webhook: SecretStr | None = None
@@ -102,23 +101,6 @@ class Settings(BaseSettings):
         if not secret:
             raise ValueError(f"DPICL_OIDC_CLIENT_SECRET_FILE: {file} is empty")
         return secret
-
-    @property
-    def longest_grain_s(self) -> float:
-        """What a charge's lease leaves for a latency grain, in seconds.
-
-        A query waits for the probe, the sample, the slots, and perhaps each slot alone; then for its grain to be over,
-        and for the database.
-        """
-        return self.lease_s - 4 * self.query_timeout_s - 60
-
-    @model_validator(mode="after")
-    def _lease_outlives_a_query(self) -> Settings:
-        if self.longest_grain_s < (self.latency_grain_ms or 0) / 1000:
-            raise ValueError(
-                "DPICL_LEASE_S must be at least four times DPICL_QUERY_TIMEOUT_S, DPICL_LATENCY_GRAIN_MS and a minute"
-            )
-        return self
 
     @model_validator(mode="after")
     def _says_one_thing_of_latency(self) -> Settings:

@@ -15,7 +15,7 @@ import typer
 
 from service import local_ray, ray_private
 from service.cli.synthetic import made_up_data, say_how_to_ask
-from service.pipeline.latency import Measured, fixed_grain_s
+from service.pipeline.latency import Measured
 from service.records.database import parse_url
 from service.records.records import open_records
 from service.records.witness import check_witness, witness_url
@@ -102,7 +102,6 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         for deployment in application.deployments:
             deployment.graceful_shutdown_wait_loop_s = _LOOK_AGAIN_S
         engine = ApplicationArgs.model_validate(application.args).engine
-        fixed_grain_s(opened.settings, language_model=engine.is_llm)
         check_sanitizers(opened.settings, getattr(engine, "sanitize", None))
     opened.database.dispose()
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)

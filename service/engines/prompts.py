@@ -5,7 +5,6 @@ Source of the way keywords are asked for: DP-ICL (Wu, Panda, Wang, Mittal 2023, 
 
 from __future__ import annotations
 
-import itertools
 import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,8 @@ RANKED = "Word suggestions, ranked by their frequency from high to low: {keyword
 UNRANKED = "Word suggestions: {keywords}"
 BETWEEN = "\n\n"
 """What stands between a prompt's parts."""
+CHARACTERS_PER_TOKEN = 4
+"""Roughly, where no tokenizer is at hand."""
 
 
 def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
@@ -27,12 +28,31 @@ def render(prompt: Prompt, query: Mapping[str, str], slot: Slot = ()) -> str:
     return _join([prompt.instruction, *exemplars, prompt.query.format_map(query)])
 
 
-def shorten(prompt: Prompt, slot: Slot, characters: int) -> Slot:
-    """A slot without the exemplars at its end that make it longer, rendered, than so many characters; 0: any length."""
-    if not characters:
-        return slot
-    lengths = itertools.accumulate(len(prompt.exemplar.format_map(exemplar.fields)) for exemplar in slot)
-    return slot[: sum(length <= characters for length in lengths)]
+def filled(prompt: Prompt, query: Mapping[str, str], slot: Slot, characters: int) -> str:
+    """The same with the exemplars' text cut at this length, for measurements of prompts as long as any can be."""
+    exemplars = BETWEEN.join(prompt.exemplar.format_map(exemplar.fields) for exemplar in slot)
+    return _join([prompt.instruction, exemplars[:characters], prompt.query.format_map(query)])
+
+
+def fitting(slot: Slot, lengths: Sequence[int], room: int) -> Slot:
+    """A slot's exemplars that fit, in their order: each that no longer does is left out.
+
+    Args:
+        slot: any.
+        lengths: of its exemplars.
+        room: that they have together.
+    """
+    kept = []
+    for exemplar, length in zip(slot, lengths, strict=True):
+        if length <= room:
+            kept.append(exemplar)
+            room -= length
+    return tuple(kept)
+
+
+def rendered(prompt: Prompt, slot: Slot) -> list[str]:
+    """Each exemplar as it stands in a prompt, with what separates it from the next."""
+    return [prompt.exemplar.format_map(exemplar.fields) + BETWEEN for exemplar in slot]
 
 
 def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence[str], ordered: bool) -> str:

@@ -70,8 +70,9 @@ class TaskSpec:
     Attributes:
         name: the task's address, for messages.
         ensemble: how many slots the plan announces for a query.
-        slot_tokens: a public guess of how long a slot's exemplars are together.
-        slot_characters: so many at most a slot's exemplars may have in a language model's prompt; 0 does not say.
+        slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
+        measuring: whether slots are made up, to measure the most work: a language model cuts what does not fit, rather
+            than leaving it out, and writes texts to the greatest length.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
         latency_grain_s: how long an answer takes, whatever its sample; 0 if that is not so.
         labels: the public label set, empty for free text; probability vectors follow its order.
@@ -100,7 +101,7 @@ class TaskSpec:
     responses_embedded: bool = False
     ensemble: int = 1
     slot_tokens: int = 0
-    slot_characters: int = 0
+    measuring: bool = False
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
     asker: str = ""
@@ -119,12 +120,14 @@ class ZeroShot:
         texts: of free text, up to ``candidates`` different answers, the best first: that one is the fallback. Nothing
             for labels.
         embedded: whether every slot that says something will say it as :class:`Embedded`.
+        tokens: of the query's prompt, by the language model's own count; 0 if it does not count.
         context: what the engine wants back in :meth:`Engine.contributions`; public, opaque to everyone else.
     """
 
     probabilities: np.ndarray | None = None
     texts: tuple[str, ...] = ()
     embedded: bool = False
+    tokens: int = 0
     context: Any = None
 
 

@@ -42,7 +42,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
 )
 from service.pipeline.draw import draw
-from service.pipeline.latency import Departure, Grains
+from service.pipeline.latency import Departure, Grains, Measured, Turns
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
@@ -57,6 +57,7 @@ from service.records.text_ledger import TextBudgetExhaustedError
 log = structlog.get_logger()
 
 _POLL_S = 0.02
+_DATABASE_S = 60.0  # that it may take to store an answer
 _SETTLE_ATTEMPTS = 10
 
 
@@ -119,6 +120,7 @@ class _Question:
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
         prior: label probabilities in place of zero-shot's, from a release that is made once; None for zero-shot's.
+        measured: what the task's largest slots take, and its grain.
     """
 
     signed: SignedTask
@@ -128,6 +130,7 @@ class _Question:
     digest: bytes
     embeddings: bool
     prior: np.ndarray | None
+    measured: Measured
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
@@ -171,6 +174,7 @@ class Answering:
         self._made = MadeOnce(ledger, store, stages, public_grain_s)
         self._digest_key = digest_key
         self._grains = grains
+        self._turns = Turns()
         self._max_in_flight = max_in_flight
         self._realign = realign
         self._in_flight = 0
@@ -300,17 +304,20 @@ class Answering:
         except RemoteEngineForbiddenError:
             await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
             raise
+        measured = await self._grains.of(signed)
+        if measured.alone and self._turns.wait_s > self.stages.timeout_s:
+            raise BusyError("too many questions wait for the language model; come back in a second")
         spec = task_spec(
             signed.address,
             task,
             signed.knowledge_base,
             knowledge_base.embedded_field,
-            await self._grains.of(signed),
+            measured.grain_s,
             response_field=knowledge_base.response_field,
             asker=key_id,
         )
         prior = await self._prior(signed, fields, key_id)
-        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, prior)
+        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, prior, measured)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -318,7 +325,13 @@ class Answering:
         signed = question.signed
         try:
             outcome = await asyncio.to_thread(
-                self.ledger.charge, signed, question.digest, key_id=key_id, idempotency_key=idempotency_key
+                self.ledger.charge,
+                signed,
+                question.digest,
+                key_id=key_id,
+                idempotency_key=idempotency_key,
+                # The probe, its turn, the sample, the slots, perhaps each alone; then the grains, and the database.
+                lease_s=5 * (self.stages.timeout_s + question.spec.latency_grain_s) + _DATABASE_S,
             )
         except AnswersExhaustedError:
             if (answer := await self._instead(question, key_id)) is not None:
@@ -358,7 +371,10 @@ class Answering:
             if isinstance(refusal, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refusal from error
-        departure.fix()
+        times = question.measured.times(zero_shot.tokens + spec.slot_tokens)
+        waits_s = self._turns.take(question.measured, times)
+        departure.fix(times, waits_s)
+        await asyncio.sleep(waits_s)
 
         slots = await self._sample(question)
         outputs = await self.stages.ask(spec, fields, slots, zero_shot)
@@ -366,7 +382,8 @@ class Answering:
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and whoever reads the audit trail
-            log.error("answer_overran", task=spec.name, grains=late, advice="raise DPICL_LATENCY_GRAIN_MS")
+            log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
+            self._grains.overran(question.signed)
         return await self._settle(charge, question, answer)
 
     async def _sample(self, question: _Question) -> Sequence[Slot]:

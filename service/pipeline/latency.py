@@ -15,16 +15,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from accounting.ledger.budgets import SignedTask
-from service.settings import Settings
 
 UNPADDED = "Latency is not padded here: how long an answer takes can tell of private exemplars."
 
 SMALLEST_S = 0.1
 """The shortest grain that is chosen where none is set."""
-
-
-class UnknownLatencyError(ValueError):
-    """The settings leave open how long the engine's answers take."""
 
 
 class GrainTooSmallError(RuntimeError):
@@ -40,12 +35,20 @@ class Measured:
         work_s: seconds from the sample to the release, the median of a few runs.
         grain_s: seconds; set by the operator, or chosen.
         problem: why the task cannot be served with this grain; empty if it can.
+        tokens: of each prompt that was measured; 0 where the engine counts none.
+        alone: whether that holds for one question at a time, so questions must take turns.
     """
 
     task: str
     work_s: float
     grain_s: float
-    problem: str
+    problem: str = ""
+    tokens: int = 0
+    alone: bool = False
+
+    def times(self, tokens: int) -> float:
+        """How much longer slots of a question may take whose prompts have at most this many tokens: 1 or more."""
+        return max(1.0, tokens / self.tokens) if self.tokens else 1.0
 
 
 class Departure:
@@ -60,11 +63,16 @@ class Departure:
         self._charged = asyncio.get_running_loop().time()
         self._grains = 1
 
-    def fix(self) -> None:
-        """Fix the number of grains, once the public part is over: what comes now has at least half of one."""
+    def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
+        """Fix the number of grains, once the public part is over: what comes now has at least half of one.
+
+        Args:
+            times: as long, where the question is longer than what was measured.
+            waits_s: seconds until its turn.
+        """
         if self._grain_s > 0:
-            public = (asyncio.get_running_loop().time() - self._charged) / self._grain_s
-            self._grains = max(1, math.ceil(public + 0.5))
+            public = (asyncio.get_running_loop().time() + waits_s - self._charged) / self._grain_s
+            self._grains = max(1, math.ceil(public + 0.5 * times))
 
     async def wait(self) -> int:
         """Wait until the answer may leave.
@@ -78,6 +86,31 @@ class Departure:
         late = max(0, math.ceil((loop.time() - self._charged) / self._grain_s) - self._grains)
         await asyncio.sleep(self._charged + (self._grains + late) * self._grain_s - loop.time())
         return late
+
+
+class Turns:
+    """When questions' private parts begin that must not slow each other: one after the other, by public times alone."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next turn."""
+        return max(0.0, self._free - asyncio.get_running_loop().time())
+
+    def take(self, measured: Measured, times: float) -> float:
+        """Take the next turn, which lasts as long as the largest slots can: the seconds until it begins.
+
+        Args:
+            measured: the task's.
+            times: as long.
+        """
+        if not measured.alone:
+            return 0.0
+        wait_s = self.wait_s
+        self._free = asyncio.get_running_loop().time() + wait_s + times * measured.work_s
+        return wait_s
 
 
 @asynccontextmanager
@@ -102,8 +135,8 @@ class Grains(Protocol):
         """What was measured, as far as that matters; None before it was."""
         ...
 
-    async def of(self, task: SignedTask) -> float:
-        """Seconds; 0 where latency is not padded.
+    async def of(self, task: SignedTask) -> Measured:
+        """What was measured, with the grain; a grain of 0 where latency is not padded.
 
         Raises:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
@@ -113,6 +146,10 @@ class Grains(Protocol):
 
     async def all(self) -> Sequence[Measured]:
         """Measure every task that has answers left, and report."""
+        ...
+
+    def overran(self, task: SignedTask) -> None:
+        """An answer took longer than its grain: the machine is slower than it was, so measure again."""
         ...
 
 
@@ -125,9 +162,12 @@ class Unpadded:
         """See :class:`Grains`."""
         return self.report
 
-    async def of(self, task: SignedTask) -> float:
+    async def of(self, task: SignedTask) -> Measured:
         """See :class:`Grains`."""
-        return 0.0
+        return Measured(task.address, 0.0, 0.0)
+
+    def overran(self, task: SignedTask) -> None:
+        """See :class:`Grains`."""
 
 
 def smallest_grain_s(work_s: float) -> float:
@@ -135,25 +175,3 @@ def smallest_grain_s(work_s: float) -> float:
     wanted = max(2 * work_s, SMALLEST_S)
     power = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
     return next(grain for factor in (1, 2, 3, 5, 7, 10) if (grain := round(factor * power, 6)) >= wanted * (1 - 1e-9))
-
-
-def fixed_grain_s(settings: Settings, *, language_model: bool) -> float | None:
-    """The grain in seconds that is set for every task; None where it is to be chosen from measurements.
-
-    Args:
-        settings: with a grain or without.
-        language_model: whether the engine runs one. Then it must be set: how many questions are asked at once, and what
-            that does to the time of each, only the operator knows.
-
-    Raises:
-        UnknownLatencyError: a language model without a grain.
-    """
-    if settings.latency_grain_ms is not None:
-        return settings.latency_grain_ms / 1000
-    if language_model and not settings.latency_unpadded:
-        raise UnknownLatencyError(
-            "how long a language model takes depends on private exemplars, so every answer must be made to take as "
-            "long as the slowest: set DPICL_LATENCY_GRAIN_MS well above what `dpicl plan try --engine-config` measures "
-            "on public exemplars. DPICL_LATENCY_UNPADDED=true does without, and all answers then say so"
-        )
-    return None

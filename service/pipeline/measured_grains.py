@@ -1,9 +1,11 @@
 """Latency grains that hold: what a task's largest possible slots take is measured before its first charge.
 
 Made-up exemplars fill every slot to the size that ingest and the plan allow. As many rows are read from a temporary
-table of the same database, and the slots are decrypted, asked and aggregated as private ones are. Outputs that all
-agree are aggregated, too: some mechanisms take longer for these. So no private slots take longer on the machine as it
-is, unless the database waits for a disk. A grain below twice that is refused.
+table of the same database, and the slots are decrypted, asked and aggregated as private ones are. A language model
+leaves out what does not fit its prompt, so that the largest exemplars would cost it least: here it cuts them, reads as
+many tokens as a prompt can have, and writes as many as an answer. Outputs that all agree are aggregated, too: some
+mechanisms take longer for these. So no private slots take longer on the machine as it is, unless the database waits for
+a disk. A grain below twice that is refused, and so is a task whose made-up slots are not all answered.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slo
 from service.embedding.embedder import DIMENSION
 from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
-from service.pipeline.mechanisms.adapter import Aggregator
+from service.pipeline.mechanisms.adapter import Aggregator, Outputs
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, task_spec
 from service.pipeline.stages import Stages
@@ -46,6 +48,10 @@ _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
 
 
+class NotMeasuredError(GrainTooSmallError):
+    """The largest slots were not all asked, so what they took says nothing."""
+
+
 class MeasuredGrains:
     """The grains of all tasks (:class:`service.pipeline.latency.Grains`).
 
@@ -53,25 +59,22 @@ class MeasuredGrains:
         stages: those that answer private queries, too.
         store: knows the exemplars' fields, and reads them.
         ledger: knows the tasks.
-        grain_s: for every task, in seconds; None chooses the smallest round one for each.
-        longest_s: so much of a charge's lease is left for a grain.
+        grain_s: for every task, in seconds; None chooses the smallest round one for each. It is measured with one
+            question, so questions to a language model then take turns.
     """
 
-    def __init__(
-        self, stages: Stages, store: ExemplarStore, ledger: Ledger, *, grain_s: float | None, longest_s: float
-    ) -> None:
+    def __init__(self, stages: Stages, store: ExemplarStore, ledger: Ledger, *, grain_s: float | None) -> None:
         self._stages = stages
         self._store = store
         self._ledger = ledger
         self._grain_s = grain_s
-        self._longest_s = longest_s
         self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
         self.report: list[Measured] | None = None
         """All tasks' measurements, as last asked for; None before."""
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
 
-    async def of(self, task: SignedTask) -> float:
-        """See :class:`service.pipeline.latency.Grains`. Whoever asks first waits for the measurement.
+    async def of(self, task: SignedTask) -> Measured:
+        """See :class:`service.pipeline.latency.Grains`. The first to ask waits for the measurement.
 
         Raises:
             GrainTooSmallError: this task cannot be served with the grain.
@@ -80,7 +83,7 @@ class MeasuredGrains:
         measured = await self.measured(task)
         if measured.problem:
             raise GrainTooSmallError(measured.problem)
-        return measured.grain_s
+        return measured
 
     async def measured(self, task: SignedTask) -> Measured:
         """The task's measurement, made now if there is none yet."""
@@ -96,6 +99,10 @@ class MeasuredGrains:
         if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
             return None
         return known
+
+    def overran(self, task: SignedTask) -> None:
+        """See :class:`service.pipeline.latency.Grains`. What is measured next is made up, and so public."""
+        self._measured.pop(_which(task), None)
 
     async def all(self) -> list[Measured]:
         """The measurements of all tasks that have answers left and draw slots for them.
@@ -124,29 +131,34 @@ class MeasuredGrains:
         )
         noise = read_signed(signed.document).noise[signed.name]
         read_s = await largest_read_s(self._store, task, knowledge_base)
-        work_s = read_s + await largest_work_s(self._stages, task, noise, spec, knowledge_base)
+        try:
+            work_s, tokens = await largest_work_s(self._stages, task, noise, spec, knowledge_base)
+        except NotMeasuredError as error:
+            log.error("latency_not_measured", task=signed.address, problem=str(error))
+            return Measured(signed.address, 0.0, 0.0, f"{signed.address}: {error}")
+        work_s += read_s
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
-        measured = Measured(signed.address, work_s, grain_s, self._problem(signed.address, work_s, grain_s))
+        alone = self._grain_s is None and (await self._stages.engine.describe()).is_llm
+        problem = _problem(signed.address, work_s, grain_s)
+        measured = Measured(signed.address, work_s, grain_s, problem, tokens, alone)
         work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
         log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
         if measured.problem:
             log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
         return measured
 
-    def _problem(self, address: str, work_s: float, grain_s: float) -> str:
-        smaller = "use a smaller ensemble, fewer shots or a smaller max_exemplars, or a faster engine"
-        if smallest_grain_s(work_s) > self._longest_s:
-            return (
-                f"the largest slots of {address} take {work_s:.0f} s, and a charge's lease leaves "
-                f"{self._longest_s:.0f} s for a latency grain of twice that: raise DPICL_LEASE_S, or {smaller}"
-            )
-        if grain_s < 2 * work_s:
-            return (
-                f"the largest slots of {address} take {1000 * work_s:.0f} ms, and a latency grain of "
-                f"{1000 * grain_s:.0f} ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least "
-                f"{1000 * smallest_grain_s(work_s):.0f}, or {smaller}"
-            )
+
+_SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
+
+
+def _problem(address: str, work_s: float, grain_s: float) -> str:
+    if grain_s >= 2 * work_s:
         return ""
+    return (
+        f"the largest slots of {address} take {1000 * work_s:.0f} ms, and a latency grain of "
+        f"{1000 * grain_s:.0f} ms does not hide that: set DPICL_LATENCY_GRAIN_MS to at least "
+        f"{1000 * smallest_grain_s(work_s):.0f} or leave it out, or {_SMALLER}"
+    )
 
 
 async def largest_work_s(
@@ -155,15 +167,18 @@ async def largest_work_s(
     noise: TaskNoise,
     spec: TaskSpec,
     knowledge_base: KnowledgeBase,
-) -> float:
-    """Seconds from the rows read to the release with the largest slots; 0 if no question can be answered at all.
+) -> tuple[float, int]:
+    """Seconds from the rows read to the release with the largest slots, and the tokens of each prompt.
+
+    Both 0 if no question can be answered at all, and the tokens where the engine counts none.
 
     Raises:
+        NotMeasuredError: not all of these slots were answered.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
-    found = await longest_query(stages, task, noise, spec, _QUERY_WORDS)
+    found = await longest_query(stages, task, noise, replace(spec, measuring=True), _QUERY_WORDS)
     if found is None:
-        return 0.0
+        return 0.0, 0
     query, zero_shot, aggregator = found
     engine = await stages.engine.describe()
     count, most = measured_slots(task)
@@ -176,18 +191,35 @@ async def largest_work_s(
         slots = await privately(open_slots)
         outputs = await stages.ask(uncached(spec), query, slots, zero_shot)
         asked = time.monotonic()
+        check_answered(outputs, engine)
         await aggregator.release(outputs)
         released = time.monotonic()
         await aggregator.release([agreed] * most)  # all of them: this need not grow in proportion
         agreeing = time.monotonic() - released
         return (asked - started) * most / count + max((released - asked) * most / count, agreeing)
 
-    return await median_s(once, engine)
+    return await median_s(once, engine), zero_shot.tokens and zero_shot.tokens + spec.slot_tokens
 
 
 def uncached(spec: TaskSpec) -> TaskSpec:
-    """The task, for prompts that no engine has cached since an earlier run."""
-    return replace(spec, knowledge_base=f"{spec.knowledge_base}, measured {os.urandom(8).hex()}")
+    """The task to be measured, with prompts that no engine has cached since an earlier run."""
+    return replace(spec, measuring=True, knowledge_base=f"{spec.knowledge_base}, measured {os.urandom(8).hex()}")
+
+
+def check_answered(outputs: Outputs, engine: EngineInfo) -> None:
+    """Whether all made-up slots were asked: what abstains may have cost nothing.
+
+    Raises:
+        NotMeasuredError: they were not.
+    """
+    if not engine.is_llm or engine.reads_embeddings:
+        return  # its answers take no longer than abstentions
+    if missing := sum(output is None for output in outputs):
+        raise NotMeasuredError(
+            f"{missing} of {len(outputs)} of the largest slots were not answered, so nobody knows how long they take: "
+            "they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill "
+            f"slot_tokens; {_SMALLER}"
+        )
 
 
 async def largest_read_s(

@@ -11,11 +11,6 @@ from service.engines.protocol import Prompt, TaskSpec
 
 MAX_QUERY_CHARACTERS = 20_000
 
-# What a slot may show a language model is bounded by public figures, or the longest exemplars would decide how long an
-# answer takes: twice the typical length of as many exemplars as a slot keeps, at four characters a token.
-_TYPICAL_TIMES = 8
-_FEWEST_SLOT_CHARACTERS = 4096
-
 
 class InvalidQueryError(ValueError):
     """The query cannot be asked of this task; the message says what to send instead. Nothing was charged."""
@@ -89,8 +84,7 @@ def task_spec(
         answer_field=task.answer_field,
         input_field=embedded_field,
         ensemble=task.ensemble,
-        slot_tokens=task.shots * task.typical_exemplar_tokens,
-        slot_characters=max(_TYPICAL_TIMES * task.slot_cap * task.typical_exemplar_tokens, _FEWEST_SLOT_CHARACTERS),
+        slot_tokens=task.slot_room,
         knowledge_base=knowledge_base,
         latency_grain_s=latency_grain_s,
         asker=asker,

@@ -19,7 +19,14 @@ from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import MAX_EXEMPLAR_BYTES, Exemplar, KnowledgeBase, Slot, sampling
 from service.engines.protocol import TaskSpec
-from service.pipeline.measured_grains import largest_slots, longest_query, measured_slots, median_s, uncached
+from service.pipeline.measured_grains import (
+    check_answered,
+    largest_slots,
+    longest_query,
+    measured_slots,
+    median_s,
+    uncached,
+)
 from service.pipeline.private_threads import privately
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
@@ -132,6 +139,7 @@ async def longest_question_s(
         knowledge_base: what its exemplars are like.
 
     Raises:
+        service.pipeline.measured_grains.NotMeasuredError: not all of these slots were answered.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
     lengths = (int(_LONGEST_WORDS * 0.8**step) for step in range(30))  # down to five words
@@ -171,6 +179,8 @@ async def _asked(
     except Exception:  # it may depend on the question, and nobody may be told
         return np.zeros(3, np.int64)
     outputs = await stages.ask(spec, query, slots, zero_shot)
+    if spec.measuring:
+        check_answered(outputs, await stages.engine.describe())
     right = sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])
     told = task.labels[int(np.argmax(probabilities))] == truth
     return np.array([right, truth is not None, told], np.int64)

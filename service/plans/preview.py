@@ -14,11 +14,10 @@ from pydantic import BaseModel
 from accounting.plan import CalibratedPlan, TaskNoise
 from accounting.privacy.accountants import get_accountant
 from accounting.tasks import ClassifyTask, GenerateTask
+from service.engines.prompts import CHARACTERS_PER_TOKEN
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
 from service.records.signed import read_signed
-
-_CHARACTERS_PER_TOKEN = 4
 
 
 class TaskPreview(BaseModel):
@@ -38,7 +37,7 @@ class TaskPreview(BaseModel):
             cases; None where even the whole ensemble does not reach it.
         slots_mean: what these slots must do.
         llm_calls: engine calls per answer, at most.
-        llm_tokens: rough prompt tokens per answer, from the plan's guess of an exemplar's length.
+        llm_tokens: rough prompt tokens per answer, if slots are as large as the plan lets them be.
         summary: what must hold for a good release, and what to change if it hardly can.
         warning: why its answers are not expected to be worth their price; None if they may be.
     """
@@ -141,11 +140,10 @@ def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: i
 
 
 def _prompt_tokens(task: ClassifyTask | GenerateTask, calls: int, exemplars: int) -> int:
-    """Of all calls of an answer, roughly."""
+    """Of all calls of an answer, roughly: their exemplars and the question take what a slot may show."""
     prompt_characters = len(task.prompt.instruction) + len(task.prompt.query)
-    tokens_per_call = prompt_characters // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
-    exemplar_tokens = len(task.prompt.exemplar) // _CHARACTERS_PER_TOKEN + task.typical_exemplar_tokens
-    return calls * tokens_per_call + exemplars * exemplar_tokens
+    exemplar_tokens = task.slot_room // task.shots
+    return calls * (prompt_characters // CHARACTERS_PER_TOKEN + exemplar_tokens) + exemplars * exemplar_tokens
 
 
 def epsilon_spent(document: str, charged: dict[str, int]) -> float:

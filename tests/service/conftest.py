@@ -23,7 +23,7 @@ from exemplar_store import Layout, Slot, read_json_lines
 from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
 from service.pipeline.answering import Answering
-from service.pipeline.latency import Departure, Unpadded
+from service.pipeline.latency import Departure, Measured, Unpadded
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
 from service.records.records import Records, open_records
@@ -108,11 +108,14 @@ class FixedGrain:
     def __init__(self, grain_s: float) -> None:
         self._grain_s = grain_s
 
-    async def of(self, _task: SignedTask) -> float:
-        return self._grain_s
+    async def of(self, task: SignedTask) -> Measured:
+        return Measured(task.address, 0.0, self._grain_s)
 
     async def all(self) -> tuple[()]:
         return ()
+
+    def overran(self, _task: SignedTask) -> None:
+        pass
 
 
 def answering(services: Services, engine: Engine | None = None, *, timeout_s: float = 60.0, **options) -> Answering:

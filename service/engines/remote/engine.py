@@ -19,12 +19,13 @@ import structlog
 from service.engines.admission import Admission
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
-from service.engines.prompts import render, render_keywords, shorten
+from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineBusyError,
     EngineInfo,
     EngineUnavailableError,
     Output,
+    Prompt,
     SanitizedQuery,
     Sentence,
     TaskSpec,
@@ -87,15 +88,17 @@ class OpenAiCompatibleEngine:
         the others are sampled at temperature 1.
         """
         self._check_sanitized(query)
+        prompt = render(_template(task), query)
+        tokens = len(prompt) // CHARACTERS_PER_TOKEN
         with self._admission.probe(task):
             if task.kind == "classify":
-                (reply,) = await self._public(task, self._ask_label(task, query))
+                (reply,) = await self._public(task, self._ask_label(task, prompt))
                 vote = self._vote(task, reply)
-                return ZeroShot(probabilities=np.full(len(task.labels), 1 / len(task.labels)) if vote is None else vote)
-            prompt = render(task.prompt, query)
+                even = np.full(len(task.labels), 1 / len(task.labels))
+                return ZeroShot(probabilities=even if vote is None else vote, tokens=tokens)
             asked = [self._write(prompt, 0.0), *(self._write(prompt, 1.0, 1 + n) for n in range(samples_wanted(task)))]
             first, *others = [reply.strip() for reply in await self._public(task, *asked)]
-        return ZeroShot(texts=candidate_texts(task, first, others))
+        return ZeroShot(texts=candidate_texts(task, first, others), tokens=tokens)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -142,19 +145,19 @@ class OpenAiCompatibleEngine:
 
     async def _contribution(self, task: TaskSpec, query: Mapping[str, str], slot: Slot) -> Output | None:
         try:
-            slot = shorten(task.prompt, slot, task.slot_characters)
-            if not slot:
+            prompt = _slot_prompt(task, query, slot)
+            if prompt is None:
                 return None
             if task.kind == "classify":
-                return self._vote(task, await self._ask_label(task, query, slot))
-            reply = await self._write(render(task.prompt, query, slot), self._config.temperature)
+                return self._vote(task, await self._ask_label(task, prompt))
+            reply = await self._write(prompt, self._config.temperature)
             return (reply.strip() or None) if isinstance(reply, str) else None
         except Exception:  # this slot's alone
             return None
 
-    async def _ask_label(self, task: TaskSpec, query: Mapping[str, str], slot: Slot = ()) -> str | Failure:
+    async def _ask_label(self, task: TaskSpec, prompt: str) -> str | Failure:
         return await self._endpoint.ask(
-            render(naming(task.prompt, task.labels), query, slot),
+            prompt,
             temperature=0.0,
             max_tokens=max(len(json.dumps(label)) for label in task.labels) + _SPARE_TOKENS,
             response_format=label_schema(task.labels) if self._config.constrain_labels else None,
@@ -187,6 +190,20 @@ class OpenAiCompatibleEngine:
                 return await asyncio.gather(*asked)
         except TimeoutError:
             return [Failure()]
+
+
+def _template(task: TaskSpec) -> Prompt:
+    return naming(task.prompt, task.labels) if task.kind == "classify" else task.prompt
+
+
+def _slot_prompt(task: TaskSpec, query: Mapping[str, str], slot: Slot) -> str | None:
+    """What a slot is asked, with as many of its exemplars as fit; None if none does."""
+    room = CHARACTERS_PER_TOKEN * task.slot_tokens
+    lengths = [len(text) for text in rendered(task.prompt, slot)]
+    if task.measuring:
+        return filled(_template(task), query, slot, room) if sum(lengths) > room else None
+    kept = fitting(slot, lengths, room) if room else slot
+    return render(_template(task), query, kept) if kept else None
 
 
 def _refusal(task: TaskSpec, failure: Failure) -> Exception:

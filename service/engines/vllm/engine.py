@@ -3,7 +3,7 @@
 Labels are scored by next-token log-probabilities (:mod:`service.engines.vllm.label_scoring`); texts are written with a
 seed per prompt. What a slot contributes depends on that slot alone:
 
-- it is shortened by its own length: exemplars are left out from its end until it fits the task and the model;
+- it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
 - cached beginnings of prompts are salted by knowledge base, with a secret of this replica; prompts without exemplars
@@ -36,7 +36,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
-from service.engines.prompts import render, render_keywords, shorten
+from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SHUTDOWN_S = 10.0
+# More characters than so many a token are no text, and would take long to be counted.
+_MOST_TOKEN_CHARACTERS = 16
 # vLLM's limit on the tokens whose log-probabilities one request may ask for.
 _MOST_LOGPROBS = 128
 
@@ -121,10 +123,11 @@ class VllmEngine:
         asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
-                return ZeroShot(probabilities=await self._public(self._score(asked, prompt)))
+                probabilities = await self._public(self._score(asked, prompt))
+                return ZeroShot(probabilities=probabilities, tokens=len(prompt))
             writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
-        return ZeroShot(texts=candidate_texts(task, first, others))
+        return ZeroShot(texts=candidate_texts(task, first, others), tokens=len(prompt))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -201,7 +204,8 @@ class VllmEngine:
             temperature=temperature,
             seed=int.from_bytes(seed) if temperature > 0 else None,
             max_tokens=self._config.max_answer_tokens,
-            stop=self._tokens.stops(task),
+            stop=None if task.measuring else self._tokens.stops(task),
+            ignore_eos=task.measuring,
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
         )
@@ -224,10 +228,12 @@ class VllmEngine:
 
     def _shortened(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]) -> list[Tokens | None]:
         """Each slot's prompt, with as many of its exemplars as fit; None if there are none."""
-        room = self._longest - self._answer_tokens(task)
+        room = self._room(task, query)
+        if task.measuring:
+            return self._filled(task, query, slots, room)
         prompts: list[Tokens | None] = [None] * len(slots)
-        shortened = (shorten(task.prompt, slot, task.slot_characters) for slot in slots)
-        kept = {i: slot for i, slot in enumerate(shortened) if slot}
+        fit = self._fitting(task, slots) if task.slot_tokens else slots
+        kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
             tokens = self._tokens.prompts([render(task.prompt, query, slot) for slot in kept.values()])
             prompts = [*prompts]
@@ -238,8 +244,39 @@ class VllmEngine:
             kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1}
         return prompts
 
+    def _room(self, task: TaskSpec, query: Mapping[str, str]) -> int:
+        """Most tokens of a slot's prompt."""
+        room = self._longest - self._answer_tokens(task)
+        if not task.slot_tokens:
+            return room
+        (without,) = self._tokens.prompts([render(task.prompt, query)])
+        return min(room, len(without) + task.slot_tokens)
+
+    def _fitting(self, task: TaskSpec, slots: Sequence[Slot]) -> list[Slot]:
+        """Each slot's exemplars that fit its room, by their tokens; what is far too long is not counted."""
+        most = _MOST_TOKEN_CHARACTERS * task.slot_tokens
+        few = [fitting(slot, [*map(len, rendered(task.prompt, slot))], most) for slot in slots]
+        lengths = iter(self._tokens.lengths([text for slot in few for text in rendered(task.prompt, slot)]))
+        return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
+
+    def _filled(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], room: int
+    ) -> list[Tokens | None]:
+        """Prompts of exactly as many tokens as there is room for; none for a slot whose text is too short."""
+        characters = _MOST_TOKEN_CHARACTERS * task.slot_tokens
+        prompts = self._tokens.prompts([filled(task.prompt, query, slot, characters) for slot in slots])
+        (without,) = self._tokens.prompts([render(task.prompt, query)])
+        end = len(without)  # the query is among these last ones
+        return [[*prompt[: room - end], *prompt[-end:]] if len(prompt) >= room else None for prompt in prompts]
+
     def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
         room = self._longest - self._answer_tokens(task) - slot_tokens
+        if len(prompt) > room and room < self._longest // 4:
+            raise UnanswerableQueryError(
+                f"the model takes {self._longest} tokens, and beside {slot_tokens} for exemplars and the answer only "
+                f"{max(room, 0)} are left for a question: an admin must lower the task's slot_tokens, or the operator "
+                "max_answer_tokens"
+            )
         if len(prompt) > room:
             raise UnanswerableQueryError(
                 f"the query makes a prompt of {len(prompt)} tokens, and beside exemplars and an answer the model takes "

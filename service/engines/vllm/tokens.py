@@ -47,6 +47,10 @@ class Tokenization:
             return self._batch(texts, add_special_tokens=False)
         return self._batch([text.rstrip() for text in texts])
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has by itself."""
+        return [len(tokens) for tokens in self._batch(texts, add_special_tokens=False)] if texts else []
+
     def labels(self, labels: Sequence[str], prompt: Prompt, answer_field: str) -> list[Tokens]:
         """Each label as the tokens that follow a prompt."""
         if self.chat:

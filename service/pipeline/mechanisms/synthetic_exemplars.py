@@ -83,8 +83,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         shown = replace(
             spec,
             knowledge_base=f"public exemplars of {spec.knowledge_base}",
-            slot_tokens=len(slot) * spec.slot_tokens,
-            slot_characters=0,
+            slot_tokens=0,
         )
         return FewShots(shown, slot, show)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -15,10 +16,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from accounting.plan import load_plan
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
+from service.engines.prompts import rendered
 from service.engines.protocol import (
     EngineBusyError,
     EngineUnavailableError,
@@ -27,6 +30,12 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.pipeline.latency import GrainTooSmallError
+from service.pipeline.queries import task_spec
+from service.plans.signing import sign
+from service.services import open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, nearly_noiseless
 
 pytestmark = pytest.mark.slow
 
@@ -208,14 +217,83 @@ def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, mo
     assert set(cached.values()) == {0}
 
 
-def test_a_slot_is_cut_at_the_length_that_its_plan_announces(running):
-    long = tuple(exemplar(i) for i in range(6))
-    shown = [len(CLASSIFY.prompt.exemplar.format_map(one.fields)) for one in long]
+def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
+    six = tuple(exemplar(i) for i in range(6))
+    endless = Exemplar(fields={"text": "lamp " * 3000, "team": "Keys"}, embedding=None)
+    lengths = running.engine._tokens.lengths(rendered(PROMPT, six))
     for kept in (0, 1, 3, 6):
-        task = replace(CLASSIFY, slot_characters=sum(shown[:kept]) + 1)
-        (prompt,) = running.engine._shortened(task, QUERY, [long])
-        (expected,) = running.engine._shortened(replace(CLASSIFY, slot_characters=0), QUERY, [long[:kept]])
-        assert prompt == expected
+        task = replace(CLASSIFY, slot_tokens=sum(lengths[:kept]) + 1)
+        shown, *others = running.engine._shortened(task, QUERY, [(endless, *six), six[:1], ()])
+        (expected,) = running.engine._shortened(CLASSIFY, QUERY, [six[:kept]])
+        assert shown == expected
+        assert others == [expected and running.engine._shortened(CLASSIFY, QUERY, [six[:1]])[0], None]
+
+
+async def observed(running, work):
+    """What vLLM was asked meanwhile: tokens of each prompt, and tokens written."""
+    asked: list[tuple[int, int]] = []
+    generate = running.engine._llm.generate
+
+    async def watch(prompt, *args, **options):
+        async for result in generate(prompt, *args, **options):
+            asked.append((len(result.prompt_token_ids), len(result.outputs[0].token_ids)))
+            yield result
+
+    with mock.patch.object(running.engine._llm, "generate", watch):
+        await work
+    return asked
+
+
+def nothing_fits(_engine, _task, _query, slots, _room):
+    return [None] * len(slots)
+
+
+PLANS = {
+    "colour": PLAN.replace("shots: 2", "shots: 2\n    slot_tokens: 150"),
+    "story": TEXT_PLAN.format(epsilon=90, answers=2, mechanism="type: keyword_ptr, k_min: 2, k_max: 3").replace(
+        "shots: 3", "shots: 3\n    slot_tokens: 150"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running, tmp_path, name):
+    """The planted bug is what was measured before: exemplars too long to be shown, so nothing was asked."""
+    calibrated = nearly_noiseless(load_plan(PLANS[name]))
+    url = f"sqlite:///{tmp_path / 'service.sqlite'}"
+    records = make_records(tmp_path, epsilon=200, settings=Settings(database_url=url, development=True))
+    sign(records, calibrated, "test")
+    services = open_services(records, running.engine, EMBEDDER)
+    task, signed = calibrated.plan.tasks[name], records.ledger.budgets.task(f"toys.{name}")
+    asked = running.run(observed(running, services.grains.of(signed)))
+    measured = running.run(services.grains.of(signed))
+    assert measured.problem == ""
+    runs = [one for one in asked if one[0] == measured.tokens]
+    assert len(runs) >= 2 * task.ensemble
+    assert len(runs) % task.ensemble == 0
+    assert {written for _, written in asked} == {1 if name == "colour" else 12}  # all that an answer may have
+
+    spec = task_spec("toys", task, "toys", "text", response_field=None)
+    query = {"text": "aaaa aaab aaac"}
+    zero_shot = running.run(running.engine.zero_shot(spec, query))
+    assert measured.times(zero_shot.tokens + spec.slot_tokens) == 1.0
+    generator, most, private = random.Random(1), zero_shot.tokens + spec.slot_tokens, []
+
+    def text() -> dict[str, str]:
+        return {
+            "text": "".join(generator.choices("aé 中\n#lamp", k=generator.choice((1, 9, 30, 90, 3000)))),
+            "label": "red",
+        }
+
+    for _ in range(5):
+        slots = [tuple(Exemplar(text(), None) for _ in range(task.slot_cap)) for _ in range(20)]
+        private += running.run(observed(running, running.engine.contributions(spec, query, slots, zero_shot)))
+    assert most - 20 < max(tokens for tokens, _ in private) <= most
+
+    dropped = mock.patch.object(type(running.engine), "_filled", nothing_fits)
+    services.grains.overran(signed)
+    with dropped, pytest.raises(GrainTooSmallError, match="of the largest slots were not answered"):
+        running.run(services.grains.of(signed))
 
 
 def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
@@ -237,7 +315,7 @@ def test_a_query_that_does_not_fit_is_refused(running):
     with pytest.raises(UnanswerableQueryError, match="shorter"):
         running.run(running.engine.zero_shot(CLASSIFY, {"text": "lamp " * 2000}))
     roomy = replace(CLASSIFY, slot_tokens=480)  # with room for exemplars too
-    with pytest.raises(UnanswerableQueryError, match="shorter"):
+    with pytest.raises(UnanswerableQueryError, match="an admin must lower the task's slot_tokens"):
         running.run(running.engine.zero_shot(roomy, {"text": "lamp " * 40}))
     running.run(running.engine.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40}))
     twins = TaskSpec("support.queue@1", ("Keys", "Keys"), PROMPT, "team", knowledge_base="support")

@@ -1,10 +1,9 @@
-"""Time: answers take whole grains, a language model needs one, and what is in flight tells of no sample."""
+"""Time: answers take whole grains, questions take turns, and what is in flight tells of no sample."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from pydantic import ValidationError
 
 from service.engines.admission import Admission
 from service.engines.protocol import EngineBusyError, Prompt, TaskSpec
-from service.pipeline.latency import Departure, UnknownLatencyError, fixed_grain_s, smallest_grain_s
-from service.services import open_services
+from service.pipeline.latency import Departure, Measured, Turns, smallest_grain_s
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 TASK = TaskSpec("t", ("a", "b"), Prompt("", "", ""), ensemble=10, latency_grain_s=5.0)
 
@@ -139,15 +136,37 @@ def test_a_failed_probe_leaves_nothing_in_flight() -> None:
     assert run(test()) == 0
 
 
-def test_a_language_model_needs_a_grain(tmp_path: Path) -> None:
-    assert fixed_grain_s(Settings(), language_model=False) is None
-    with pytest.raises(UnknownLatencyError, match="set DPICL_LATENCY_GRAIN_MS well above what `dpicl plan try"):
-        fixed_grain_s(Settings(), language_model=True)
-    assert fixed_grain_s(Settings(latency_grain_ms=5000), language_model=True) == 5.0
-    assert fixed_grain_s(Settings(latency_unpadded=True), language_model=True) is None
-    records = make_records(tmp_path, settings=Settings(database_url=f"sqlite:///{tmp_path}/x.sqlite", development=True))
-    with pytest.raises(UnknownLatencyError):
-        open_services(records, MajorityEngine(), EMBEDDER, language_model=True)
+ALONE = Measured("t", work_s=2.0, grain_s=5.0, tokens=100, alone=True)
+
+
+def test_longer_questions_than_were_measured_have_more_time() -> None:
+    assert [ALONE.times(tokens) for tokens in (0, 99, 100, 150, 400)] == [1.0, 1.0, 1.0, 1.5, 4.0]
+    assert Measured("t", 2.0, 5.0).times(400) == 1.0  # the engine counts none
+
+    async def grains(times: float, waits_s: float) -> int:
+        departure = Departure(5.0)
+        departure.fix(times, waits_s)
+        await departure.wait()
+        return departure._grains
+
+    assert [run(grains(*given)) for given in ((1.0, 0.0), (3.0, 0.0), (4.1, 0.0), (1.0, 2.6), (1.0, 7.6))] == [
+        *(1, 2, 3),
+        *(2, 3),
+    ]
+
+
+def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
+    """Whatever they really take: when the next one begins is public."""
+
+    async def waits() -> list[float]:
+        turns = Turns()
+        begun = [turns.take(ALONE, 1.0), turns.take(ALONE, 2.5), turns.take(ALONE, 1.0)]
+        await asyncio.sleep(4.0)
+        begun += [turns.wait_s, turns.take(Measured("t", 2.0, 5.0), 1.0), turns.take(ALONE, 1.0)]
+        await asyncio.sleep(100.0)
+        return [*begun, turns.take(ALONE, 1.0)]
+
+    assert run(waits()) == [0.0, 2.0, 7.0, 5.0, 0.0, 5.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -155,10 +174,8 @@ def test_a_language_model_needs_a_grain(tmp_path: Path) -> None:
     [
         ({"latency_grain_ms": 0}, "DPICL_LATENCY_UNPADDED=true instead"),
         ({"latency_grain_ms": 100, "latency_unpadded": True}, "unset one of them"),
-        ({"latency_grain_ms": 100_000}, "DPICL_LEASE_S must be at least"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Settings(**settings)
-    assert Settings(latency_grain_ms=100_000, lease_s=400).latency_grain_ms == 100_000
