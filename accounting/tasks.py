@@ -52,6 +52,8 @@ REFUSE = "refuse"
 """Of ``when_spent``: no release answers in the task's place."""
 
 _SLOT_TOKENS, _SHOT_TOKENS = 1024, 64
+_CONTENT_FREE = ("N/A", "", "[MASK]")  # Zhao et al. 2021 (arXiv 2102.09690), section 4
+_FEWEST_PUBLIC_TEXTS = 8
 
 _ONE = {"shots": 1, "ensemble": 1, "answers": 1}
 """What a release that is made once has of these: it is charged one answer, and draws no slots."""
@@ -184,6 +186,26 @@ class ClassifyTask(_Task):
     prior_from: str | None = Field(default=None, exclude_if=lambda named: named is None)
     """A task of this plan with `release: once` and the same labels: its probabilities take the place of zero-shot's in
     the posterior, at no cost."""
+    calibrate: Literal["public_texts", "content_free", "none"] | None = Field(
+        default=None, exclude_if=lambda calibrate: calibrate is None
+    )
+    """What a language model's label scores are divided by, in each slot by itself: the mean of the slot's own scores on
+    `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all slots alike.
+    `public_texts` where there are some, else `content_free`, unless set."""
+    public_texts: tuple[str | dict[str, str], ...] = Field(
+        default=(), max_length=32, strict=False, exclude_if=lambda texts: not texts
+    )
+    """8 to 32 public questions without labels, such as a caller may ask: texts, or the fields of a question."""
+
+    @property
+    def calibration_queries(self) -> tuple[dict[str, str], ...]:
+        """Public questions whose label scores a slot's are divided by; none where they are taken as they are."""
+        chosen = self.calibrate or ("public_texts" if self.public_texts else "content_free")
+        texts = {"public_texts": self.public_texts, "content_free": _CONTENT_FREE, "none": ()}[chosen]
+        return tuple(
+            text if isinstance(text, dict) else dict.fromkeys(self.query_fields, text)  # a text is the one field
+            for text in texts
+        )
 
     @property
     def answer_field(self) -> str:
@@ -202,9 +224,21 @@ class ClassifyTask(_Task):
         self.mechanism.check(self.labels, self.label_field, self.exemplar_fields)
         if self.prior_from is not None and (self.once or not self.mechanism.gives_probability):
             raise ValueError(f"prior_from: {self.mechanism} weighs no prior")
+        if self.calibrate == "public_texts" or self.public_texts:
+            self._check_public_texts()
         if self.once and self.when_spent != REFUSE:
             raise ValueError("when_spent: a release that is made once is never used up")
         return self
+
+    def _check_public_texts(self) -> None:
+        if len(self.public_texts) < _FEWEST_PUBLIC_TEXTS:
+            raise ValueError(
+                f"public_texts: needs at least {_FEWEST_PUBLIC_TEXTS}; `calibrate: content_free` needs none"
+            )
+        for text in self.public_texts:
+            fields = text.keys() if isinstance(text, dict) else self.query_fields[:1]
+            if set(fields) != set(self.query_fields):
+                raise ValueError(f"public_texts: each needs the fields of a question: {', '.join(self.query_fields)}")
 
     def alone(self) -> Self:
         """See above."""

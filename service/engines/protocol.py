@@ -71,6 +71,8 @@ class TaskSpec:
         name: the task's address, for messages.
         ensemble: how many slots the plan announces for a query.
         slot_tokens: the most tokens that a slot's exemplars have in a language model's prompt; 0: whatever it takes.
+        calibration: public queries. A language model that scores labels divides a prompt's scores by their mean with
+            these in place of the query; none: it does not.
         measuring: whether slots are made up, to measure the most work: a language model cuts what does not fit, rather
             than leaving it out, and writes texts to the greatest length.
         knowledge_base: whose exemplars the slots hold; caches never mix two of them.
@@ -101,6 +103,7 @@ class TaskSpec:
     responses_embedded: bool = False
     ensemble: int = 1
     slot_tokens: int = 0
+    calibration: tuple[Mapping[str, str], ...] = ()
     measuring: bool = False
     knowledge_base: str = ""
     latency_grain_s: float = 0.0

@@ -91,7 +91,12 @@ def task_spec(
     )
     match task:
         case ClassifyTask():
-            return replace(spec, labels=task.labels, label_descriptions=task.label_descriptions)
+            return replace(
+                spec,
+                labels=task.labels,
+                label_descriptions=task.label_descriptions,
+                calibration=task.calibration_queries,
+            )
         case GenerateTask():
             return replace(
                 spec,

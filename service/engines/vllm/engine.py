@@ -3,6 +3,7 @@
 Labels are scored by next-token log-probabilities (:mod:`service.engines.vllm.label_scoring`); texts are written with a
 seed per prompt. What a slot contributes depends on that slot alone:
 
+- its scores are calibrated by its own scores on public queries;
 - it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
@@ -48,7 +49,7 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.engines.vllm.isolation import Isolation
-from service.engines.vllm.label_scoring import LabelTrie
+from service.engines.vllm.label_scoring import LabelTrie, calibrated
 from service.engines.vllm.tokens import Tokenization, Tokens
 
 if TYPE_CHECKING:
@@ -118,12 +119,14 @@ class VllmEngine:
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
         public answer. The first text is the likeliest one, the others are sampled at temperature 1.
         """
-        (prompt,) = self._tokens.prompts([render(task.prompt, query)])
-        self._check_fits(prompt, task, task.slot_tokens)
+        prompts = self._tokens.prompts([render(task.prompt, one) for one in (query, *task.calibration)])
+        prompt = prompts[0]
+        for one in prompts:
+            self._check_fits(one, task, task.slot_tokens)
         asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
-                probabilities = await self._public(self._score(asked, prompt))
+                probabilities = await self._public(self._calibrated(asked, prompts))
                 return ZeroShot(probabilities=probabilities, tokens=len(prompt))
             writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
@@ -140,9 +143,9 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        prompts = await asyncio.to_thread(self._shortened, task, query, slots)
+        prompts = await asyncio.to_thread(self._prompts, task, query, slots)
         with self._admission.slots(task):
-            work = [self._contribution(task, prompt) for prompt in prompts]
+            work = [self._contribution(task, one) for one in prompts]
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
@@ -172,15 +175,20 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.Engine.close`; ends vLLM's processes."""
         self._llm.shutdown(timeout=_SHUTDOWN_S)
 
-    async def _contribution(self, task: TaskSpec, prompt: Tokens | None) -> Output | None:
-        if prompt is None:
+    async def _contribution(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Output | None:
+        if not prompts:
             return None
         try:
             if task.kind == "classify":
-                return await self._score(task, prompt)
-            return await self._write(task, prompt, self._config.temperature) or None
+                return await self._calibrated(task, prompts)
+            return await self._write(task, prompts[0], self._config.temperature) or None
         except Exception:  # this slot's alone
             return None
+
+    async def _calibrated(self, task: TaskSpec, prompts: Sequence[Tokens]) -> np.ndarray:
+        """Label probabilities of the first prompt, float64 (L,), divided by their mean in the others."""
+        first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
+        return calibrated(first, await asyncio.gather(*(self._score(task, one) for one in prompts[1:])))
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
         """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
@@ -226,31 +234,33 @@ class VllmEngine:
         except Exception as error:
             raise EngineUnavailableError("vLLM does not answer") from error
 
-    def _shortened(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]) -> list[Tokens | None]:
-        """Each slot's prompt, with as many of its exemplars as fit; None if there are none."""
-        room = self._room(task, query)
+    def _prompts(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]) -> list[list[Tokens]]:
+        """Each slot's prompts, with as many of its exemplars as fit: its query's, and those that it is calibrated by.
+
+        None for a slot of which nothing fits.
+        """
+        queries = [query, *task.calibration]
+        without = self._tokens.prompts([render(task.prompt, one) for one in queries])
+        room = self._longest - self._answer_tokens(task)
+        rooms = [min(room, len(one) + task.slot_tokens) if task.slot_tokens else room for one in without]
         if task.measuring:
-            return self._filled(task, query, slots, room)
-        prompts: list[Tokens | None] = [None] * len(slots)
+            return self._filled(
+                task, queries, slots, [(len(one), room) for one, room in zip(without, rooms, strict=True)]
+            )
+        prompts: list[list[Tokens]] = [[] for _ in slots]
         fit = self._fitting(task, slots) if task.slot_tokens else slots
         kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
-            tokens = self._tokens.prompts([render(task.prompt, query, slot) for slot in kept.values()])
-            prompts = [*prompts]
-            for i, prompt in zip(list(kept), tokens, strict=True):
-                if len(prompt) <= room:
-                    prompts[i] = prompt
+            tokens = iter(
+                self._tokens.prompts([render(task.prompt, q, slot) for slot in kept.values() for q in queries])
+            )
+            for i in list(kept):
+                found = [next(tokens) for _ in queries]
+                if all(len(prompt) <= room for prompt, room in zip(found, rooms, strict=True)):
+                    prompts[i] = found
                     del kept[i]
             kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1}
         return prompts
-
-    def _room(self, task: TaskSpec, query: Mapping[str, str]) -> int:
-        """Most tokens of a slot's prompt."""
-        room = self._longest - self._answer_tokens(task)
-        if not task.slot_tokens:
-            return room
-        (without,) = self._tokens.prompts([render(task.prompt, query)])
-        return min(room, len(without) + task.slot_tokens)
 
     def _fitting(self, task: TaskSpec, slots: Sequence[Slot]) -> list[Slot]:
         """Each slot's exemplars that fit its room, by their tokens; what is far too long is not counted."""
@@ -260,14 +270,27 @@ class VllmEngine:
         return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
 
     def _filled(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], room: int
-    ) -> list[Tokens | None]:
-        """Prompts of exactly as many tokens as there is room for; none for a slot whose text is too short."""
+        self,
+        task: TaskSpec,
+        queries: Sequence[Mapping[str, str]],
+        slots: Sequence[Slot],
+        sizes: Sequence[tuple[int, int]],
+    ) -> list[list[Tokens]]:
+        """Prompts of exactly as many tokens as there is room for; none for a slot whose text is too short.
+
+        ``sizes`` are of each query its tokens without exemplars, which the last ones are, and with all that fit.
+        """
         characters = _MOST_TOKEN_CHARACTERS * task.slot_tokens
-        prompts = self._tokens.prompts([filled(task.prompt, query, slot, characters) for slot in slots])
-        (without,) = self._tokens.prompts([render(task.prompt, query)])
-        end = len(without)  # the query is among these last ones
-        return [[*prompt[: room - end], *prompt[-end:]] if len(prompt) >= room else None for prompt in prompts]
+        tokens = iter(
+            self._tokens.prompts([filled(task.prompt, q, slot, characters) for slot in slots for q in queries])
+        )
+        prompts = [[next(tokens) for _ in queries] for _ in slots]
+        return [
+            [[*prompt[: room - end], *prompt[-end:]] for prompt, (end, room) in zip(one, sizes, strict=True)]
+            if all(len(prompt) >= room for prompt, (_, room) in zip(one, sizes, strict=True))
+            else []
+            for one in prompts
+        ]
 
     def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
         room = self._longest - self._answer_tokens(task) - slot_tokens

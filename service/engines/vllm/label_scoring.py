@@ -13,6 +13,27 @@ from dataclasses import dataclass
 import numpy as np
 
 _END = -1
+_LEAST = 1e-9  # of a mean that is divided by
+
+
+def calibrated(probabilities: np.ndarray, references: Sequence[np.ndarray]) -> np.ndarray:
+    """Label probabilities over those that a model gives to other queries, so that none is favoured whatever is asked.
+
+    Source: contextual calibration (Zhao et al. 2021, arXiv 2102.09690) with texts that say nothing; with questions,
+    batch calibration (Zhou et al. 2023, arXiv 2309.17249).
+
+    Args:
+        probabilities: of labels, float64 (L,).
+        references: the same of each other query; none: nothing is changed.
+
+    Returns:
+        float64 (L,), sums to 1.
+    """
+    if not references:
+        return probabilities
+    ratios = probabilities / np.maximum(np.mean(references, axis=0), _LEAST)
+    scores: np.ndarray = ratios / ratios.sum()
+    return scores
 
 
 @dataclass(frozen=True)

@@ -223,10 +223,9 @@ def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
     lengths = running.engine._tokens.lengths(rendered(PROMPT, six))
     for kept in (0, 1, 3, 6):
         task = replace(CLASSIFY, slot_tokens=sum(lengths[:kept]) + 1)
-        shown, *others = running.engine._shortened(task, QUERY, [(endless, *six), six[:1], ()])
-        (expected,) = running.engine._shortened(CLASSIFY, QUERY, [six[:kept]])
-        assert shown == expected
-        assert others == [expected and running.engine._shortened(CLASSIFY, QUERY, [six[:1]])[0], None]
+        shown, *others = running.engine._prompts(task, QUERY, [(endless, *six), six[:1], ()])
+        assert [shown] == running.engine._prompts(CLASSIFY, QUERY, [six[:kept]])
+        assert others == [*(running.engine._prompts(CLASSIFY, QUERY, [six[:1]]) if kept else [[]]), []]
 
 
 async def observed(running, work):
@@ -244,8 +243,8 @@ async def observed(running, work):
     return asked
 
 
-def nothing_fits(_engine, _task, _query, slots, _room):
-    return [None] * len(slots)
+def nothing_fits(_engine, _task, _queries, slots, _sizes):
+    return [[] for _ in slots]
 
 
 PLANS = {
