@@ -156,7 +156,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     Args:
         records: where it is signed, charged and stored.
         calibrated: from :func:`written`, with its noise.
-        signed_by: name of whoever signs.
+        signed_by: who signs, as the audit trail names them.
         stages: those that answer.
 
     Raises:
