@@ -93,7 +93,7 @@ def unit(number: int, label: str = "red", text: str = "toy", size: int = 1) -> S
 
 def rehearse(units: Sequence[Slot], engine: MajorityEngine, *, asking: float = 0.5, z: float = 0.05) -> np.ndarray:
     noise = TaskNoise(sampling_probability=0.5, mechanism=Gaussian(z))
-    spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None)
+    spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None, asker="")
     rehearsal = Rehearsal(1.0, 20, 0.5, float(Gaussian(z).delta(0.0)))
     return asyncio.run(count(units, asking, task(), noise, spec, Stages(engine, EMBEDDER, 60.0), rehearsal))
 
@@ -177,7 +177,7 @@ def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(
     monkeypatch.setattr(LabelBelief, "release", released)
     monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda: float(len(worked))))
     engine, noise = Working(), TaskNoise(sampling_probability=1.0, mechanism=Gaussian(1.0))
-    spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None)
+    spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None, asker="")
     toys = KnowledgeBase(1, "toys", (60,), ("text", "label"), "text", None, False, 2, datetime.now(UTC))
     took = asyncio.run(longest_question_s(task(), noise, spec, Stages(engine, EMBEDDER, 60.0), toys))
     assert took == 2 + REPEATS
