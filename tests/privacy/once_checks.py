@@ -1,4 +1,4 @@
-"""Releases that are made once, and rehearsals: of whom are they made, with which noise, and in which order?"""
+"""Checks of releases that are made once, and of rehearsals: made of whom, with which noise, and in which order."""
 
 from __future__ import annotations
 
