@@ -235,7 +235,7 @@ def raw(task: dict) -> None:
     from service.settings import Settings
 
     queue = parse_plan(plan(task["exemplars"])).tasks["queue"]
-    spec = task_spec("bench.queue", queue, "bench", "text", response_field=None)
+    spec = task_spec("bench.queue", queue, "bench", "text", response_field=None, asker="")
     store = open_records(Settings()).store
     slots = store.sample_blocks("bench", probability=1.0, blocks=queue.ensemble, max_exemplars=queue.slot_cap)
     llm = LLM(

@@ -245,7 +245,7 @@ class Budgets:
             accountant: name of the accountant that calibrated it.
             document: the calibrated plan as text; stored byte for byte.
             tasks: (name, answers) of each task; answers is what the noise was calibrated for.
-            signed_by: who signs.
+            signed_by: who signs: a key's id, a person, or a name of the command line.
             cohorts: numbers of those that it draws on; it is charged to each of them.
             after_version: sign only if this is the newest plan's version (0: none is signed yet), so that a request
                 sent twice signs once.

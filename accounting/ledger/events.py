@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Names = Callable[[str], str]
-"""The name to show for whoever acted: a key's id, a person's name, or nothing."""
+"""How to call whoever acted, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
 
 
 class Particulars(BaseModel):
@@ -207,6 +207,7 @@ class PlanSigned(Particulars):
 
     Attributes:
         document: the calibrated plan as signed.
+        signed_by: who signed: a key's id, a person, or a name of the command line.
         answers: by task.
         cohorts: that it is charged to, and draws on.
         approval: of the second person, where two are needed.
@@ -335,10 +336,11 @@ class KeyCreated(Particulars):
     def sentence(self, named: Names) -> str:
         scope = f", for {', '.join(self.scope)} only" if self.scope else ""
         until = f", until {self.expires_at[:10]}" if self.expires_at else ""
-        return f"{named(self.by)} created the {self.role} key “{self.name}”{scope}{until}, with {_limits(self)}."
+        which = f"{self.role} key “{self.name}” ({self.key})"
+        return f"{named(self.by)} created the {which}{scope}{until}, with {_limits(self)}."
 
     def if_lost(self) -> str:
-        return f"key {self.name} was made: make another"
+        return f"key {self.name} ({self.key}) was made: make another"
 
 
 class KeyChanged(Particulars):

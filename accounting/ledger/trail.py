@@ -180,8 +180,8 @@ class AuditTrail:
             limit: at most so many.
             kinds: only these.
             knowledge_base: only those that name it or one of its tasks.
-            by: only those of a key or a person with one of these ids or names: the key itself, who asked, did it or
-                signed.
+            by: only those of one of these keys, people or names of the command line: the key itself, who asked, did it
+                or signed.
             since: only those at this time or later.
             until: only those before this time.
             newest_first: their order, and which end the limit keeps.

@@ -270,6 +270,8 @@ class _Replay:
             sha256(signed.document.encode()).hexdigest(),
         ):
             yield "the plan is not the one that was proposed"
+        elif signed.signed_by != signed.approval.by:
+            yield f"{signed.approval.by} approved the plan, and {signed.signed_by} is said to have signed it"
         elif self._hands.are_one(proposed.by, signed.approval.by):
             yield f"{proposed.by} proposed the plan, and {signed.approval.by}, who approved it, is in the same hands"
 

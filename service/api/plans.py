@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.proposals import Proposal, approve, open_proposals, propose
 from service.plans.signing import check_worth, not_free, prepare, sign
 from service.records.engine_record import EngineView, last_engine
+from service.records.roles import Right, may
 from service.records.signed import read_signed
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
@@ -74,12 +76,16 @@ _BODY = {
 }
 
 
+_NAME = "What people call that key; null if it is none, or you may not audit."
+
+
 class SignedPlanView(BaseModel):
     """A signed plan and what it gives."""
 
     version: int
     digest: str
-    signed_by: str
+    signed_by: str = Field(description="A key's id, a person, or a name of the command line.")
+    signed_by_name: str | None = Field(description=_NAME)
     signed_at: datetime
     tasks: list[str]
     preview: PlanPreview
@@ -91,6 +97,7 @@ class ProposalView(BaseModel):
     id: str
     digest: str
     proposed_by: str
+    proposed_by_name: str | None = Field(description=_NAME)
     proposed_at: datetime
     preview: PlanPreview
 
@@ -153,23 +160,25 @@ async def post_plan(
         exceeds = await asyncio.to_thread(not_free, services.records, plan)
         return PlanResult(engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, signed=None)
     check_worth(described, accepted=accept_worse_than_free)
+    own = {admin.id: admin.name}
     if services.records.settings.two_person_signing:
         response.status_code = 202
         proposal = await asyncio.to_thread(propose, services.records, calibrated, admin.id)
-        return PlanResult(engine=engine, preview=described, proposed=proposal_view(proposal), signed=None)
-    signed = await privately(partial(sign, services.records, calibrated, admin.name, embed=services.embedder.embed))
-    return PlanResult(engine=engine, preview=described, signed=view(signed))
+        return PlanResult(engine=engine, preview=described, proposed=proposal_view(proposal, own), signed=None)
+    signed = await privately(partial(sign, services.records, calibrated, admin.id, embed=services.embedder.embed))
+    return PlanResult(engine=engine, preview=described, signed=view(signed, own))
 
 
 @router.get("", summary="List the signed plans", responses={404: NO_KNOWLEDGE_BASE})
 async def list_plans(
-    knowledge_base: KnowledgeBaseName, services: TheServices, _key: AnyKey, window: Paging
+    knowledge_base: KnowledgeBaseName, services: TheServices, key: AnyKey, window: Paging
 ) -> Page[SignedPlanView]:
     """Every plan signed for the knowledge base, oldest first."""
     await asyncio.to_thread(services.records.store.get, knowledge_base)
     signed = await asyncio.to_thread(services.records.ledger.budgets.plans, knowledge_base)
     page = window.cut(signed, lambda plan: str(plan.version))
-    return Page(data=[view(plan) for plan in page.data], has_more=page.has_more, next=page.next)
+    names = await asyncio.to_thread(services.records.keys.names) if may(key.role, Right.AUDIT) else {}
+    return Page(data=[view(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
 
 
 @router.get("/proposals", summary="List the proposed plans", responses={404: NO_KNOWLEDGE_BASE})
@@ -178,7 +187,8 @@ async def list_proposals(
 ) -> Page[ProposalView]:
     """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
     found = await asyncio.to_thread(open_proposals, services.records, knowledge_base)
-    return window.cut([proposal_view(one) for one in found], lambda proposal: proposal.id)
+    names = await asyncio.to_thread(services.records.keys.names)
+    return window.cut([proposal_view(one, names) for one in found], lambda proposal: proposal.id)
 
 
 @router.post(
@@ -195,28 +205,29 @@ async def approve_proposal(
 ) -> SignedPlanView:
     """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
     embed = services.embedder.embed
-    return view(
-        await privately(partial(approve, services.records, knowledge_base, proposal, admin.id, admin.name, embed=embed))
-    )
+    signed = await privately(partial(approve, services.records, knowledge_base, proposal, admin.id, embed=embed))
+    return view(signed, {admin.id: admin.name})
 
 
-def proposal_view(proposal: Proposal) -> ProposalView:
-    """A proposal as it may be shown."""
+def proposal_view(proposal: Proposal, names: Mapping[str, str]) -> ProposalView:
+    """A proposal as it may be shown, to somebody who may know these names of keys, by id."""
     return ProposalView(
         id=proposal.id,
         digest=proposal.digest,
         proposed_by=proposal.proposed_by,
+        proposed_by_name=names.get(proposal.proposed_by),
         proposed_at=proposal.proposed_at,
         preview=preview(proposal.calibrated),
     )
 
 
-def view(signed: SignedPlan) -> SignedPlanView:
-    """A signed plan as it may be shown."""
+def view(signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
+    """A signed plan as it may be shown, to somebody who may know these names of keys, by id."""
     return SignedPlanView(
         version=signed.version,
         digest=signed.digest,
         signed_by=signed.signed_by,
+        signed_by_name=names.get(signed.signed_by),
         signed_at=signed.signed_at,
         tasks=[f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks],
         preview=preview(read_signed(signed.document)),

@@ -24,6 +24,7 @@ from service.plans.signing import check_free, not_free, prepare
 from service.plans.signing import release as make_release
 from service.plans.signing import sign as sign_plan
 from service.plans.steady import MONTHS, Arrivals, SteadyPreview, preview_steadily
+from service.records.api_keys import called
 from service.records.engine_record import last_engine
 from service.records.records import Records
 
@@ -133,13 +134,16 @@ def proposals(
     knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")], json: Json = False
 ) -> None:
     """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    found = open_proposals(records(), knowledge_base)
+    opened = records()
+    found = open_proposals(opened, knowledge_base)
     if json:
         print_json(
             [{"id": one.id, "digest": one.digest, "by": one.proposed_by, "at": str(one.proposed_at)} for one in found]
         )
     else:
-        print_table("Proposals", ["id", "by", "at"], [(one.id, one.proposed_by, one.proposed_at) for one in found])
+        names = opened.keys.names()
+        rows = [(one.id, called(one.proposed_by, names), one.proposed_at) for one in found]
+        print_table("Proposals", ["id", "by", "at"], rows)
 
 
 @app.command("approve")
@@ -156,7 +160,7 @@ def approve_(
             _show(one.calibrated, opened)
     if not yes and not typer.confirm(f"Take this from {knowledge_base} for good?"):
         raise typer.Exit(1)
-    signed = approve(opened, knowledge_base, proposal, me, me)
+    signed = approve(opened, knowledge_base, proposal, me)
     typer.echo(f"Signed as version {signed.version}")
 
 

@@ -112,7 +112,7 @@ async def _try(
         trials = Trials(Stages(engine, embedder, TIMEOUT_S))
         started = time.perf_counter()
         trial = await trials.try_task(
-            calibrated, name, query, exemplars, embedded_field=field, response_field=response, repeats=repeats
+            calibrated, name, query, exemplars, embedded_field=field, response_field=response, repeats=repeats, asker=""
         )
         return trial, time.perf_counter() - started
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
-from service.dashboard.audit_words import in_words
+from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Pages, Visit
 from service.records import replaying
@@ -100,18 +100,14 @@ async def _page(
 
 def _read(records: Records, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
     keys = records.keys.list()
-    actors = None
-    if filters["key"]:
-        chosen = [key for key in keys if key.id == filters["key"]]
-        # A signed plan names who signed it, everything else the key.
-        actors = [key.id for key in chosen] + [key.name for key in chosen if key.role == "admin"]
     names = {key.id: key.name for key in keys}
+    shown = told_apart(names)
     events = records.audit.events(
         before=before,
         limit=_PER_PAGE + 1,
         kinds=[filters["kind"]] if filters["kind"] else None,
         knowledge_base=filters["knowledge_base"] or None,
-        by=actors,
+        by=[filters["key"]] if filters["key"] else None,
         since=day,
         until=day + timedelta(days=1) if day and day.date() < date.max else None,
         newest_first=True,
@@ -120,6 +116,6 @@ def _read(records: Records, filters: dict[str, str], day: datetime | None, befor
         "events": [in_words(event, names) for event in events[:_PER_PAGE]],
         "older": events[_PER_PAGE - 1].sequence if len(events) > _PER_PAGE else None,
         "first_page": before is None,
-        "key_choices": [(key.id, key.name + (", revoked" if key.revoked_at else "")) for key in keys],
+        "key_choices": [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
         "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accounting.ledger.events import Names
 from accounting.ledger.trail import AuditEvent
+from service.records.api_keys import called
 
 
 @dataclass(frozen=True)
@@ -42,5 +44,17 @@ def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
 
 
 def names(key_names: Mapping[str, str]) -> Names:
-    """What to call whoever acted: a key by its name, anyone else by the name noted on the command line."""
-    return lambda actor: f"“{key_names.get(actor, actor)}”" if actor else "The command line"
+    """What to call whoever acted: a key by its name and id, anyone else as the trail does."""
+
+    def named(actor: str) -> str:
+        if not actor:
+            return "The command line"
+        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
+
+    return named
+
+
+def told_apart(key_names: Mapping[str, str]) -> dict[str, str]:
+    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
+    times = Counter(key_names.values())
+    return {key: name if times[name] == 1 else called(key, key_names) for key, name in key_names.items()}

@@ -24,7 +24,7 @@ from accounting.ledger.events import (
 from accounting.ledger.history import History
 from accounting.plan import PlanError
 from exemplar_store import UnknownUnitError
-from service.dashboard.audit_words import in_words
+from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
@@ -33,6 +33,7 @@ from service.plans.forecast import RULE
 from service.plans.preview import PlanPreview, preview
 from service.plans.proposals import Proposal, may_approve, open_proposals
 from service.plans.steady import MONTHS, steady_state
+from service.records.api_keys import called
 from service.records.records import Records
 from service.records.roles import Right
 from service.records.signed import read_signed
@@ -84,6 +85,7 @@ async def plans(visit: Visit) -> Response:
         "plans",
         summary=summary,
         plan=plan and _plan(plan),
+        signed_by=plan and called(plan.signed_by, await asyncio.to_thread(_key_names, visit)),
         versions=[one.version for one in reversed(signed)],
         proposals=await asyncio.to_thread(_proposals, visit) if visit.decides else [],
     )
@@ -96,7 +98,7 @@ async def usage(visit: Visit) -> Response:
     await asyncio.to_thread(records.store.get, name)
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
-    names = await asyncio.to_thread(_key_names, visit)
+    names = told_apart(await asyncio.to_thread(_key_names, visit))
     by = "key" if visit.request.query_params.get("by") == "key" else "task"
     named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".")[-1])
     return await tab(
@@ -225,7 +227,7 @@ def _name(visit: Visit) -> str:
 
 def _key_names(visit: Visit) -> dict[str, str]:
     """Names of keys by id. Who does not audit sees ids, as in the metrics: a key's name is often a person's."""
-    return {key.id: key.name for key in visit.services.records.keys.list()} if visit.audits else {}
+    return visit.services.records.keys.names() if visit.audits else {}
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
     return [
         (
             one,
-            names.get(one.proposed_by, one.proposed_by),
+            called(one.proposed_by, names),
             preview(one.calibrated),
             may_approve(records, one, visit.session.by),
         )

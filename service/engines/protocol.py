@@ -87,7 +87,8 @@ class TaskSpec:
         public_answers: of free text, answers that are public anyway.
         document_field: of free text, the field of the query that answers may be taken from.
         responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
-        asker: the id of the key that asks; empty if nobody does. For what is remembered of people's questions.
+        asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
+            that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
     """
 
     name: str
@@ -157,6 +158,7 @@ class EngineInfo:
         is_llm: whether a language model generates the outputs.
         notice: what a caller should know before relying on the answers.
         remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
+        questions_leave: whether questions do, sanitised or not. If these are exemplars, remote engines must be allowed.
         reads_embeddings: whether slots' exemplars must come with their embeddings.
     """
 
@@ -165,6 +167,7 @@ class EngineInfo:
     is_llm: bool
     notice: str
     remote: bool = False
+    questions_leave: bool = False
     reads_embeddings: bool = False
 
 

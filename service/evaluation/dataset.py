@@ -78,6 +78,7 @@ def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
         plan.knowledge_base,
         field,
         response_field=response_field(plan, task_name),
+        asker="",
     )
 
 

@@ -91,7 +91,10 @@ class MadeOnce:
         field = self._store.get(signed.knowledge_base).embedded_field
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
-        spec = task_spec(signed.address, task, signed.knowledge_base, field, self._grain_s, response_field=None)
+        # Whoever asks is named by what reads the release, question by question.
+        spec = task_spec(
+            signed.address, task, signed.knowledge_base, field, self._grain_s, response_field=None, asker=""
+        )
         adapter = once_adapter_of(task, plan.noise[signed.name])
         return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
 

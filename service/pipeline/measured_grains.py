@@ -128,6 +128,7 @@ class MeasuredGrains:
             f"measurements of {signed.knowledge_base}",
             knowledge_base.embedded_field,
             response_field=knowledge_base.response_field,
+            asker="",
         )
         noise = read_signed(signed.document).noise[signed.name]
         read_s = await largest_read_s(self._store, task, knowledge_base)

@@ -64,7 +64,7 @@ def task_spec(
     latency_grain_s: float = 0.0,
     *,
     response_field: str | None,
-    asker: str = "",
+    asker: str,
 ) -> TaskSpec:
     """A signed task as engines see it.
 
@@ -75,7 +75,7 @@ def task_spec(
         embedded_field: whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: how long an answer takes.
         response_field: the other field whose embedding is stored, None for none.
-        asker: the id of the key that asks, if any does.
+        asker: see :class:`service.engines.protocol.TaskSpec`.
     """
     spec = TaskSpec(
         name=address,

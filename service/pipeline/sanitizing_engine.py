@@ -5,6 +5,9 @@ bytes for zero-shot answers, candidates, slots and retries. The same question of
 ever. Whatever fails on the way, nothing is sent; and the remote engine itself takes no other queries than these.
 
 Private exemplars may stay here, too: a local engine then answers slots, from the question as it was asked.
+
+A question that is nobody's (made up, or an exemplar of a knowledge base that lets its own leave) is sanitised as those
+of callers are, so that what is measured or rehearsed is what they get; but nothing of it is stored or charged.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from exemplar_store import Slot
@@ -31,6 +35,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.pipeline.private_threads import privately
 from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
 
 
@@ -80,7 +85,8 @@ class SanitizingEngine:
         Raises:
             service.records.text_ledger.TextBudgetExhaustedError: the texts of who asks would cost too much.
         """
-        sanitized = await asyncio.to_thread(self._sanitize, task, query)
+        work = partial(self._sanitize, task, query)
+        sanitized = await (asyncio.to_thread(work) if task.asker else privately(work))
         local = await self._local.zero_shot(task, query) if self._local else None
         found = await self._remote.zero_shot(task, sanitized)
         embedded = local.embedded if local else found.embedded
@@ -138,9 +144,12 @@ class SanitizingEngine:
             raise EngineUnavailableError(f"questions cannot be sanitised: {error}") from error
 
     def _sanitize(self, task: TaskSpec, query: Mapping[str, str]) -> SanitizedQuery:
-        sanitizer = self._open()
+        sanitizer, texts = self._open(), list(query.values())
         try:
-            done, _ = self._texts.sanitize(sanitizer, list(query.values()), owner=task.asker, conversation=task.name)
+            if task.asker:
+                done, _ = self._texts.sanitize(sanitizer, texts, owner=task.asker, conversation=task.name)
+            else:
+                done = sanitizer.sanitize_all(texts)
         except TextError as error:
             raise UnanswerableQueryError(str(error)) from error
         except TextBudgetExhaustedError:

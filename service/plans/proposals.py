@@ -118,17 +118,14 @@ def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
     return not _hands(records).are_one(proposal.proposed_by, by)
 
 
-def approve(
-    records: Records, knowledge_base: str, proposal: str, by: str, signed_by: str, embed: Embed = embed_here
-) -> SignedPlan:
+def approve(records: Records, knowledge_base: str, proposal: str, by: str, embed: Embed = embed_here) -> SignedPlan:
     """Approve a proposal, which signs it: once, and as :func:`service.plans.signing.sign` does.
 
     Args:
         records: where it is written.
         knowledge_base: whose.
         proposal: its id.
-        by: who approves, as the audit trail names them.
-        signed_by: the name that the plan shows.
+        by: who approves and so signs, as the audit trail names them.
         embed: as of signing.
 
     Raises:
@@ -149,7 +146,7 @@ def approve(
     approval = Approval(found.id, by)
     after = found.after_version
     try:
-        return sign(records, found.calibrated, signed_by, after_version=after, embed=embed, approval=approval)
+        return sign(records, found.calibrated, by, after_version=after, embed=embed, approval=approval)
     except PlansChangedError:
         raise lapsed from None
 

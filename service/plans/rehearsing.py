@@ -156,7 +156,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     Args:
         records: where it is signed, charged and stored.
         calibrated: from :func:`written`, with its noise.
-        signed_by: name of whoever signs.
+        signed_by: who signs, as the audit trail names them.
         stages: those that answer.
 
     Raises:
@@ -165,20 +165,22 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
         accounting.ledger.errors.CohortError: a cohort is closed, or there is none; nothing is signed.
         service.pipeline.making.NotMadeError: there is nothing to rehearse on; nothing is signed.
         service.engines.protocol.EngineUnavailableError: the engine does not answer; nothing is signed.
-        service.pipeline.answering.RemoteEngineForbiddenError: exemplars may not be shown to it; nothing is signed.
+        service.pipeline.answering.RemoteEngineForbiddenError: exemplars, which are the questions, too, may not be
+            shown to it; nothing is signed.
     """
     plan = calibrated.plan
     ((name, task),) = plan.tasks.items()
     adapter = RehearsalAdapter(task, calibrated.noise[name])
     described = await asyncio.to_thread(records.store.get, plan.knowledge_base)
     await asyncio.to_thread(check_readable, records.store, plan.knowledge_base)
-    check_may_leave(await stages.engine.describe(), described)
+    check_may_leave(await stages.engine.describe(), described, as_questions=True)
     spec = task_spec(
         f"{plan.knowledge_base}.{name}",
         adapter.rehearsed,
         f"rehearsal {os.urandom(8).hex()} of {plan.knowledge_base}",  # questions are private: no cache is shared
         described.embedded_field,
         response_field=described.response_field,
+        asker="",
     )
     longest_s = await longest_question_s(adapter.rehearsed, adapter.rehearsed_noise, spec, stages, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s

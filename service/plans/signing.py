@@ -149,7 +149,7 @@ def sign(
     Args:
         records: where it is written.
         calibrated: from :func:`prepare`.
-        signed_by: name of whoever signs.
+        signed_by: who signs, as the audit trail names them.
         after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
         approval: of the second person, where the settings want two.

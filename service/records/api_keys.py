@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -97,6 +97,16 @@ class ApiKey:
         return in_scope(self.scope, task)
 
 
+def called(actor: str, names: Mapping[str, str]) -> str:
+    """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
+
+    Args:
+        actor: as in the trail.
+        names: of keys, by id.
+    """
+    return f"{names[actor]} ({actor})" if actor in names else actor
+
+
 class ApiKeys:
     """The API keys in the database.
 
@@ -178,6 +188,10 @@ class ApiKeys:
             )
             trail.append(connection, key.created_at, created)
         return key, token
+
+    def names(self) -> dict[str, str]:
+        """What people call each key, by id."""
+        return {key.id: key.name for key in self.list()}
 
     def limit(self, key_id: str, *, quota: int | None, rate_per_minute: int | None, by: str = "") -> ApiKey:
         """Change a key's limits. What it was charged stays charged: a quota below that is used up.

@@ -58,7 +58,6 @@ class Session:
         role: theirs.
         csrf: what their forms must carry.
         expires_at: when they must sign in again.
-        signs_as: what a plan that they sign names: their key's name, or subject and issuer.
         issuer: the provider that vouches for them; None: they signed in with a key.
     """
 
@@ -67,7 +66,6 @@ class Session:
     role: Role
     csrf: str
     expires_at: datetime
-    signs_as: str
     issuer: str | None = None
 
 
@@ -138,10 +136,10 @@ class Sessions:
         if row is None:
             return None
         if row.issuer is None:
-            return Session(row.key_id, row.key_name, row.key_role, row.csrf, row.expires_at, row.key_name)
+            return Session(row.key_id, row.key_name, row.key_role, row.csrf, row.expires_at)
         person = Person(row.issuer, row.subject, row.name, row.role)
         name = person.name or person.subject
-        return Session(person.by, name, person.role, row.csrf, row.expires_at, person.by, person.issuer)
+        return Session(person.by, name, person.role, row.csrf, row.expires_at, person.issuer)
 
     def end(self, token: str) -> None:
         """Sign out."""

@@ -96,7 +96,7 @@ http_responses = sa.Table(
 text_costs = sa.Table(
     "text_costs",
     metadata,
-    sa.Column("owner", sa.String(100), primary_key=True, comment="whose texts: a key's id"),
+    sa.Column("owner", sa.String(200), primary_key=True, comment="whose texts: a key's id, or a person"),
     sa.Column("conversation", sa.String(200), primary_key=True, comment="empty for all of the owner's together"),
     sa.Column("texts", sa.BigInteger, nullable=False),
     sa.Column("words", sa.BigInteger, nullable=False, comment="drawn, each at its epsilon"),

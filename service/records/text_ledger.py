@@ -54,8 +54,7 @@ class TextLedger:
     Args:
         database: from :func:`service.records.database.open_database`, with its tables.
         secret: key of the hashes.
-        cap: the most that an owner's texts may cost, all conversations together; None: no cap. Nobody's texts (the
-            owner is empty), such as made-up ones, have none.
+        cap: the most that an owner's texts may cost, all conversations together; None: no cap.
     """
 
     def __init__(self, database: sa.Engine, secret: bytes, *, cap: float | None = None) -> None:
@@ -73,7 +72,7 @@ class TextLedger:
         Args:
             sanitizer: how; another one makes other texts.
             texts: any.
-            owner: whose texts, at most 100 characters.
+            owner: whose texts, 1 to 200 characters. Exemplars have no owner: nothing of them is stored here.
             conversation: what to count them under, too, at most 200 characters.
 
         Returns:
@@ -82,7 +81,10 @@ class TextLedger:
         Raises:
             TextBudgetExhaustedError: they would cost more than the cap.
             sanitization.text.TextError: one is too long.
+            ValueError: no owner is named.
         """
+        if not owner:
+            raise ValueError("texts are remembered for an owner: name one")
         digests = [self._digest(sanitizer, text, owner) for text in texts]
         drawn = dict(zip(digests, sanitizer.sanitize_all(texts), strict=True))
         with self._database.begin() as connection:
@@ -110,7 +112,7 @@ class TextLedger:
 
     def _charge(self, connection: sa.Connection, owner: str, cost: TextCost, conversation: str) -> None:
         total = _add(connection, owner, ALL, cost)
-        if self.cap is not None and owner and cost.epsilon and total > self.cap:
+        if self.cap is not None and cost.epsilon and total > self.cap:
             raise TextBudgetExhaustedError(self.cap, cost.epsilon)  # the transaction takes all of it back
         if conversation != ALL:
             _add(connection, owner, conversation, cost)

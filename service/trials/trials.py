@@ -112,7 +112,7 @@ class Trials:
         embedded_field: str,
         response_field: str | None,
         repeats: int = 20,
-        asker: str = "",
+        asker: str,
     ) -> Trial:
         """Try one query, under a plan that is signed or not.
 
@@ -124,7 +124,7 @@ class Trials:
             embedded_field: the field exemplars and queries are compared by.
             response_field: the other field whose embedding the knowledge base stores, None for none.
             repeats: how often noise is drawn, 1 to 100. The engine is asked but once per slot.
-            asker: the id of the key that asks, if any does.
+            asker: the key or person that asks; empty on a machine of the asker's own, where nothing is remembered.
 
         Raises:
             LookupError: the plan has no such task.

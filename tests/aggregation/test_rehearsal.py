@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from accounting.plan import SMALLEST_DELTA
 from aggregation.rehearsal import ESCAPES, REPEATS, Counts, Rehearsal, most_turned
 
 
@@ -13,6 +14,10 @@ def test_more_answers_than_stated_hardly_ever_turn(answers: int, change: float) 
     assert stats.binom.sf(turned, answers, change) <= ESCAPES
     exact = int(stats.binom.isf(ESCAPES, answers, change))
     assert exact <= turned <= 1.1 * exact + 2  # Chernoff's bound gives little away
+
+
+def test_what_the_promised_delta_leaves_out_is_negligible_beside_it() -> None:
+    assert ESCAPES <= 1e-3 * SMALLEST_DELTA
 
 
 @pytest.mark.parametrize("rehearsal", [Rehearsal(2.0, 1, 1e-9, 1e-9), Rehearsal(2.0, 1000, 0.05, 0.2)])

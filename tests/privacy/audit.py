@@ -17,10 +17,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from scipy import stats
 
+from accounting.plan import calibrate_plan, load_plan
+from accounting.privacy.calibration import GaussianFamily, Grant, calibrate
 from accounting.privacy.events import Sampling
 from accounting.privacy.profiles import Mechanism
 from accounting.privacy.subsampling import amplify
@@ -31,6 +33,19 @@ far less often in fact, because it takes two wrong intervals."""
 
 LOSSES = (0.0, 1.0, 2.0)
 """Where claims are tested, ε in nats. At 0 the claim is a total variation distance, which few trials pin down."""
+
+_PUBLIC_SIZE = 1000
+_ONCE = """
+knowledge_base: attacked
+budget: {epsilon: 1, delta: 1.0e-5}
+tasks:
+  task:
+    kind: classify
+    labels: [a, b, c, d]
+    prompt: {exemplar: "{text} {label}", query: "{text}"}
+    release: once
+    mechanism: MECHANISM
+"""
 
 Claim = Callable[[float], float]
 """A privacy profile: from ε to δ."""
@@ -56,6 +71,20 @@ def claim(mechanism: Mechanism, probability: float = 1.0, kind: Literal["units",
     """What one answer costs, drawn from a sample of that probability."""
     directions = amplify(mechanism, Sampling(kind, probability))
     return lambda loss: max(float(direction.delta(loss)) for direction in directions)
+
+
+def signed_once(mechanism: str) -> tuple[float, float, Claim]:
+    """The noise multiplier of a release that is made once, the one if it was accounted as drawn, and what is promised.
+
+    Args:
+        mechanism: of the labels a to d, as a plan writes it.
+    """
+    plan = load_plan(_ONCE.replace("MECHANISM", mechanism))
+    signed: Any = calibrate_plan(plan, _PUBLIC_SIZE).noise["task"].mechanism
+    drawn = Grant(GaussianFamily(), Sampling("units", 1 / _PUBLIC_SIZE), 1)
+    (event,) = calibrate([drawn], plan.budget.epsilon, plan.budget.delta)
+    wrong: Any = event.mechanism
+    return signed.noise_multiplier, wrong.noise_multiplier, lambda _loss: plan.budget.delta
 
 
 def observe(one: Callable[[], Hashable], other: Callable[[], Hashable], trials: int) -> Counts:

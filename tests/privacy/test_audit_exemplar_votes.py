@@ -13,7 +13,7 @@ from accounting.privacy.profiles import Gaussian
 from aggregation.embeddings import Unit
 from aggregation.exemplar_votes import ExemplarVotes
 from aggregation.noise import ONE
-from tests.privacy.audit import Counts, caught, claim, judge, observe
+from tests.privacy.audit import Counts, caught, claim, judge, observe, signed_once
 
 TRIALS = 1_500
 Z = 0.4
@@ -28,8 +28,8 @@ MANY_LABELS = [(label, EAST) for label in range(LABELS)]
 OTHERS = [[(label % LABELS, -EAST)] for label in range(7)]
 
 
-def counts(mechanism: type[ExemplarVotes], unit: Unit) -> Counts:
-    made = mechanism(Z, CANDIDATES, CANDIDATE_LABELS)
+def counts(mechanism: type[ExemplarVotes], unit: Unit, z: float = Z) -> Counts:
+    made = mechanism(z, CANDIDATES, CANDIDATE_LABELS)
     own = (made.votes([unit]) > 0) / np.sqrt((made.votes([unit]) > 0).sum())
     return observe(
         lambda: bool(own @ made.release(OTHERS) > 0.5),
@@ -44,6 +44,14 @@ def test_the_claim_survives_whatever_a_unit_holds(unit: Unit) -> None:
     found = counts(ExemplarVotes, unit)
     assert not caught(found, CLAIM), judge(found, CLAIM)
     assert caught(found, claim(Gaussian(1.5 * Z))), found
+
+
+def test_a_plan_s_promise_survives_a_unit_s_whole_vote() -> None:
+    """With the noise of what everybody takes part in; were it accounted as drawn, z would be 0.43 in place of 3.73."""
+    candidates = ", ".join(f"{{text: {text}, label: {label}}}" for label in "abcd" for text in ("east", "west"))
+    signed, as_if_drawn, promise = signed_once(f"{{type: synthetic_exemplars, candidates: [{candidates}]}}")
+    assert not caught(counts(ExemplarVotes, ONE_TEXT, signed), promise, (1.0,))
+    assert caught(counts(ExemplarVotes, ONE_TEXT, as_if_drawn), promise, (1.0,))
 
 
 class EachText(ExemplarVotes):

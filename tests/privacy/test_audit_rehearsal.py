@@ -59,7 +59,7 @@ class Canary(MajorityEngine):
 def rehearse(units: Sequence[Slot]) -> Callable[[], bool]:
     """Whether half of the questions were answered rightly, by the count that leaves."""
     task: Any = load_plan(PLAN).tasks["colour"]
-    spec = task_spec("attacked.colour", task, "a rehearsal", "text", response_field=None)
+    spec = task_spec("attacked.colour", task, "a rehearsal", "text", response_field=None, asker="")
     noise = TaskNoise(sampling_probability=0.9, mechanism=VOTES)
     rehearsal = Rehearsal(COUNTS.noise_multiplier, QUESTIONS, 0.9, float(VOTES.delta(0.0)))
     stages = Stages(Canary(), EMBEDDER, 60.0)

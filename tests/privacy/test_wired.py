@@ -12,7 +12,7 @@ from functools import cache, partial
 
 import pytest
 
-from tests.privacy import checks
+from tests.privacy import checks, once_checks
 from tests.privacy.attacks import ATTACKS
 from tests.privacy.planting import Edit, plant
 from tests.privacy.wired import Noticed
@@ -32,6 +32,11 @@ CHECKS: dict[str, Callable[[], None]] = {
     "silence": checks.nobody_is_told_of_a_slot,
     "one answer": checks.one_answer_for_one_query,
     **{f"one release, {mechanism}": partial(checks.one_release_for_one_charge, mechanism) for mechanism in checks.ONCE},
+    **{f"its cohorts, {one}": partial(once_checks.made_of_its_cohorts, one) for one in checks.ONCE},
+    "no way back, once": once_checks.stays_charged_if_it_fails,
+    "stored last, once": once_checks.private_work_ends_before_it_is_stored,
+    "rehearsal": once_checks.rehearsed_as_accounted,
+    "rehearsal's cache": once_checks.rehearsals_share_no_cache,
     "noise": checks.nothing_passes_by_the_noise,
     "same work": checks.the_same_is_embedded_whatever_is_said,
     "isolated slots": checks.slots_of_the_embedded_engine_are_isolated,
@@ -74,6 +79,7 @@ def bug(check: str, says: str, *edits: tuple[str, str, str]) -> Bug:
 
 
 SAMPLE = "await self._sample(question)"
+AS_IF_DRAWN = ("accounting.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
 
 BUGS = {
     # --- The answer path. ---
@@ -530,6 +536,129 @@ BUGS = {
             "charged = self._insert_charge",
             "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
             "        charged = self._insert_charge",
+        ),
+    ),
+    # --- Releases that are made once, and rehearsals. ---
+    "a release that is made once is accounted as if drawn": bug(
+        "its cohorts, prototypes",
+        "probability to take part",
+        AS_IF_DRAWN,
+    ),
+    "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", AS_IF_DRAWN),
+    "a release that is made once is calibrated as if drawn": bug(
+        "its cohorts, synthetic exemplars",
+        "one Gaussian release at",
+        (
+            "accounting.plan:_granted",
+            "            samplings[name],\n            task.answers,",
+            "            Sampling(task.sampling, 1 / public_size if task.once else samplings[name].probability),\n"
+            "            task.answers,",
+        ),
+    ),
+    "a release that is made once reads all cohorts": bug(
+        "its cohorts, prototypes",
+        "exemplars of the release",
+        ("service.pipeline.making:make", "signed.plan.cohorts", "range(1, 9)"),
+    ),
+    "a release that is made once reads the first cohort": bug(
+        "its cohorts, synthetic exemplars",
+        "exemplars of the release",
+        ("service.pipeline.making:make", ", signed.plan.cohorts", ""),
+    ),
+    "a rehearsal reads all cohorts": bug(
+        "rehearsal",
+        "cohorts that ask and answer",
+        ("service.plans.rehearsing:Begun._released", "self.signed.plan.cohorts", "range(1, 9)"),
+    ),
+    "a rehearsal reads before it is charged": bug(
+        "rehearsal",
+        "charges when exemplars are read",
+        (
+            "service.plans.rehearsing:begin",
+            "    signed = await",
+            "    [*records.store.every_unit(plan.knowledge_base, plan.cohorts)]\n    signed = await",
+        ),
+    ),
+    "an answer that one slot moves by h(1), not by h(0)": bug(
+        "rehearsal",
+        "noise of the counts",
+        ("service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism", "delta(0.0)", "delta(1.0)"),
+    ),
+    "an answer that one slot moves as far as one moves the counts": bug(
+        "rehearsal",
+        "noise of the counts",
+        (
+            "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
+            "self.rehearsed_noise.mechanism.delta",
+            "self.noise.delta",
+        ),
+    ),
+    "rehearsed answers with the noise of the counts": bug(
+        "rehearsal",
+        "noise of the answers",
+        (
+            "service.plans.rehearsing:Begun._released",
+            "adapter.rehearsed_noise",
+            "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
+        ),
+    ),
+    "one answer to a question counts as all of them": bug(
+        "rehearsal",
+        "noise of the answers",
+        (
+            "service.pipeline.rehearsing:_asked",
+            'sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])',
+            'REPEATS * ((await aggregator.release(outputs))["label"] == truth)',
+        ),
+    ),
+    "a rehearsal's prompts are cached under a name of every day": bug(
+        "rehearsal's cache",
+        "share a cache",
+        ("service.plans.rehearsing:begin", "{os.urandom(8).hex()} ", ""),
+    ),
+    "a release that fails once exemplars were read is given back": bug(
+        "no way back, once",
+        "the charge of a release",
+        (
+            "service.pipeline.making:make",
+            "    answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)\n",
+            "    try:\n"
+            "        answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)\n"
+            "    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
+        ),
+    ),
+    "a rehearsal that fails is given back": bug(
+        "no way back, once",
+        "the charge of a rehearsal",
+        (
+            "service.plans.rehearsing:Begun.run",
+            "failure = error\n",
+            "failure = error\n        self._records.ledger.void(self._charge, 'failed')\n",
+        ),
+    ),
+    "a release that is made once is stored before the wait": bug(
+        "stored last, once",
+        "order of a release",
+        (
+            "service.pipeline.making:make",
+            "    if padded:",
+            "    made = store_once(ledger, signed, charge, answer)\n    if padded:",
+        ),
+        ("service.pipeline.making:make", "return store_once(ledger, signed, charge, answer)", "return made"),
+    ),
+    "a rehearsal is stored before the wait": bug(
+        "stored last, once",
+        "order of a rehearsal",
+        (
+            "service.plans.rehearsing:Begun.run",
+            "        released = await self._released()",
+            "        released = await self._released()\n"
+            "        stored = store_once(self._records.ledger, self.signed, self._charge, released)",
+        ),
+        (
+            "service.plans.rehearsing:Begun.run",
+            "await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)",
+            "stored",
         ),
     ),
     "removal alone is composed": bug(

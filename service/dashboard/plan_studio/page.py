@@ -88,6 +88,7 @@ async def try_it(visit: Visit) -> Response:
             task=visit.field("trial_task"),
             rows=visit.field("trial_rows"),
             query=visit.field("trial_query"),
+            asker=visit.session.by,
         )
     if visit.is_htmx:
         return visit.page("plan_trial.html", tried=tried)

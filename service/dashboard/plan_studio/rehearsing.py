@@ -50,7 +50,7 @@ async def start(visit: Visit) -> Response:
             return _form(visit, desk, draft, offer, problem, 409)
         if visit.field("sure") != "yes":
             return _form(visit, desk, draft, offer, "Nothing was taken. Tick that the price is taken for good.")
-        address = await visit.services.rehearsals.start(offer.calibrated, visit.session.signs_as)
+        address = await visit.services.rehearsals.start(offer.calibrated, visit.session.by)
     except (
         PlanError,
         BudgetExceededError,

@@ -76,7 +76,7 @@ async def sign_(visit: Visit) -> Response:
         done = "The plan is proposed. Its budget is taken when somebody else approves it, on this page."
         return visit.redirect(f"/knowledge-bases/{name}/plans", done=done)
     try:
-        version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.signs_as, int(after)))
+        version = await privately(partial(_sign_once, visit.services, calibrated, visit.session.by, int(after)))
     except NotMadeError as error:
         return await _confirmation(visit, await open_desk(visit), draft, draft.outcome, 409, f"{error}.")
     except (PlansChangedError, BudgetExceededError, CohortError, PlanError) as error:
@@ -94,7 +94,7 @@ async def approve_(visit: Visit) -> Response:
     name, proposal = visit.request.path_params["name"], visit.request.path_params["proposal"]
     plans = f"/knowledge-bases/{name}/plans"
     services, me = visit.services, visit.session
-    work = partial(approve, services.records, name, proposal, me.by, me.signs_as, embed=services.embedder.embed)
+    work = partial(approve, services.records, name, proposal, me.by, embed=services.embedder.embed)
     try:
         version = (await privately(work)).version
     except (

@@ -24,7 +24,14 @@ class Attempt:
 
 
 async def attempt(
-    trials: Trials, calibrated: CalibratedPlan, described: KnowledgeBase, *, task: str, rows: str, query: str
+    trials: Trials,
+    calibrated: CalibratedPlan,
+    described: KnowledgeBase,
+    *,
+    task: str,
+    rows: str,
+    query: str,
+    asker: str,
 ) -> Attempt:
     """Try one query.
 
@@ -35,6 +42,7 @@ async def attempt(
         task: one of the plan's; its first if empty.
         rows: public examples, as JSON Lines or CSV with a header.
         query: a text, or a JSON object with the fields of the query.
+        asker: who asks, as the audit trail names them.
     """
     try:
         trial = await trials.try_task(
@@ -44,6 +52,7 @@ async def attempt(
             _rows(rows),
             embedded_field=described.embedded_field,
             response_field=described.response_field,
+            asker=asker,
         )
     except LookupError as error:
         return Attempt(problem=str(error.args[0]))

@@ -79,6 +79,7 @@ class OpenAiCompatibleEngine:
             notice=f"Answers come from the language model {config.model} at {host}, outside this deployment. "
             f"{_SENT[config.sanitize is not None, config.exemplars]}",
             remote=True,
+            questions_leave=True,
         )
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:

@@ -181,7 +181,16 @@ Show = Callable[[TaskSpec, Mapping[str, str], Slot], Awaitable[np.ndarray]]
 
 
 class OnceAdapter(Adapter[M, P]):
-    """Of a mechanism whose one release is made of the whole knowledge base."""
+    """Of a mechanism whose one release is made of the whole knowledge base.
+
+    Raises:
+        TypeError: as of :class:`Adapter`, or the noise counts on units that are not drawn, and all of them are read.
+    """
+
+    def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
+        super().__init__(task, noise)
+        if noise.sampling_probability != 1:
+            raise TypeError(f"{self.written.type} reads every unit, so its noise must not count on sampling")
 
     def public_texts(self, field: str) -> Sequence[str]:
         """Public texts whose embeddings the release is made with.

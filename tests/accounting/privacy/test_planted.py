@@ -106,6 +106,13 @@ class TestAWrongProbability:
         monkeypatch.setattr(prv, "_Sampled", lambda q, z: right(0.7 * q, z))
         refused("votes", "prv")
 
+    def test_in_prv_by_no_more_than_its_numerics_err(self, monkeypatch):
+        """Too little for a contradiction; but PLD, which composes both directions, has to keep the budget as well."""
+        right = prv._Sampled
+        monkeypatch.setattr(prv, "_Sampled", lambda q, z: right(0.993 * q, z))
+        with pytest.raises(PlanError, match="does not confirm"):
+            sign("votes", "prv")
+
     def test_in_the_lower_bound(self, monkeypatch):
         right = pairs.lower_epsilon
         often = lambda events: [self.rarer(event, 1.5) for event in events]  # noqa: E731

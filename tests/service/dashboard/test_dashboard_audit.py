@@ -18,7 +18,7 @@ from exemplar_store import Layout, read_json_lines
 from service.dashboard import audit
 from service.dashboard.audit_words import in_words
 from service.services import Services
-from tests.service.conftest import embed
+from tests.service.conftest import PLAN, embed
 from tests.service.dashboard.dashboard_browser import Browser
 
 CANARY, UNIT = "canary-marmalade", "canary-unit-4711"
@@ -69,17 +69,19 @@ def test_what_happened_is_told_newest_first(browser: Browser, token: str) -> Non
     page = browser.get("/audit").text
     told = [sentence.replace("&#39;", "'") for sentence in sentences(page)]
     assert told[0] == "The command line created cars with ε 1 and δ 0.000001 for its whole life."
-    assert told[1] == "“chief” changed the limits of the key “ana”: a quota of 9 answers and no rate limit."
-    assert told[2] == "“ana” was refused by toys.colour@1 once: quota exhausted."
+    (ana,) = (key.id for key in browser.services.records.keys.list() if key.name == "ana")
+    chief, ana = f"“chief” ({browser.key.id})", f"“ana” ({ana})"
+    assert told[1] == f"{chief} changed the limits of the key {ana}: a quota of 9 answers and no rate limit."
+    assert told[2] == f"{ana} was refused by toys.colour@1 once: quota exhausted."
     assert told[3] == "An answer of toys.colour@1 was released."
-    assert told[4] == "“ana” was charged an answer of toys.colour@1."
-    assert told[5] == ("“chief” created the analyst key “ana”, with a quota of 1 answer and no rate limit.")
+    assert told[4] == f"{ana} was charged an answer of toys.colour@1."
+    assert told[5] == f"{chief} created the analyst key {ana}, with a quota of 1 answer and no rate limit."
     assert told[6:8] == [
-        "“chief” forbade engines outside the deployment for toys.",
-        "“chief” allowed engines outside the deployment for toys.",
+        f"{chief} forbade engines outside the deployment for toys.",
+        f"{chief} allowed engines outside the deployment for toys.",
     ]
     assert told[8] == "“root” deleted a unit of toys."
-    assert told[9] == "“chief” uploaded exemplars to toys."
+    assert told[9] == f"{chief} uploaded exemplars to toys."
     (signed,) = sentences(browser.get("/audit?kind=plan.signed").text)
     assert signed == "“test” signed plan 1 of toys: ε 4 and δ 0.0001 for 20 answers of colour."
     head = browser.services.records.audit.head()
@@ -93,13 +95,16 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
     void = AuditEvent(8, now, "void", '{"charge":"c","reason":"engine-unavailable","task":"t@1"}', "0" * 64, "1" * 64)
     assert in_words(void, {}).sentence.endswith("before anything private was read: engine unavailable.")
     revoked = AuditEvent(9, now, "key.revoked", '{"by":"a","key":"b"}', "0" * 64, "1" * 64)
-    assert in_words(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” revoked the key “bo”."
-    for kind, sentence in (("in", "“ana” signed in to the dashboard."), ("out", "“ana” signed out of the dashboard.")):
+    assert in_words(revoked, {"a": "ana", "b": "bo"}).sentence == "“ana” (a) revoked the key “bo” (b)."
+    for kind, sentence in (
+        ("in", "“ana” (a) signed in to the dashboard."),
+        ("out", "“ana” (a) signed out of the dashboard."),
+    ):
         event = AuditEvent(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
         assert in_words(event, {"a": "ana"}).sentence == sentence
     for kind, did in (("added", "let the encryption key 0ab1 open the database too"), ("retired", "retired the enc")):
         event = AuditEvent(10, now, f"encryption_key.{kind}", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
-        assert in_words(event, {"a": "ana"}).sentence.startswith(f"“ana” {did}")
+        assert in_words(event, {"a": "ana"}).sentence.startswith(f"“ana” (a) {did}")
     restored = AuditEvent(11, now, "ledger.restored", RESTORED, "0" * 64, "1" * 64)
     assert "as it was at event 9: 2 answers given since stayed charged" in in_words(restored, {}).sentence
     assert in_words(AuditEvent(10, now, "newer.kind", "{}", "0" * 64, "1" * 64), {}).sentence == "newer.kind."
@@ -126,11 +131,47 @@ def test_the_trail_is_filtered(browser: Browser, token: str) -> None:
     assert f'value="{ana.id}" selected' in browser.get(f"/audit?key={ana.id}&before=x").text
 
 
-def test_plans_are_found_by_the_admin_who_signed_them(browser: Browser) -> None:
-    key, _ = browser.services.records.keys.create("test", "admin")
-    assert "signed plan 1 of toys" in browser.get(f"/audit?key={key.id}&kind=plan.signed").text
-    key, _ = browser.services.records.keys.create("test", "analyst")
-    assert sentences(browser.get(f"/audit?key={key.id}&kind=plan.signed").text) == []
+def test_namesakes_are_told_apart(browser: Browser) -> None:
+    """The trail has ids; people are shown names beside them, if they may audit."""
+    records, first = browser.services.records, browser.key
+    second, token = records.keys.create("chief", "admin")
+    records.keys.create("test", "admin")  # as somebody on the command line is called, who has signed plan 1
+    tiny, plans = (
+        PLAN.replace("epsilon: 4, delta: 1.0e-4", "epsilon: 1, delta: 1.0e-5"),
+        "/v1/knowledge-bases/toys/plans",
+    )
+    for bearer in (token, browser.token):
+        signed = browser.client.post(
+            f"{plans}?accept_worse_than_free=true", content=tiny, headers={"Authorization": f"Bearer {bearer}"}
+        )
+        assert signed.status_code == 201
+    assert [plan.signed_by for plan in records.ledger.budgets.plans("toys")] == ["test", second.id, first.id]
+    events = [event.particulars for event in records.audit.events(kinds=["plan.signed"])]
+    assert [event.signed_by for event in events] == ["test", second.id, first.id]
+
+    for key, version in ((second, 2), (first, 3)):
+        (sentence,) = sentences(browser.get(f"/audit?key={key.id}&kind=plan.signed").text)
+        assert sentence.startswith(f"“chief” ({key.id}) signed plan {version} of toys")
+        assert f"chief ({key.id})</option>" in browser.get("/audit").text
+        assert f"by chief ({key.id})" in browser.get(f"/knowledge-bases/toys/plans/{version}").text
+    listed = {key: [] for key in ("analyst", "auditor")}
+    for role, found in listed.items():
+        _, bearer = records.keys.create(role, role)
+        data = browser.client.get(plans, headers={"Authorization": f"Bearer {bearer}"}).json()["data"]
+        found += [(plan["signed_by"], plan["signed_by_name"]) for plan in data]
+    assert listed["auditor"] == [("test", None), (second.id, "chief"), (first.id, "chief")]
+    assert listed["analyst"] == [("test", None), (second.id, None), (first.id, None)]
+    viewer = Browser(browser.services)
+    viewer.sign_in(records.keys.create("vera", "viewer")[1])
+    assert f"by {second.id}" in viewer.get("/knowledge-bases/toys/plans/2").text
+
+
+def test_answers_of_namesakes_are_counted_apart(browser: Browser) -> None:
+    keys = [browser.services.records.keys.create("ana", "analyst") for _ in range(2)]
+    for number, (_, token) in enumerate(keys):
+        assert ask(browser, token, f"toy {number}").status_code == 200
+    page = browser.get("/knowledge-bases/toys/usage?by=key").text
+    assert all(f'<th scope="row">ana ({key.id})</th>' in page for key, _ in keys)
 
 
 def test_older_events_are_a_page_away(browser: Browser) -> None:

@@ -191,7 +191,7 @@ def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browse
     assert "got another token after this page was shown" in again.text
     assert keys.authenticate(second) is not None
     shown = text(browser.get("/audit", params={"kind": "key.rotated"}).text)
-    assert re.search("chief.? replaced the token of the key .?bo", shown)
+    assert re.search(rf"chief.? \({browser.key.id}\) replaced the token of the key .?bo", shown)
 
 
 def test_ones_own_token_is_replaced_and_one_signs_in_again(browser: Browser) -> None:

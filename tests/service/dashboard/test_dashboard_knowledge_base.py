@@ -108,7 +108,7 @@ def test_a_unit_is_forgotten_once_that_is_confirmed(browser: Browser) -> None:
     assert done.headers["location"] == f"/admin{home}/exemplars"
     page = browser.get(f"{home}/exemplars").text
     assert "The unit’s exemplars are deleted." in page
-    assert "“chief” deleted a unit of toys." in page
+    assert f"“chief” ({browser.key.id}) deleted a unit of toys." in page
     assert "unit-77" not in page + done.headers["location"]
     assert "unit-77" not in "".join(records.audit.export())
     with pytest.raises(LookupError):
@@ -291,7 +291,7 @@ def test_exemplars_are_uploaded(browser: Browser, content: bytes, name: str) -> 
     page = browser.get("/knowledge-bases/toys/exemplars").text
     assert "Done: every row of the file is stored, encrypted." in page
     assert "green" not in page
-    assert re.search(r"“chief” uploaded exemplars to toys", text(page))
+    assert f"“chief” ({browser.key.id}) uploaded exemplars to toys" in text(page)
     assert browser.services.records.store.forget("toys", "new") == 1
 
 

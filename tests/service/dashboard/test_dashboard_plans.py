@@ -343,7 +343,7 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     assert "ε 2 and δ 2e-5 (1 in 50,000) are taken from the lifetime budget of toys, for good." in page
     assert "Free afterwards: ε 2 and δ 8e-5" in page
     assert "toys.colour@2 gives 20 answers and not one more" in page
-    assert "“chief” signed it" in page
+    assert f"“chief” ({browser.key.id}) signed it" in page
     form = confirm(browser)
     for name in ("", "toy", "Toys"):
         refused = browser.post(f"{STUDIO}/sign", form | {"name": name})
@@ -354,7 +354,7 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
     assert done.headers["location"] == "/admin/knowledge-bases/toys/plans"
     assert "Plan 2 is signed. From now on it answers at toys.colour" in browser.get("/").text
     plan = browser.services.records.ledger.budgets.plan("toys", 2)
-    assert plan.signed_by == "chief"
+    assert plan.signed_by == browser.key.id
     assert plan.digest == form["digest"]
     assert browser.services.records.audit.events(newest_first=True, limit=1)[0].kind == "plan.signed"
 

@@ -99,6 +99,7 @@ def test_trials_go_the_same_way(services: tuple[Services, bool], calibrated: Cal
             exemplars,
             embedded_field=described.embedded_field,
             response_field=described.response_field,
+            asker="",
         )
     )
     assert trial.consensus.answer["text"] == "a blue boat"
@@ -138,7 +139,9 @@ def test_made_up_slots_say_something(tmp_path: Path, calibrated: CalibratedPlan,
 def test_only_the_tasks_own_field_counts(calibrated: CalibratedPlan) -> None:
     task = calibrated.plan.tasks["story"]
     for response_field, expected in (("label", True), ("other", False), (None, False)):
-        assert task_spec("a", task, "toys", "text", response_field=response_field).responses_embedded is expected
+        assert (
+            task_spec("a", task, "toys", "text", response_field=response_field, asker="").responses_embedded is expected
+        )
 
 
 def test_evaluations_embed_what_tasks_answer_with(calibrated: CalibratedPlan) -> None:

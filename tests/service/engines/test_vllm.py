@@ -272,7 +272,7 @@ def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running,
     assert len(runs) % task.ensemble == 0
     assert {written for _, written in asked} == {1 if name == "colour" else 12}  # all that an answer may have
 
-    spec = task_spec("toys", task, "toys", "text", response_field=None)
+    spec = task_spec("toys", task, "toys", "text", response_field=None, asker="k")
     query = {"text": "aaaa aaab aaac"}
     zero_shot = running.run(running.engine.zero_shot(spec, query))
     assert measured.times(zero_shot.tokens + spec.slot_tokens) == 1.0

@@ -30,7 +30,7 @@ from service.pipeline import making
 from service.pipeline.answering import Answer, BusyError
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError, make
-from service.pipeline.mechanisms.adapter import Public, answer_adapter_of
+from service.pipeline.mechanisms.adapter import Public, answer_adapter_of, once_adapter_of
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import release, sign
 from service.records.records import Records, open_records
@@ -519,3 +519,11 @@ def test_nothing_is_charged_where_candidates_cannot_be_embedded(embedder, record
     assert states(records) == {}
     release(records, "toys.for-ever", embed)
     assert states(records) == {"released": 1}
+
+
+@BOTH
+def test_noise_that_counts_on_sampling_is_refused(plan: str) -> None:
+    calibrated = noisy(alone(plan))
+    noise = calibrated.noise["for-ever"].model_copy(update={"sampling_probability": 1 / 60})
+    with pytest.raises(TypeError, match="reads every unit"):
+        once_adapter_of(calibrated.plan.tasks["for-ever"], noise)

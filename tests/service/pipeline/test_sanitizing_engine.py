@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
+from service.dashboard.plan_studio.trials import Attempt, attempt
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineUnavailableError
@@ -24,9 +25,11 @@ from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.pipeline.answering import Answer, RemoteEngineForbiddenError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
+from service.plans.rehearsing import begin, written
 from service.plans.signing import sign
 from service.records import text_ledger
 from service.records.records import Records
+from service.records.tables import sanitized_texts, text_costs
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.services import SanitizersMissingError, Services, open_services
 from service.settings import Settings
@@ -71,7 +74,17 @@ def records(tmp_path: Path, calibrated: CalibratedPlan) -> Records:
 
 def world(folder: Path, calibrated: CalibratedPlan, **settings: Any) -> Records:
     """Toys with a task for labels and one for texts, whose exemplars may leave."""
-    records = make_records(
+    records = toys(folder, **settings)
+    records.store.allow_remote_engine("toys", True)
+    sign(records, calibrated, "test")
+    texts = load_plan(TEXT_PLAN.format(epsilon=3, answers=5, mechanism="type: embedding_mean"))
+    sign(records, calibrate_plan(texts, public_size=60), "test")
+    return records
+
+
+def toys(folder: Path, **settings: Any) -> Records:
+    """With no plan yet."""
+    return make_records(
         folder,
         epsilon=100,
         settings=Settings(
@@ -81,11 +94,6 @@ def world(folder: Path, calibrated: CalibratedPlan, **settings: Any) -> Records:
             **{"sanitizer_words": 60, **settings},
         ),
     )
-    records.store.allow_remote_engine("toys", True)
-    sign(records, calibrated, "test")
-    texts = load_plan(TEXT_PLAN.format(epsilon=3, answers=5, mechanism="type: embedding_mean"))
-    sign(records, calibrate_plan(texts, public_size=60), "test")
-    return records
 
 
 def services(
@@ -222,6 +230,47 @@ def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
     assert len(prompts) == 1
 
 
+@pytest.mark.parametrize("exemplars", ["local", "remote"])
+def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_path: Path, exemplars: str) -> None:
+    """And where they may, no memory of people's texts keeps them, nor made-up questions, nor is charged for them."""
+    records = toys(tmp_path)
+    rehearsal = calibrate_plan(written(calibrate_plan(load_plan(PLAN), 60), "colour", 9.0, 1e-5, 5), 60)
+
+    async def run() -> tuple[list[str], list[str]]:
+        async with ChatServer(RED) as server:
+            opened = services(records, server.url, exemplars=exemplars)
+            opened.sanitizers.prepare()
+            with pytest.raises(RemoteEngineForbiddenError):
+                await begin(records, rehearsal, "ana", opened.answering.stages)
+            forbidden = [asked.prompt for asked in server.asked]
+            records.store.allow_remote_engine("toys", True)
+            await (await begin(records, rehearsal, "ana", opened.answering.stages)).run(padded=False)
+            opened.engine.close()
+            return forbidden, [asked.prompt for asked in server.asked]
+
+    forbidden, allowed = asyncio.run(run())
+    assert forbidden == []
+    assert len(allowed) > 10
+    with records.database.connect() as connection:
+        assert [connection.execute(sa.select(table)).all() for table in (sanitized_texts, text_costs)] == [[], []]
+
+
+def test_a_trial_on_the_dashboard_is_charged_to_who_asks(records: Records) -> None:
+    """A person's name in the trail is longer than a key's id."""
+    person, row = "s" * 95 + " at " + "i" * 91, '{"text": "a ball", "label": "red"}'
+    described = records.store.get("toys")
+
+    async def run() -> Attempt:
+        async with ChatServer(RED) as server:
+            opened = services(records, server.url, exemplars="local")
+            opened.sanitizers.prepare()
+            plan = calibrate_plan(load_plan(PLAN), 60)
+            return await attempt(opened.trials, plan, described, task="colour", rows=row, query=QUESTION, asker=person)
+
+    assert asyncio.run(run()).problem is None
+    assert records.texts.cost(person).words == 4
+
+
 def test_a_text_is_fitted_to_the_question_by_a_model_here(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sees the question and the released text; the remote one sees nothing of what it says, nor it the key."""
     monkeypatch.setenv("DPICL_REMOTE_API_KEY", "for-the-remote-one")
@@ -323,9 +372,9 @@ def test_what_it_says_of_itself(records: Records) -> None:
     assert "Exemplars are sent there in clear text, and sanitised questions." in remote.notice
     assert "ε is at most 6 for each word" in remote.notice
     assert "That protects who asks, not the exemplars." in remote.notice
-    assert (remote.remote, remote.reads_embeddings) == (True, False)
+    assert (remote.remote, remote.questions_leave, remote.reads_embeddings) == (True, True, False)
     assert "exemplars do not leave" in local.notice
-    assert (local.remote, local.reads_embeddings) == (False, True)
+    assert (local.remote, local.questions_leave, local.reads_embeddings) == (False, True, True)
 
 
 def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:

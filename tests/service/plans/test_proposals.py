@@ -63,13 +63,13 @@ def test_a_plan_takes_its_budget_when_another_person_approves(records: Records, 
     assert propose(records, calibrated, ana.id) == proposal
     assert promised(records) == 0
     with pytest.raises(SamePersonError, match="somebody else must approve"):
-        approve(records, "toys", proposal.id, ana.id, ana.name, embed)
+        approve(records, "toys", proposal.id, ana.id, embed)
     assert promised(records) == 0
-    signed = approve(records, "toys", proposal.id, bo.id, bo.name, embed)
+    signed = approve(records, "toys", proposal.id, bo.id, embed)
     assert promised(records) == float(signed.epsilon) > 0
-    assert (signed.document, signed.signed_by) == (calibrated.model_dump_json(), "bo")
+    assert (signed.document, signed.signed_by) == (calibrated.model_dump_json(), bo.id)
     with pytest.raises(UnknownProposalError):
-        approve(records, "toys", proposal.id, bo.id, bo.name, embed)
+        approve(records, "toys", proposal.id, bo.id, embed)
     events = records.audit.events(kinds=["plan.proposed", "plan.signed"])
     assert [event.kind for event in events] == ["plan.proposed", "plan.signed"]
     assert events[1].particulars.approval.by == bo.id
@@ -78,7 +78,7 @@ def test_a_plan_takes_its_budget_when_another_person_approves(records: Records, 
 
 def test_a_replay_finds_who_signed_alone(records: Records, calibrated: CalibratedPlan) -> None:
     (ana, _), (bo, _) = (records.keys.create(name, "admin", by="root") for name in ("ana", "bo"))
-    approve(records, "toys", propose(records, calibrated, ana.id).id, bo.id, bo.name, embed)
+    approve(records, "toys", propose(records, calibrated, ana.id).id, bo.id, embed)
 
     def forge(kind: str, **body: object):
         return lambda event: event["body"].update(body) if event["kind"] == kind else None
@@ -86,6 +86,7 @@ def test_a_replay_finds_who_signed_alone(records: Records, calibrated: Calibrate
     assert "in the same hands" in problems(records, forge("plan.proposed", by=bo.id))[0]
     assert "not the one that was proposed" in problems(records, forge("plan.proposed", digest="0" * 64))[0]
     assert "which is not open" in problems(records, forge("plan.proposed", proposal="another"))[0]
+    assert "is said to have signed it" in problems(records, forge("plan.signed", signed_by=ana.id))[0]
     made = forge("key.created", by=bo.id)
     assert (
         "in the same hands"
@@ -104,7 +105,7 @@ def test_a_second_key_of_ones_own_approves_nothing(records: Records, calibrated:
         proposer, _ = records.keys.create("third", "admin", by=ana.id)
     proposal = propose(records, calibrated, proposer.id)
     with pytest.raises(SamePersonError):
-        approve(records, "toys", proposal.id, other.id, other.name, embed)
+        approve(records, "toys", proposal.id, other.id, embed)
     assert promised(records) == 0
 
 
@@ -112,10 +113,10 @@ def test_a_plan_signed_meanwhile_makes_proposals_lapse(records: Records, calibra
     keys = [records.keys.create(name, "admin", by="root")[0] for name in ("ana", "bo", "cy")]
     first, second = propose(records, calibrated, keys[0].id), propose(records, calibrated, keys[1].id)
     assert [one.id for one in open_proposals(records, "toys")] == [first.id, second.id]
-    approve(records, "toys", first.id, keys[1].id, "bo", embed)
+    approve(records, "toys", first.id, keys[1].id, embed)
     assert open_proposals(records, "toys") == []
     with pytest.raises(UnknownProposalError):
-        approve(records, "toys", second.id, keys[2].id, "cy", embed)
+        approve(records, "toys", second.id, keys[2].id, embed)
 
 
 def test_of_racing_approvals_one_signs(records: Records, calibrated: CalibratedPlan) -> None:
@@ -126,7 +127,7 @@ def test_of_racing_approvals_one_signs(records: Records, calibrated: CalibratedP
     def race(key: ApiKey) -> int:
         together.wait()
         try:
-            return approve(records, "toys", proposal.id, key.id, key.name, embed).version
+            return approve(records, "toys", proposal.id, key.id, embed).version
         except UnknownProposalError:
             return 0
 
@@ -151,7 +152,7 @@ def test_over_rest(services: Services) -> None:
     refused = call("ana", "POST", f"/proposals/{proposal}/approve")
     assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (403, "two-persons")
     signed = call("bo", "POST", f"/proposals/{proposal}/approve")
-    assert (signed.status_code, signed.json()["version"], signed.json()["signed_by"]) == (201, 1, "bo")
+    assert (signed.status_code, signed.json()["version"], signed.json()["signed_by_name"]) == (201, 1, "bo")
     assert call("bo", "POST", f"/proposals/{proposal}/approve").status_code == 404
 
 

@@ -315,7 +315,7 @@ def test_the_button(records, monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.2)
     assert states(records) == {"released": 1}
     (plan,) = records.ledger.budgets.plans("toys")
-    assert plan.signed_by == "chief"
+    assert plan.signed_by == browser.key.id
 
 
 def test_one_at_a_time_and_a_failure_tells_nothing(records, brief, monkeypatch, capsys) -> None:

@@ -79,7 +79,11 @@ def test_the_cap_holds_for_all_conversations_together(database: sa.Engine, sanit
     assert ledger.sanitize(sanitizer, ["bdm", "bdn"], owner="ann")[1].words == 2
     assert ledger.cost("ann").words == 9
     ledger.sanitize(sanitizer, ["bdj bdk bdl"], owner="bob")
-    assert ledger.sanitize(sanitizer, ["bdf " * 20], owner="")[1].words == 20, "made-up texts are nobody's"
+
+
+def test_nobody_escapes_the_cap(database: sa.Engine, sanitizer: TextSanitizer) -> None:
+    with pytest.raises(ValueError, match="name one"):
+        TextLedger(database, SECRET, cap=1).sanitize(sanitizer, [TEXT], owner="")
 
 
 def test_threads_get_one_text_and_one_charge(database: sa.Engine, sanitizer: TextSanitizer) -> None:

@@ -33,7 +33,7 @@ from tests.service.conftest import (
 )
 
 RED = [{"text": f"toy {i}", "label": "red"} for i in range(8)]
-FIELDS = {"embedded_field": "text", "response_field": None}
+FIELDS = {"embedded_field": "text", "response_field": None, "asker": ""}
 MIXED = [*RED, {"text": "a boat", "label": "blue"}, {"text": "a ship", "label": "blue"}]
 
 

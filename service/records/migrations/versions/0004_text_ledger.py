@@ -12,7 +12,7 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "text_costs",
-        sa.Column("owner", sa.String(100), nullable=False, comment="whose texts: a key's id"),
+        sa.Column("owner", sa.String(200), nullable=False, comment="whose texts: a key's id, or a person"),
         sa.Column("conversation", sa.String(200), nullable=False, comment="empty for all of the owner's together"),
         sa.Column("texts", sa.BigInteger(), nullable=False),
         sa.Column("words", sa.BigInteger(), nullable=False, comment="drawn, each at its epsilon"),

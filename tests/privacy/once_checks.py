@@ -1,0 +1,251 @@
+"""Checks of releases that are made once, and of rehearsals: made of whom, with which noise, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from scipy import special
+
+import aggregation.noise
+import service.plans.rehearsing
+from accounting.ledger.tables import charges
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from accounting.privacy.profiles import Gaussian
+from aggregation.noise import ONE
+from aggregation.rehearsal import REPEATS, Rehearsal
+from exemplar_store import Exemplar, Slot
+from service.engines.protocol import TaskSpec, ZeroShot
+from service.pipeline import making
+from service.pipeline.mechanisms.adapter import OnceLabelAdapter
+from service.pipeline.mechanisms.prototypes import PrototypesAdapter
+from service.pipeline.stages import Stages
+from service.plans.rehearsing import begin, written
+from service.plans.signing import sign
+from service.records.records import Records
+from tests.privacy.checks import ONCE, require, require_equal
+from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, records
+
+SIZE, UNITS = 60, 40
+PLAN = """
+knowledge_base: wired
+budget: {{epsilon: {epsilon}, delta: {delta}}}
+cohorts: [2]
+tasks:
+  task:
+    kind: classify
+    label_field: says
+    labels: [red, blue]
+    prompt: {{exemplar: "{{text}} {{says}}", query: "{{text}}"}}
+    {drawn}
+    mechanism: {mechanism}
+"""
+
+
+def plan(drawn: str, mechanism: str) -> CalibratedPlan:
+    """Of the second of three cohorts."""
+    text = PLAN.format(epsilon=EPSILON, delta=DELTA, drawn=drawn, mechanism=mechanism)
+    return calibrate_plan(load_plan(text), SIZE)
+
+
+def three_cohorts() -> Records:
+    """Each exemplar begins with its cohort: the second is the plan's own."""
+    made = records(SIZE)
+    for cohort in ("earlier", "own", "later"):
+        if cohort != "earlier":
+            made.open_cohort("wired", epsilon=1000, delta=0.9, public_size=SIZE, by="checker")
+        ingest(made, [{"unit_id": f"{cohort}{i}", "text": f"{cohort} {i}", "says": "red"} for i in range(UNITS)])
+    return made
+
+
+def states(of: Records) -> list[str]:
+    """Of all charges."""
+    with of.database.connect() as connection:
+        return list(connection.execute(sa.select(charges.c.state)).scalars())
+
+
+@contextmanager
+def drawing() -> Iterator[list[float]]:
+    """Standard deviations of the noise that is drawn meanwhile."""
+    drawn: list[float] = []
+    measurement = aggregation.noise._measurement
+
+    def measure(lattice_sigma: float) -> Any:
+        drawn.append(lattice_sigma / ONE)
+        return measurement(lattice_sigma)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation.noise, "_measurement", measure)
+        yield drawn
+
+
+def _of_everybody(calibrated: CalibratedPlan) -> float:
+    """The noise multiplier of a plan's one release: everybody takes part in it, so sampling must not lessen it."""
+    (noise,) = calibrated.noise.values()
+    require_equal(noise.sampling_probability, 1.0, "probability to take part in what is made once")
+    assert isinstance(noise.mechanism, Gaussian)
+    budget = calibrated.plan.budget
+    lost = float(noise.mechanism.delta(budget.epsilon))
+    require(lost <= budget.delta, f"one Gaussian release at ε = {budget.epsilon} needs δ = {lost:.3g}")
+    return noise.mechanism.noise_multiplier
+
+
+def made_of_its_cohorts(mechanism: str) -> None:
+    """Of each unit of the plan's cohorts, once, and of nobody else, with the noise of one release."""
+    of, calibrated = three_cohorts(), plan("release: once", ONCE[mechanism])
+    multiplier = _of_everybody(calibrated)
+    read: list[str] = []
+    labelled = OnceLabelAdapter.labelled
+
+    def reading(adapter: Any, unit: Sequence[Exemplar]) -> Any:
+        read.extend(exemplar.fields["text"] for exemplar in unit)
+        return labelled(adapter, unit)
+
+    with pytest.MonkeyPatch.context() as patch, drawing() as drawn:
+        patch.setattr(OnceLabelAdapter, "labelled", reading)
+        sign(of, calibrated, "checker", embed=Compass().embed)
+    require_equal(sorted(read), sorted(f"own {i}" for i in range(UNITS)), "exemplars of the release")
+    require_equal(drawn, [multiplier], "noise of the release")
+
+
+def _fail(*_args: object) -> NoReturn:
+    raise RuntimeError("what was read cannot be counted")
+
+
+def stays_charged_if_it_fails() -> None:
+    """Whatever fails once exemplars were read, nothing is given back, neither of a release nor of a rehearsal."""
+    of = three_cohorts()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PrototypesAdapter, "make", _fail)
+        with suppress(RuntimeError):
+            sign(of, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
+    require_equal(states(of), ["charged"], "the charge of a release that failed")
+    of = three_cohorts()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service.plans.rehearsing, "count", _fail)
+        with suppress(RuntimeError):
+            _rehearse(of, _rehearsal(), Overheard())
+    require_equal(states(of), ["charged"], "the charge of a rehearsal that failed")
+
+
+# --- Rehearsals. ------------------------------------------------------------------------------------------------------
+
+QUESTIONS = 3
+
+
+class Overheard(Parrot):
+    """Remembers the beginnings of all texts that it was shown, and under which names."""
+
+    def __init__(self) -> None:
+        super().__init__((0.5, 0.5))
+        self.heard: set[str] = set()
+        self.names: set[str] = set()
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        self.names.add(task.knowledge_base)
+        self.heard.add(query["text"].split()[0])
+        return await super().zero_shot(task, query)
+
+    async def contributions(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> list[np.ndarray | str | None]:
+        self.names.add(task.knowledge_base)
+        self.heard |= {exemplar.fields["text"].split()[0] for slot in slots for exemplar in slot}
+        return [np.array([1.0, 0.0]) if slot else None for slot in slots]
+
+
+@cache
+def rehearsed() -> CalibratedPlan:
+    """What is rehearsed. None of its tasks is made once."""
+    return plan("shots: 2\n    ensemble: 5\n    answers: 2", "{type: rnm_gaussian}")
+
+
+def _rehearsal() -> CalibratedPlan:
+    return calibrate_plan(written(rehearsed(), "task", EPSILON, DELTA, QUESTIONS), SIZE)
+
+
+def _rehearse(of: Records, calibrated: CalibratedPlan, engine: Overheard, *, padded: bool = False) -> list[float]:
+    """Run one; the noise that it drew. How long the longest question takes is not measured before."""
+
+    async def both() -> list[float]:
+        begun = await begin(of, calibrated, "checker", Stages(engine, Compass(), 60.0))
+        with drawing() as drawn:
+            await begun.run(padded=padded)
+        return drawn
+
+    async def took(*_args: object) -> float:
+        return 0.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service.plans.rehearsing, "longest_question_s", took)
+        return asyncio.run(both())
+
+
+def rehearsed_as_accounted() -> None:
+    """Charged before anything is read, of the plan's cohorts alone; each answer and the counts with their own noise."""
+    of, calibrated, engine = three_cohorts(), _rehearsal(), Overheard()
+    multiplier = _of_everybody(calibrated)
+    every_unit, at_reading = of.store.every_unit, list[list[str]]()
+
+    def reading(*args: Any) -> Any:
+        at_reading.append(states(of))
+        return every_unit(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of.store, "every_unit", reading)
+        drawn = _rehearse(of, calibrated, engine)
+    require_equal(at_reading, [["charged"]], "charges when exemplars are read")
+    require_equal(engine.heard - {"nobody"}, {"own"}, "cohorts that ask and answer")
+
+    (task,) = calibrated.plan.tasks.values()
+    answer: Any = rehearsed().noise["task"].mechanism
+    require_equal(drawn[:-3], [math.sqrt(2) * answer.noise_multiplier] * QUESTIONS * REPEATS, "noise of the answers")
+    # How far one slot moves an answer: the total variation of two Gaussians, 1/z standard deviations apart.
+    moved = float(special.erf(1 / (2 * math.sqrt(2) * answer.noise_multiplier)))
+    part: Any = task.mechanism
+    counts = Rehearsal(multiplier, QUESTIONS, part.participation, moved)
+    assert counts.sensitivity > math.sqrt(3)  # what is checked next depends on it
+    needed = [counts.sigma, counts.sigma_others, counts.sigma_others]
+    require(np.allclose(drawn[-3:], needed, rtol=1e-9), f"noise of the counts: {drawn[-3:]}, needed {needed}")
+
+
+def rehearsals_share_no_cache() -> None:
+    """Engines salt their caches with a name that nobody has used before: questions are private, too."""
+    of, calibrated, engines = three_cohorts(), _rehearsal(), (Overheard(), Overheard())
+    for engine in engines:
+        _rehearse(of, calibrated, engine)
+    one, other = (engine.names for engine in engines)
+    require_equal((len(one), len(other)), (1, 1), "names of a rehearsal")
+    require(one != other, f"two rehearsals share a cache of prompts, as {one}")
+
+
+def private_work_ends_before_it_is_stored() -> None:
+    """When it is stored says when it ended, so it waits for the grain first."""
+    of, order = three_cohorts(), list[str]()
+    release = of.ledger.release
+
+    def releasing(*args: Any) -> Any:
+        order.append("store")
+        return release(*args)
+
+    async def slept(_seconds: float) -> None:
+        order.append("wait")
+
+    padded = replace(of, settings=of.settings.model_copy(update={"latency_unpadded": False}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of.ledger, "release", releasing)
+        patch.setattr(making.time, "sleep", lambda _seconds: order.append("wait"))
+        sign(padded, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
+        require_equal(order, ["wait", "store"], "order of a release")
+        order.clear()
+        patch.setattr(service.plans.rehearsing.asyncio, "sleep", slept)
+        _rehearse(of, _rehearsal(), Overheard(), padded=True)
+    require_equal(order, ["wait", "store"], "order of a rehearsal")
