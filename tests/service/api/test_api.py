@@ -765,9 +765,11 @@ def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
         ("budget.opened", me),
         ("remote_engine.changed", me),
     ]
-    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-3:]
+    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-4:]
+    upload = {"knowledge_base": "toys", "upload": told[0][1]["upload"], "by": me}
     assert told == [
-        ("exemplars.ingested", {"knowledge_base": "toys", "by": me}),
+        ("exemplars.ingested", upload),
+        ("upload.ended", upload),
         ("unit.forgotten", {"knowledge_base": "toys", "by": me}),
         ("remote_engine.changed", {"knowledge_base": "toys", "by": me, "allowed": True}),
     ]
