@@ -499,6 +499,10 @@ def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Ap
 
 
 def test_forget(api: Api) -> None:
+    row = b'{"unit_id": 17, "text": "a toy", "label": "red"}'
+    headers = {"Content-Type": "application/x-ndjson"}
+    assert api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=row, headers=headers).status_code == 200
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/17.0").json() == {"exemplars": 1}
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3"), 404, "unknown-unit")
 
