@@ -115,6 +115,7 @@ class Begun:
     _stages: Stages
     _charge: str
     _grain_s: float
+    _arrived: int | None
 
     async def run(self, *, padded: bool = True) -> Rehearsed:
         """Run it, once.
@@ -137,7 +138,7 @@ class Begun:
 
     async def _released(self) -> Answer:
         adapter, name, cohorts = self._adapter, self.signed.knowledge_base, self.signed.plan.cohorts
-        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts)])
+        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts, arrived=self._arrived)])
         asked = await count(
             units,
             adapter.written.asking,
@@ -187,7 +188,7 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
     charge = await asyncio.to_thread(charge_once, records.ledger, signed, takes_s=grain)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
-    return Begun(signed, records, adapter, spec, stages, charge, grain)
+    return Begun(signed, records, adapter, spec, stages, charge, grain, described.arrived)
 
 
 class Rehearsals:
