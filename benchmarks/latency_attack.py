@@ -42,8 +42,8 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.pipeline.latency import Departure
 from service.pipeline.mechanisms.adapter import said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
-from service.pipeline.private_threads import privately
 from service.plans.signing import sign
+from service.private_threads import privately
 from service.records.records import open_records
 from service.services import Services, open_services
 from service.settings import Settings

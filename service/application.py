@@ -31,7 +31,7 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 from service.restore_engine import RemoteSteerer, RestoreEngine
 from service.telemetry.logs import configure_logs
 

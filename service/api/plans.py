@@ -18,11 +18,11 @@ from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
-from service.pipeline.private_threads import privately
 from service.plans.alternatives import alternatives
 from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.proposals import Proposal, approve, open_proposals, propose
 from service.plans.signing import check_worth, not_free, prepare, sign
+from service.private_threads import privately
 from service.records.engine_record import EngineView, last_engine
 from service.records.signed import read_signed
 

@@ -20,9 +20,9 @@ from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import MAX_EXEMPLAR_BYTES, Exemplar, KnowledgeBase, Slot, sampling
 from service.engines.protocol import TaskSpec
 from service.pipeline.measured_grains import largest_slots, longest_query, measured_slots, median_s, uncached
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
+from service.private_threads import privately
 
 _NOBODY_ASKS = "nobody asks"
 _LONGEST_WORDS = MAX_EXEMPLAR_BYTES // 5  # of a made-up question

@@ -21,11 +21,11 @@ from service.pipeline.answering import BusyError, check_may_leave
 from service.pipeline.making import charge_once, check_readable, grain_s, store_once
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import task_spec
 from service.pipeline.rehearsing import count, longest_question_s
 from service.pipeline.stages import Stages
 from service.plans.signing import check_alone, promise
+from service.private_threads import privately
 from service.records.records import Records
 
 log = structlog.get_logger()

@@ -23,9 +23,9 @@ from service.dashboard.plan_studio.desk import (
 )
 from service.dashboard.plan_studio.problems import located
 from service.pipeline.making import NotMadeError
-from service.pipeline.private_threads import privately
 from service.plans.proposals import SamePersonError, UnknownProposalError, approve, propose
 from service.plans.signing import WorseThanFreeError, check_finished, check_worth, sign
+from service.private_threads import privately
 from service.services import Services
 
 pages = Pages()
