@@ -157,7 +157,7 @@ async def post_plan(
         response.status_code = 202
         proposal = await asyncio.to_thread(propose, services.records, calibrated, admin.id)
         return PlanResult(engine=engine, preview=described, proposed=proposal_view(proposal), signed=None)
-    signed = await privately(partial(sign, services.records, calibrated, admin.name, embed=services.embedder.embed))
+    signed = await privately(partial(sign, services.records, calibrated, admin.name, make=services.make))
     return PlanResult(engine=engine, preview=described, signed=view(signed))
 
 
@@ -194,10 +194,8 @@ async def approve_proposal(
     admin: AdminKey,
 ) -> SignedPlanView:
     """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
-    embed = services.embedder.embed
-    return view(
-        await privately(partial(approve, services.records, knowledge_base, proposal, admin.id, admin.name, embed=embed))
-    )
+    work = partial(approve, services.records, knowledge_base, proposal, admin.id, admin.name, make=services.make)
+    return view(await privately(work))
 
 
 def proposal_view(proposal: Proposal) -> ProposalView:

@@ -19,8 +19,7 @@ from accounting.ledger.errors import PlansChangedError
 from accounting.ledger.events import Approval, KeyCreated, KeyRotated, PersonSignedIn, PlanProposed
 from accounting.ledger.two_persons import Hands
 from accounting.plan import CalibratedPlan
-from service.embedding.embedder import Embed, embed_here
-from service.plans.signing import check_finished, check_free, sign
+from service.plans.signing import Make, check_finished, check_free, sign
 from service.records.records import Records
 from service.records.signed import read_signed
 from service.records.tables import proposals
@@ -119,7 +118,7 @@ def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
 
 
 def approve(
-    records: Records, knowledge_base: str, proposal: str, by: str, signed_by: str, embed: Embed = embed_here
+    records: Records, knowledge_base: str, proposal: str, by: str, signed_by: str, make: Make | None = None
 ) -> SignedPlan:
     """Approve a proposal, which signs it: once, and as :func:`service.plans.signing.sign` does.
 
@@ -129,7 +128,7 @@ def approve(
         proposal: its id.
         by: who approves, as the audit trail names them.
         signed_by: the name that the plan shows.
-        embed: as of signing.
+        make: as of signing.
 
     Raises:
         UnknownProposalError: it is not open: another plan was signed since, perhaps this one.
@@ -149,7 +148,7 @@ def approve(
     approval = Approval(found.id, by)
     after = found.after_version
     try:
-        return sign(records, found.calibrated, signed_by, after_version=after, embed=embed, approval=approval)
+        return sign(records, found.calibrated, signed_by, after_version=after, make=make, approval=approval)
     except PlansChangedError:
         raise lapsed from None
 
