@@ -398,9 +398,13 @@ def proven(low: np.ndarray, high: np.ndarray, threshold: float, above: bool, err
 # What earlier versions did.
 
 
+_bounded = NearestCandidate.embeddings
+
+
 async def embeddings_at_answer_time(self: NearestCandidate, outputs: Sequence[object]) -> list[np.ndarray | None]:
+    if self.embedder is None:  # they come with the outputs
+        return await _bounded(self, outputs)  # type: ignore[arg-type]
     texts = list(dict.fromkeys(text for output in outputs if (text := said(output))))  # type: ignore[arg-type]
-    assert self.embedder is not None
     embed = self.embedder.embed
     known = dict(zip(texts, await privately(lambda: embed(texts)), strict=True)) if texts else {}
     return [known.get(text) if (text := said(output)) else None for output in outputs]  # type: ignore[arg-type]
