@@ -46,9 +46,9 @@ from service.pipeline.latency import Departure, Grains, Measured, Turns
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
 from service.pipeline.stages import Stages
+from service.private_threads import privately
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed

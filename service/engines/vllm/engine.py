@@ -50,6 +50,7 @@ from service.engines.protocol import (
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie
 from service.engines.vllm.tokens import Tokenization, Tokens
+from service.private_threads import privately
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -140,7 +141,7 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        prompts = await asyncio.to_thread(self._shortened, task, query, slots)
+        prompts = await privately(lambda: self._shortened(task, query, slots))
         with self._admission.slots(task):
             work = [self._contribution(task, prompt) for prompt in prompts]
             outputs = await all_in_time(work, self._config.timeout_s)
