@@ -190,8 +190,9 @@ class RemoteEngine:
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
         """Ask once per slot."""
+        packed = await privately(lambda: PackedSlots.of(slots))
         outputs: Sequence[Output | None] = await self._call(
-            self._handle, "contributions", task, query, PackedSlots.of(slots), zero_shot
+            self._handle, "contributions", task, query, packed, zero_shot
         )
         return outputs
 
