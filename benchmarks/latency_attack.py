@@ -1,15 +1,19 @@
 """Can anything that callers can time tell whether one unit is in the knowledge base?
 
-Two services answer the same questions. Their knowledge bases differ in one unit, the canary: as many and as large
-exemplars as ingest takes, with replies as long as the embedding model reads. Every answer draws every unit, so the
-canary is always there to be seen. An attacker times answers, a twin of each, /readyz, /metrics, refusals, and voided
-questions beside answers; half of the times choose the best threshold, the other half judge it. Printed is the lower
-bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a probability of 1e-6. Latency is promised to
-cost nothing, so it must be 0: "no distinguisher".
+The same questions are asked of two knowledge bases that differ in one unit, the canary: as many and as large exemplars
+as ingest takes, with replies as long as the embedding model reads. Every answer draws every unit, so the canary is
+always there to be seen. An attacker times answers, a twin of each, /readyz, /metrics, refusals, and voided questions
+beside answers, and trains: one /readyz after the other for as long as an answer, or signing a plan whose release is
+made once, takes. Half of the times choose the best threshold, the other half judge it. Printed are the area under the
+ROC curve (0.5 is chance) and the lower bound on ε that a Clopper-Pearson interval proves at δ = 1e-5, wrong with a
+probability of 1e-6. Latency is promised to cost nothing, so it must be 0: "no distinguisher".
+
+In one process private work and requests share an interpreter, which trains see: they are shown there and not judged.
+``--served`` runs the attack on `dpicl serve`, where they are.
 
 The same attack then meets planted defects that earlier versions had, and must find each of them.
 
-    python benchmarks/latency_attack.py [--answers 500] [--mechanisms votes ...] [--quick]
+    python benchmarks/latency_attack.py [--answers 500] [--mechanisms votes ...] [--served] [--quick]
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import httpx
@@ -32,23 +39,26 @@ import structlog
 from scipy import stats
 
 from accounting.ledger.budgets import SignedTask
-from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
+from accounting.plan import CalibratedPlan, EpsilonRange, Plan, TaskNoise, load_plan
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
+from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
 from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.pipeline.latency import Departure
+from service.pipeline.latency import Departure, Measured
 from service.pipeline.mechanisms.adapter import said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
-from service.pipeline.private_threads import privately
+from service.plans.proposals import propose
 from service.plans.signing import sign
-from service.records.records import open_records
+from service.private_threads import privately
+from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
 from service.telemetry.heartbeat import Heartbeat
 
+ROOT = Path(__file__).parents[1]
 DELTA = 1e-5
 ERROR = 5e-7
 UNITS = 24
@@ -81,33 +91,56 @@ GENERATE = """
     public_answers: [We have sent your money back., Your parcel is on its way to you., Please try again tomorrow.]
     mechanism: MECHANISM
 """
+DOCUMENT = GENERATE.replace("    shots", "    document_field: text\n    shots")
 MECHANISMS = {
     "votes": (CLASSIFY, "units", "{type: rnm_gaussian, vote: soft}", Gaussian(2.0)),
     "blocks": (CLASSIFY, "blocks", "{type: rnm_gaussian}", Gaussian(2.0)),
     "mean": (GENERATE, "units", "{type: embedding_mean}", Gaussian(2.0)),
     "ranked": (GENERATE, "units", "{type: keyword_joint_em, k: 5}", BoundedRange(1.0)),
+    "documents": (DOCUMENT, "units", "{type: embedding_mean}", Gaussian(2.0)),
     "tested": (GENERATE, "blocks", "{type: keyword_ptr, k_min: 2, k_max: 5}", ProposeTestRelease(1.0, 2.0, 1e-6)),
 }
+SIGNING = "signing"
+ONCE = """
+knowledge_base: KB
+budget: {epsilon: 0.01, delta: 1.0e-9}
+tasks:
+  once:
+    kind: classify
+    release: once
+    labels: [billing, delivery]
+    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
+    mechanism: {type: prototypes}
+"""
+SERVED_GRAIN_MS = 1000
 TOO_FEW_WORDS = "ranked100"  # a task whose questions are always voided
 
 
-def signed_plan() -> CalibratedPlan:
+def signed_plan(knowledge_base: str) -> CalibratedPlan:
     """All tasks; the noise is fixed by hand, for what is timed does not depend on it."""
     tasks = {**MECHANISMS, TOO_FEW_WORDS: (GENERATE, "units", "{type: keyword_joint_em, k: 100}", BoundedRange(1.0))}
     text = "".join(
         template.replace("NAME", name).replace("SAMPLING", sampling).replace("MECHANISM", mechanism)
         for name, (template, sampling, mechanism, _) in tasks.items()
     )
+    plan = load_plan((PLAN + text).replace(": kb", f": {knowledge_base}"))
+    return by_hand(plan, {name: noise for name, (*_, noise) in tasks.items()}, 8.0)
+
+
+def by_hand(
+    plan: Plan, noise: Mapping[str, Gaussian | BoundedRange | ProposeTestRelease], epsilon: float
+) -> CalibratedPlan:
     return CalibratedPlan(
-        plan=load_plan(PLAN + text),
+        plan=plan,
         public_size=UNITS,
-        noise={name: TaskNoise(sampling_probability=1.0, mechanism=noise) for name, (*_, noise) in tasks.items()},
-        epsilon={"pld": EpsilonRange(lower=0.0, upper=8.0)},
+        noise={name: TaskNoise(sampling_probability=1.0, mechanism=one) for name, one in noise.items()},
+        epsilon={"pld": EpsilonRange(lower=0.0, upper=epsilon)},
         unsupported={},
     )
 
 
-def exemplars(canary: bool) -> Iterator[dict[str, str]]:
+def exemplars(canary: bool, *, documents: bool = False) -> Iterator[dict[str, str]]:
+    """``documents``: the canary's texts are long, rather than its replies."""
     for i in range(UNITS):
         label = ("billing", "delivery")[i % 2]
         yield {"unit_id": f"u{i}", "text": f"My parcel {i} is late.", "label": label, "response": "We are sorry."}
@@ -116,7 +149,9 @@ def exemplars(canary: bool) -> Iterator[dict[str, str]]:
         while True:
             words = [f"word{generator.randrange(10**6)}" for _ in range(1100)]
             text = f"Where is my parcel number {words[0]}, which I sent back?"  # as near to the questions as can be
-            row = {"text": text, "label": "billing", "response": " ".join(words)}
+            lines = [" ".join(words[i : i + 6]) for i in range(0, len(words), 6)]
+            long = {"text": "\n".join([text, *lines]), "response": "We are sorry."}
+            row = {"text": text, "label": "billing", "response": " ".join(words)} | (long if documents else {})
             size += len(content(row, FIELDS))
             if size > MAX_UNIT_BYTES:
                 return
@@ -130,19 +165,24 @@ class Grain:
     grain_s: float
     report = ()
 
-    async def of(self, _task: SignedTask) -> float:
-        return self.grain_s
+    async def of(self, task: SignedTask) -> Measured:
+        return Measured(task.address, 0.0, self.grain_s)
+
+    def overran(self, _task: SignedTask) -> None:
+        pass
 
     async def all(self) -> tuple[()]:
         return ()
 
 
-@dataclass
-class World:
-    """One of the two services."""
+@dataclass(kw_only=True)
+class Side:
+    """One of the two knowledge bases, as callers of its service see it."""
 
-    services: Services
+    records: Records
     client: httpx.AsyncClient
+    admin: str
+    knowledge_base: str = "kb"
     number: int = 0
 
     async def timed(self, expected: int, method: str, path: str, **options: object) -> float:
@@ -153,11 +193,39 @@ class World:
         return took
 
     async def ask(self, task: str, question: str, expected: int = 200) -> float:
-        return await self.timed(expected, "POST", f"/v1/tasks/kb.{task}/answers", json={"query": question})
+        path = f"/v1/tasks/{self.knowledge_base}.{task}/answers"
+        return await self.timed(expected, "POST", path, json={"query": question})
+
+    def propose(self) -> str:
+        """Propose a plan whose release is made once; what approves it."""
+        plan = load_plan(ONCE.replace("KB", self.knowledge_base))
+        proposal = propose(self.records, by_hand(plan, {"once": Gaussian(100.0)}, 0.01), "somebody else")
+        return f"/v1/knowledge-bases/{self.knowledge_base}/plans/proposals/{proposal.id}/approve"
+
+    async def sign(self, approve: str) -> float:
+        return await self.timed(201, "POST", approve, headers={"Authorization": f"Bearer {self.admin}"})
+
+
+@dataclass(kw_only=True)
+class World(Side):
+    """One of two services in this process."""
+
+    services: Services
+
+
+def fill(records: Records, name: str, embedder: Embedder, canary: bool, *, documents: bool) -> None:
+    """Make a knowledge base, and sign its plan."""
+    records.create_knowledge_base(
+        name, epsilon=30, delta=1e-3, public_size=UNITS, fields=list(FIELDS), embedded_field="text"
+    )
+    layout = Layout(FIELDS)
+    rows = (layout.row(number, row) for number, row in enumerate(exemplars(canary, documents=documents), 1))
+    records.store.ingest(name, rows, embedder.embed)
+    sign(records, signed_plan(name), "benchmark")
 
 
 @contextlib.asynccontextmanager
-async def world(file: str, embedder: Embedder, canary: bool) -> AsyncIterator[World]:
+async def world(file: str, embedder: Embedder, canary: bool, *, documents: bool = False) -> AsyncIterator[World]:
     settings = Settings(
         database_url=f"sqlite:///{file}",
         development=True,
@@ -165,29 +233,35 @@ async def world(file: str, embedder: Embedder, canary: bool) -> AsyncIterator[Wo
         metrics_open=True,
     )
     records = open_records(settings)
-    records.create_knowledge_base(
-        "kb", epsilon=9, delta=1e-3, public_size=UNITS, fields=list(FIELDS), embedded_field="text"
-    )
-    layout = Layout(FIELDS)
-    rows = (layout.row(number, row) for number, row in enumerate(exemplars(canary), 1))
-    records.store.ingest("kb", rows, embedder.embed)
-    sign(records, signed_plan(), "benchmark")
+    fill(records, "kb", embedder, canary, documents=documents)
     services = open_services(records, NearestExemplarEngine(embedder), embedder)
     app = create_app(services)
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://a") as client:
         client.headers["Authorization"] = f"Bearer {records.keys.create('attacker', 'analyst')[1]}"
         await services.grains.all()
-        yield World(services, client)
+        admin = records.keys.create("signer", "admin")[1]
+        yield World(records=records, client=client, admin=admin, services=services)
     records.database.dispose()
 
 
-async def observe(one: World, task: str, beside: str, times: dict[str, list[float]], late_s: float) -> None:
+async def observe(one: Side, task: str, beside: str, times: dict[str, list[float]], late_s: float) -> None:
     """Ask one question and time what callers can see of it; ``beside`` is what else is asked meanwhile."""
     one.number += 1
     question = f"Where is my parcel number {one.number}, which I sent back?"
-    answer = asyncio.create_task(one.ask(task, question))
-    if beside == "a twin":
+    if task == "documents":
+        question += "".join(
+            f"\nIt was sent on day {day} and has not arrived at number {one.number}." for day in range(40)
+        )
+    asking = one.sign(one.propose()) if task == SIGNING else one.ask(task, question)
+    answer = asyncio.create_task(asking)
+    if beside == A_TRAIN:
+        train: list[float] = []
+        while not answer.done():
+            train.append(await one.timed(200, "GET", "/readyz"))
+        for name, statistic in TRAINS.items():
+            times[name].append(float(statistic(train)))
+    elif beside == "a twin":
         await asyncio.sleep(0.002)
         times[beside].append(await one.ask(task, question))
     elif beside:
@@ -202,36 +276,106 @@ async def observe(one: World, task: str, beside: str, times: dict[str, list[floa
     times["answers"].append(await answer)
 
 
+A_TRAIN = "a train"
+TRAINS: dict[str, Callable[[list[float]], float]] = {
+    "train max": max,
+    "train mean": statistics.fmean,
+    "train early": lambda train: statistics.fmean(train[: 1 + len(train) // 10]),
+    "train 90 %": lambda train: np.quantile(train, 0.9),
+    "train 99 %": lambda train: np.quantile(train, 0.99),
+}
+"""What an attacker makes of one: a number for each answer."""
 BESIDE = ("", "a twin", "/readyz", "/metrics", "a refusal", "a void")
 
 
-async def attack(
-    embedder: Embedder, task: str, beside: str, answers: int, grain_s: float | None = None
-) -> dict[str, tuple[list[float], list[float]]]:
-    """Times by what was observed, without and with the canary, taken in turns.
+Times = dict[str, tuple[list[float], list[float]]]
+"""By what was observed, without and with the canary."""
 
-    ``grain_s`` replaces what is measured.
-    """
+
+async def attack(embedder: Embedder, task: str, beside: str, answers: int, grain_s: float | None = None) -> Times:
+    """Times in this process. ``grain_s`` replaces what is measured."""
+    documents = task == "documents"
     with tempfile.TemporaryDirectory() as folder:
         async with (
-            world(f"{folder}/without.sqlite", embedder, False) as without,
-            world(f"{folder}/with.sqlite", embedder, True) as with_canary,
+            world(f"{folder}/without.sqlite", embedder, False, documents=documents) as without,
+            world(f"{folder}/with.sqlite", embedder, True, documents=documents) as with_canary,
         ):
             # Both measure made-up slots, which tells nothing of the canary; the same grain, so that chance does not.
-            reports = [one for side in (without, with_canary) for one in side.services.grains.report or ()]
-            grain = Grain(grain_s or max(one.grain_s for one in reports if one.task.startswith(f"kb.{task}@")))
-            both: list[tuple[World, dict[str, list[float]]]] = []
-            for side in (without, with_canary):
+            sides = (without, with_canary)
+            reports = [one for side in sides for one in side.services.grains.report or ()]
+            asked = [one.grain_s for one in reports if one.task.startswith(f"kb.{task}@")]
+            grain = Grain(grain_s or max(asked, default=1.0))
+            for side in sides:
                 side.services.answering._grains = grain
-                both.append((side, defaultdict(list)))
-            late_s = grain.grain_s / 2
-            for number in range(5 + answers):
-                if number == 5:  # the first ones warm up
-                    for _, times in both:
-                        times.clear()
-                for one, times in random.sample(both, 2):
-                    await observe(one, task, beside, times, late_s)
-            return {what: (both[0][1][what], both[1][1][what]) for what in both[0][1]}
+            return await compare(sides, task, beside, answers, grain.grain_s / 2)
+
+
+async def compare(sides: tuple[Side, Side], task: str, beside: str, answers: int, late_s: float) -> Times:
+    """Times of two sides, taken in turns."""
+    both: list[tuple[Side, dict[str, list[float]]]] = [(side, defaultdict(list)) for side in sides]
+    for number in range(5 + answers):
+        if number == 5:  # the first ones warm up
+            for _, times in both:
+                times.clear()
+        for one, times in random.sample(both, 2):
+            await observe(one, task, beside, times, late_s)
+    return {what: (both[0][1][what], both[1][1][what]) for what in both[0][1]}
+
+
+WITHIN = """
+from service import application
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+
+async def on_the_loop(work):
+    return work()
+
+class Within(application.Ingress.func_or_class):
+    async def __init__(self, engine, embedder, config, local, restore, work):
+        await super().__init__(engine, embedder, config, local, restore)
+        within = NearestExemplarEngine(application.RemoteEmbedder(embedder))
+        within.contributions.__func__.__globals__["privately"] = on_the_loop
+        object.__setattr__(self._services.answering.stages, "engine", within)
+
+application.Ingress = application.deployment(Within).options(name="Ingress")
+build = application.build
+"""
+"""The application with all its private work in the ingress's process: slots on its event loop, releases in a thread."""
+
+
+@contextlib.contextmanager
+def served(folder: Path, embedder: Embedder, *, planted: bool) -> Iterator[Callable[[str, str, int], Times]]:
+    """`dpicl serve` with both knowledge bases of each sort, as :func:`compare`; ``planted``: as :data:`WITHIN`."""
+    use_database_in(folder)
+    os.environ |= {"DPICL_WITNESS_URL": "none", "DPICL_LATENCY_GRAIN_MS": str(SERVED_GRAIN_MS)}
+    os.environ["DPICL_METRICS_OPEN"] = "true"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+    (folder / "within.py").write_text(WITHIN)
+    config = (ROOT / "service" / "serve.yaml").read_text()
+    (folder / "serve.yaml").write_text(
+        config.replace("service.application:build", "within:build") if planted else config
+    )
+    records = open_records(Settings())
+    names = [f"{kind}-{side}" for kind in ("texts", "documents") for side in ("without", "with")]
+    for name in names:
+        fill(records, name, embedder, name.endswith("with"), documents=name.startswith("documents"))
+    admin = records.keys.create("signer", "admin")[1]
+    asked = dict.fromkeys(names, 0)
+    options = ("--config", str(folder / "serve.yaml"))
+    with serving(folder, *options, what="Ray Serve", timeout_s=300) as ready:
+
+        async def observed(task: str, beside: str, answers: int) -> Times:
+            kind = "documents" if task == "documents" else "texts"
+            async with httpx.AsyncClient(base_url=ready.base_url, headers=ready.headers, timeout=300) as client:
+                without, with_canary = (
+                    Side(records=records, client=client, admin=admin, knowledge_base=name, number=asked[name])
+                    for name in (f"{kind}-without", f"{kind}-with")
+                )
+                times = await compare((without, with_canary), task, beside, answers, SERVED_GRAIN_MS / 2000)
+                asked.update({side.knowledge_base: side.number for side in (without, with_canary)})
+                return times
+
+        yield lambda task, beside, answers: asyncio.run(observed(task, beside, answers))
+    records.database.dispose()
 
 
 def judge(zero: Sequence[float], one: Sequence[float]) -> float:
@@ -258,12 +402,20 @@ def proven(low: np.ndarray, high: np.ndarray, threshold: float, above: bool, err
 # What earlier versions did.
 
 
+_bounded = NearestCandidate.embeddings
+
+
 async def embeddings_at_answer_time(self: NearestCandidate, outputs: Sequence[object]) -> list[np.ndarray | None]:
+    if self.embedder is None:  # they come with the outputs
+        return await _bounded(self, outputs)  # type: ignore[arg-type]
     texts = list(dict.fromkeys(text for output in outputs if (text := said(output))))  # type: ignore[arg-type]
-    assert self.embedder is not None
     embed = self.embedder.embed
     known = dict(zip(texts, await privately(lambda: embed(texts)), strict=True)) if texts else {}
     return [known.get(text) if (text := said(output)) else None for output in outputs]  # type: ignore[arg-type]
+
+
+async def on_the_loop(work: Callable[[], object]) -> object:
+    return work()
 
 
 def readiness_that_embeds(embedder: Embedder) -> Callable[[Heartbeat, str], bool]:
@@ -273,20 +425,28 @@ def readiness_that_embeds(embedder: Embedder) -> Callable[[Heartbeat, str], bool
     return alive
 
 
-def planted(embedder: Embedder) -> dict[str, tuple[str, float, list[object]]]:
-    """By name: what shows it, a grain, and the patches that bring it back."""
+def planted(embedder: Embedder) -> dict[str, tuple[str, str, float, list[object]]]:
+    """By name: a task, what shows it, a grain, and the patches that bring it back."""
     at_answer_time = mock.patch.object(NearestCandidate, "embeddings", embeddings_at_answer_time)
     return {
-        "replies embedded at answer time, a grain that does not hide it": ("answers", 0.001, [at_answer_time]),
+        "replies embedded at answer time, a grain that does not hide it": ("mean", "answers", 0.001, [at_answer_time]),
         "/readyz embeds where private replies are embedded": (
+            "mean",
             "/readyz",
             0.2,
             [at_answer_time, mock.patch.object(Heartbeat, "alive", readiness_that_embeds(embedder))],
         ),
         "voids leave at once": (
+            "mean",
             "a void",
             0.2,
             [at_answer_time, mock.patch("service.pipeline.answering.Departure", UnpaddedVoids)],
+        ),
+        "slots are compared on the event loop": (
+            "documents",
+            "train max",
+            0.2,
+            [mock.patch("service.engines.embedded.nearest_exemplar.privately", on_the_loop)],
         ),
     }
 
@@ -311,42 +471,72 @@ class UnpaddedVoids(Departure):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--answers", type=int, default=500, help="a side, for each mechanism and observation")
-    parser.add_argument("--mechanisms", nargs="+", choices=MECHANISMS, default=list(MECHANISMS))
+    tasks = [*MECHANISMS, SIGNING]
+    parser.add_argument("--mechanisms", nargs="+", choices=tasks, default=tasks)
+    parser.add_argument("--served", action="store_true", help="on `dpicl serve` instead of in this process")
     parser.add_argument("--quick", action="store_true", help="few answers: shows that it runs, proves little")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     answers = 20 if options.quick else options.answers
     embedder = Embedder()
     print(f"{answers} answers a side; medians in milliseconds; proven ε at δ = {DELTA:g}, wrong with p = {2 * ERROR:g}")
-    print(f"{'mechanism':12}{'observed':14}{'without':>10}{'with':>10}{'ε >':>8}")
+    print(f"{'mechanism':12}{'observed':14}{'without':>10}{'with':>10}{'AUC':>8}{'ε >':>8}")
+    passed = on_serve(embedder, answers, options.mechanisms) if options.served else here(embedder, answers, options)
+    if not options.quick and not passed:
+        raise SystemExit(1)
+
+
+def here(embedder: Embedder, answers: int, options: argparse.Namespace) -> bool:
+    """In this process: whether nothing but the planted defects was found, and all of them. Trains are only shown."""
     found = []
-    for task in options.mechanisms:
-        for beside in BESIDE if not options.quick else ("", "/readyz"):
-            for what, (zero, one) in asyncio.run(attack(embedder, task, beside, answers)).items():
-                if what == (beside or "answers"):
-                    found.append(say(task, what, zero, one))
+    tasks = [task for task in options.mechanisms if not (options.quick and task == SIGNING)]
+    for task in tasks:
+        besides = (*BESIDE, A_TRAIN) if not options.quick else ("", "/readyz")
+        for beside in besides if task != SIGNING else (A_TRAIN,):
+            times = asyncio.run(attack(embedder, task, beside, answers))
+            bounds = say(task, beside, times)
+            found += bounds if beside != A_TRAIN else []
     clean = not any(found)
     print("no distinguisher" if clean else "DISTINGUISHED")
     caught = []
     print("planted defects:")
-    for name, (what, grain_s, patches) in planted(embedder).items():
+    for name, (task, what, grain_s, patches) in planted(embedder).items():
+        beside = A_TRAIN if what in TRAINS else "" if what == "answers" else what
         with contextlib.ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch)  # type: ignore[arg-type]
-            beside = "" if what == "answers" else what
-            times = asyncio.run(attack(embedder, "mean", beside, answers, grain_s))
+            times = asyncio.run(attack(embedder, task, beside, answers, grain_s))
         print(name)
-        caught.append(say("mean", what, *times[what]) > 0)
+        caught.append(max(say(task, beside, times)) > 0)
     print("all found" if all(caught) else "NOT ALL FOUND")
-    if not options.quick and not (clean and all(caught)):
-        raise SystemExit(1)
+    return clean and all(caught)
 
 
-def say(task: str, what: str, zero: Sequence[float], one: Sequence[float]) -> float:
-    bound = judge(zero, one)
-    medians = [1000 * float(np.median(times)) for times in (zero, one)]
-    print(f"{task:12}{what:14}{medians[0]:10.2f}{medians[1]:10.2f}{bound:8.2f}", flush=True)
-    return bound
+def on_serve(embedder: Embedder, answers: int, tasks: Sequence[str]) -> bool:
+    """On Ray Serve: whether nothing was found as it is, and trains find slots compared in the ingress's process."""
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), embedder, planted=False) as observed:
+        found = [bound for task in tasks for bound in say(task, A_TRAIN, observed(task, A_TRAIN, answers))]
+    clean = not any(found)
+    print("no distinguisher" if clean else "DISTINGUISHED")
+    print("planted: private work in the ingress's process")
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), embedder, planted=True) as observed:
+        caught = max(say("documents", A_TRAIN, observed("documents", A_TRAIN, answers))) > 0
+        if SIGNING in tasks:  # shown, not judged: one unit more is read in half a millisecond
+            say(SIGNING, A_TRAIN, observed(SIGNING, A_TRAIN, answers))
+    print("found" if caught else "NOT FOUND")
+    return clean and caught
+
+
+def say(task: str, beside: str, times: Times) -> list[float]:
+    """Print what was observed; the bounds on ε."""
+    bounds = []
+    for what, (zero, one) in times.items():
+        if what == (beside or "answers") or (beside == A_TRAIN and what in TRAINS):
+            medians = [1000 * float(np.median(side)) for side in (zero, one)]
+            area = stats.mannwhitneyu(one, zero).statistic / (len(one) * len(zero))
+            bounds.append(judge(zero, one))
+            print(f"{task:12}{what:14}{medians[0]:10.2f}{medians[1]:10.2f}{area:8.2f}{bounds[-1]:8.2f}", flush=True)
+    return bounds
 
 
 if __name__ == "__main__":

@@ -28,15 +28,18 @@ BeforeCohortCommit = Callable[[sa.Connection, int], None]
 """Called last in the transaction that opens a cohort, with its number."""
 
 
-def spans(row: KnowledgeBaseRow, cohorts: Iterable[int]) -> Spans:
+def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = None) -> Spans:
     """Where the units of some cohorts are. A cohort that the knowledge base does not have holds nobody.
 
     Args:
         row: of the knowledge base.
         cohorts: their numbers, from 1.
+        arrived: leave out whoever came after so many; None: nobody.
     """
     starts = [0, *(first for first, _size in row.later_cohorts or ())]
     ends = [*starts[1:], row.next_position]
+    if arrived is not None:
+        ends = [max(start, min(end, arrived)) for start, end in zip(starts, ends, strict=True)]
     found: Spans = []
     for number in sorted({number for number in cohorts if 1 <= number <= len(starts)}):
         start, end = starts[number - 1], ends[number - 1]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hmac
 import os
-import unicodedata
 from functools import reduce
 
 from cryptography.exceptions import InvalidTag
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from exemplar_store.errors import TamperedError
 from exemplar_store.master_key import KEY_BYTES, NONCE_BYTES
+from exemplar_store.unit_ids import canonical
 
 TAG_BYTES = 16
 SALT_BYTES = 16
@@ -89,8 +89,8 @@ class KnowledgeBaseKeys:
             ) from error
 
     def unit_tag(self, unit_id: str) -> bytes:
-        """The 16 bytes that stand for a unit id (after Unicode NFC, so that one id written two ways is one unit)."""
-        return self._unit_tag(unicodedata.normalize("NFC", unit_id).encode(), self._tag_keys)
+        """The 16 bytes that stand for a unit id, however it is spelt."""
+        return self._unit_tag(canonical(unit_id).encode(), self._tag_keys)
 
     def renewed_tag(self, unit_tag: bytes, before: KnowledgeBaseKeys) -> bytes:
         """The unit tag of whom earlier keys of this knowledge base gave ``unit_tag``; the same, if nothing changed."""

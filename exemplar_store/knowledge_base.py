@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from exemplar_store.errors import InvalidKnowledgeBaseError
@@ -18,7 +18,7 @@ MAX_PUBLIC_SIZE = 10**15
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBase:
-    """A knowledge base's description. Nothing here is computed from private exemplars."""
+    """A knowledge base's description. Nothing here but ``arrived`` is computed from private exemplars."""
 
     id: int
     name: str
@@ -35,6 +35,8 @@ class KnowledgeBase:
     embedding_dimension: int | None
     """Length of the stored embeddings; 0 for none, None before the first ingest."""
     created_at: datetime
+    arrived: int | None = field(default=None, repr=False)
+    """How many units have ever arrived: private, shown to nobody. Draws take nobody who came later."""
 
     @property
     def public_size(self) -> int:
@@ -66,14 +68,14 @@ def check_description(
     check_public_size(public_size)
     if isinstance(fields, str) or not 1 <= len(fields) <= MAX_FIELDS or len(set(fields)) != len(fields):
         raise InvalidKnowledgeBaseError(f"fields: name between 1 and {MAX_FIELDS} fields, each once")
-    for field in fields:
-        if not _FIELD.fullmatch(field):
+    for name in fields:
+        if not _FIELD.fullmatch(name):
             raise InvalidKnowledgeBaseError(
-                f"fields: {field!r}: use 1 to 64 letters, digits and '_', not beginning with a digit"
+                f"fields: {name!r}: use 1 to 64 letters, digits and '_', not beginning with a digit"
             )
     if embedded_field not in fields:
         raise InvalidKnowledgeBaseError(f"embedded_field {embedded_field!r}: must be one of {', '.join(fields)}")
-    others = [field for field in fields if field != embedded_field]
+    others = [one for one in fields if one != embedded_field]
     if response_field is not None and response_field not in others:
         which = f"must be one of {', '.join(others)}" if others else "there is no field beside the embedded one"
         raise InvalidKnowledgeBaseError(f"response_field {response_field!r}: {which}, or none")

@@ -17,9 +17,9 @@ from uuid import UUID
 from exemplar_store.errors import BadRowError
 from exemplar_store.exemplar import content
 from exemplar_store.limits import MAX_EXEMPLAR_BYTES
+from exemplar_store.unit_ids import MAX_CHARACTERS, as_text, canonical
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
-MAX_UNIT_ID_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,13 @@ class Layout:
             BadRowError: a column is missing, empty, not text, or holds or is named what cannot be stored as
             text.
         """
-        unit = record.get(self.unit_id)
-        if isinstance(unit, (int, UUID)) and not isinstance(unit, bool):
-            unit = str(unit)  # the same unit as its digits in a CSV file
-        unit_id = self._text(number, self.unit_id, unit)
-        if len(unit_id) > MAX_UNIT_ID_CHARACTERS:
-            problem = f"has {len(unit_id):,} characters; at most {MAX_UNIT_ID_CHARACTERS:,} are allowed"
+        try:
+            unit = as_text(record.get(self.unit_id))
+        except ValueError as error:
+            raise BadRowError(number, self.unit_id, str(error)) from None
+        unit_id = canonical(self._text(number, self.unit_id, unit))
+        if len(unit_id) > MAX_CHARACTERS:
+            problem = f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
             raise BadRowError(number, self.unit_id, problem)
         if unit_id != unit_id.strip():
             raise BadRowError(

@@ -313,6 +313,7 @@ class ExemplarStore:
         ensemble: int,
         max_exemplars: int,
         cohorts: Sequence[int] = FIRST,
+        arrived: int | None = None,
         embeddings: bool = True,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of units, each to a slot of its own choosing.
@@ -333,6 +334,8 @@ class ExemplarStore:
             ensemble: number of slots.
             max_exemplars: most exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
+            arrived: how many units had arrived when the answer was charged (:class:`KnowledgeBase`); nobody who came
+                later is drawn. None: everybody may be.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -346,7 +349,7 @@ class ExemplarStore:
             raise ValueError(f"ensemble ({ensemble}) and max_exemplars ({max_exemplars}) must be at least 1")
         with self._read() as connection:
             row, keys = self._open(connection, name)
-            positions = sampling.sample_spans(spans(row, cohorts), probability)
+            positions = sampling.sample_spans(spans(row, cohorts, arrived), probability)
             slots = sampling.below(ensemble, positions.size)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
@@ -363,6 +366,7 @@ class ExemplarStore:
         blocks: int,
         max_exemplars: int,
         cohorts: Sequence[int] = FIRST,
+        arrived: int | None = None,
         embeddings: bool = True,
     ) -> Slots:
         """Draw one query's slots: Poisson sampling of blocks of units, each block a slot of its own.
@@ -384,6 +388,7 @@ class ExemplarStore:
             blocks: number of blocks, a public number that stays the same for all of a task's queries.
             max_exemplars: most exemplars in a slot.
             cohorts: numbers of those whose units may be drawn.
+            arrived: as in :meth:`sample_slots`.
             embeddings: whether exemplars come with theirs, which takes longer.
 
         Returns:
@@ -398,7 +403,7 @@ class ExemplarStore:
         with self._read() as connection:
             row, keys = self._open(connection, name)
             drawn = sampling.poisson_sample(blocks, probability)
-            positions, slots = members(connection, row.id, spans(row, cohorts), drawn, blocks)
+            positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
@@ -417,7 +422,7 @@ class ExemplarStore:
         """
         return reading_s(self._database, rows, MAX_EXEMPLAR_BYTES + overhead(dimension, response=response))
 
-    def every_unit(self, name: str, cohorts: Sequence[int] = FIRST) -> Iterator[Slot]:
+    def every_unit(self, name: str, cohorts: Sequence[int] = FIRST, *, arrived: int | None = None) -> Iterator[Slot]:
         """The exemplars of every unit of some cohorts, with their embeddings, unit by unit, all as of one moment.
 
         Which is for a release that is made of all of them: it must let no unit count for more than its
@@ -427,13 +432,15 @@ class ExemplarStore:
         Args:
             name: the knowledge base.
             cohorts: their numbers.
+            arrived: as in :meth:`sample_slots`.
 
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
         """
         with self._read() as connection:
             row, keys = self._open(connection, name)
-            starts = ((first, end) for start, end in spans(row, cohorts) for first in range(start, end, _UNITS_AT_ONCE))
+            found = spans(row, cohorts, arrived)
+            starts = ((first, end) for start, end in found for first in range(start, end, _UNITS_AT_ONCE))
             for first, end in starts:
                 positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
                 yield from open_units(
@@ -477,4 +484,5 @@ def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
         remote_engine=row.remote_engine,
         embedding_dimension=row.embedding_dimension,
         created_at=as_utc(row.created_at),
+        arrived=row.next_position,
     )

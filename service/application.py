@@ -16,7 +16,8 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
-from exemplar_store import PackedSlots
+from accounting.ledger.errors import LedgerError
+from exemplar_store import ExemplarStoreError, PackedSlots
 from service.deployments import calling, deployment
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
@@ -31,7 +32,7 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 from service.restore_engine import RemoteSteerer, RestoreEngine
 from service.telemetry.logs import configure_logs
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
 
     from exemplar_store import Slot
     from service.pipeline.latency import Measured
+    from service.plans.rehearsing import Charged
+    from service.services import Apart, Services
 
 
 class ApplicationArgs(BaseModel):
@@ -187,8 +190,9 @@ class RemoteEngine:
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
         """Ask once per slot."""
+        packed = await privately(lambda: PackedSlots.of(slots))
         outputs: Sequence[Output | None] = await self._call(
-            self._handle, "contributions", task, query, PackedSlots.of(slots), zero_shot
+            self._handle, "contributions", task, query, packed, zero_shot
         )
         return outputs
 
@@ -217,6 +221,106 @@ class RemoteEngine:
             return await getattr(handle, method).remote(*args)
 
 
+def _open(
+    engine: DeploymentHandle[Any],
+    embedder: DeploymentHandle[Any],
+    config: EngineConfig,
+    local: DeploymentHandle[Any] | None,
+    restore: DeploymentHandle[Any] | None = None,
+    apart: Apart | None = None,
+) -> Services:
+    """The records that the environment names, beside the other deployments."""
+    from service.records.records import open_records
+    from service.services import open_services
+    from service.settings import Settings
+
+    configure_logs()
+    keep_to_loopback()
+    require_whole_messages()
+    return open_services(
+        open_records(Settings()),
+        RemoteEngine(engine, embedder),
+        RemoteEmbedder(embedder),
+        sanitize=getattr(config, "sanitize", None),
+        local=None if local is None else RemoteEngine(local, embedder),
+        realign=getattr(config, "realign", None),
+        steerer=None if restore is None else RemoteSteerer(restore),
+        apart=apart,
+    )
+
+
+@deployment
+class PrivateWork:
+    """Reads whole knowledge bases, for releases that are made once and for rehearsals.
+
+    No request waits for this process's interpreter, so none tells how long that takes. What fails is returned without
+    its reason if that may depend on what was read: Serve would log a raised one with its traceback.
+    """
+
+    def __init__(
+        self,
+        engine: DeploymentHandle[Any],
+        embedder: DeploymentHandle[Any],
+        config: EngineConfig,
+        local: DeploymentHandle[Any] | None,
+    ):
+        self._services = _open(engine, embedder, config, local)
+
+    async def make(self, task: str) -> str | None:
+        """Make a task's one release; why it is not made, if it is not."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            await privately(lambda: self._services.make(task))
+        except (LedgerError, ExemplarStoreError, SQLAlchemyError) as refusal:
+            return str(refusal)
+        except Exception:
+            return "making it failed"
+        return None
+
+    async def rehearse(self, charged: Charged) -> bool:
+        """Run a rehearsal to its end; whether it was."""
+        try:
+            await self._services.rehearsals.run(charged)
+        except Exception:
+            return False
+        return True
+
+
+class RemotePrivateWork:
+    """That deployment as :class:`service.services.Apart`."""
+
+    def __init__(self, handle: DeploymentHandle[Any]):
+        self._handle = handle
+
+    def make(self, task: str) -> None:
+        """Make a task's one release. Blocks.
+
+        Raises:
+            service.pipeline.making.NotMadeError: it is not made, or nobody knows: the deployment does not answer.
+        """
+        from service.pipeline.making import NotMadeError
+
+        try:
+            with calling("deployment for private work"):
+                problem: str | None = self._handle.make.remote(task).result()
+        except EngineUnavailableError as error:
+            problem = str(error)
+        if problem is not None:
+            raise NotMadeError(problem)
+
+    async def rehearse(self, charged: Charged) -> None:
+        """Run a rehearsal to its end.
+
+        Raises:
+            EngineUnavailableError: it failed, or the deployment does not answer.
+        """
+        with calling("deployment for private work"):
+            ended: bool = await self._handle.rehearse.remote(charged)
+        if not ended:
+            raise EngineUnavailableError("the rehearsal failed")
+
+
 _OTHER_PLACES = 32
 """Requests an ingress replica works on besides questions in flight."""
 
@@ -233,26 +337,13 @@ class Ingress:
         config: EngineConfig,
         local: DeploymentHandle[Any] | None = None,
         restore: DeploymentHandle[Any] | None = None,
+        work: DeploymentHandle[Any] | None = None,
     ):
         from service.api.doors import Doors
-        from service.records.records import open_records
-        from service.services import open_services
-        from service.settings import Settings
 
-        configure_logs()
-        keep_to_loopback()
-        require_whole_messages()
-        settings = Settings()
-        self._doors = Doors(settings.max_queries_in_flight + _OTHER_PLACES)
-        self._services = open_services(
-            open_records(settings),
-            RemoteEngine(engine, embedder),
-            RemoteEmbedder(embedder),
-            sanitize=getattr(config, "sanitize", None),
-            local=None if local is None else RemoteEngine(local, embedder),
-            realign=getattr(config, "realign", None),
-            steerer=None if restore is None else RemoteSteerer(restore),
-        )
+        apart = None if work is None else RemotePrivateWork(work)
+        self._services = _open(engine, embedder, config, local, restore, apart)
+        self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
@@ -287,5 +378,6 @@ def build(args: dict[str, Any]) -> Application:
         local = beside.bind(NearestExemplarConfig(), embedder)
     if checked.restore is not None:
         restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
-    ingress: Application = Ingress.bind(engine, embedder, checked.engine, local, restore)  # type: ignore[attr-defined]
+    work = PrivateWork.bind(engine, embedder, checked.engine, local)  # type: ignore[attr-defined]
+    ingress: Application = Ingress.bind(engine, embedder, checked.engine, local, restore, work)  # type: ignore[attr-defined]
     return ingress

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from sanitization.whole import NAME as WHOLE
 from sanitization.whole import read_public_texts
@@ -20,7 +22,8 @@ from service.pipeline.realigning import Realigner
 from service.pipeline.restoring import Restoring, Steerer
 from service.pipeline.sanitizing_engine import SanitizingEngine
 from service.pipeline.stages import Stages
-from service.plans.rehearsing import Rehearsals
+from service.plans.rehearsing import Charged, Rehearsals
+from service.plans.signing import Make, release
 from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.witness import check_witness
@@ -28,6 +31,16 @@ from service.settings import Settings
 from service.telemetry.alerts import Alerts
 from service.telemetry.heartbeat import Heartbeat
 from service.trials.trials import Trials
+
+
+class Apart(Protocol):
+    """Another process, which reads whole knowledge bases so that this one does not: that shows in requests' time."""
+
+    def make(self, task: str) -> None:
+        """As :data:`service.plans.signing.Make`."""
+
+    async def rehearse(self, charged: Charged) -> None:
+        """As :data:`service.plans.rehearsing.Elsewhere`."""
 
 
 class SanitizersMissingError(ValueError):
@@ -45,6 +58,7 @@ class Services:
     heartbeat: Heartbeat
     answering: Answering
     trials: Trials
+    make: Make
     rehearsals: Rehearsals
     alerts: Alerts
     sanitizers: Sanitizers
@@ -79,6 +93,7 @@ def open_services(
     local: Engine | None = None,
     realign: RealignConfig | None = None,
     steerer: Steerer | None = None,
+    apart: Apart | None = None,
 ) -> Services:
     """Put an engine and an embedder beside the records.
 
@@ -90,6 +105,7 @@ def open_services(
         local: then answers slots instead of the engine.
         realign: then fits released texts to questions as they were asked.
         steerer: answers redacted texts by the bundles that it has.
+        apart: then reads whole knowledge bases instead of this process.
 
     Raises:
         SanitizersMissingError: questions are to be sanitised, and the settings say that there are no sanitisers.
@@ -132,7 +148,19 @@ def open_services(
         max_in_flight=settings.max_queries_in_flight,
         grain_s=public_grain_s,
     )
-    rehearsals = Rehearsals(records, stages, padded=not settings.latency_unpadded)
+    elsewhere = None if apart is None else apart.rehearse
+    rehearsals = Rehearsals(records, stages, padded=not settings.latency_unpadded, elsewhere=elsewhere)
     return Services(
-        records, engine, embedder, grains, heartbeat, answering, trials, rehearsals, alerts, sanitizers, restoring
+        records,
+        engine,
+        embedder,
+        grains,
+        heartbeat,
+        answering,
+        trials,
+        apart.make if apart else partial(release, records, embed=embedder.embed),
+        rehearsals,
+        alerts,
+        sanitizers,
+        restoring,
     )

@@ -453,12 +453,17 @@ class PersonSignedOut(Particulars):
 
 
 class ExemplarsIngested(Particulars):
-    """Exemplars were added; how many is private."""
+    """Exemplars will be added, or none where that fails; how many is private. It is witnessed before they are stored.
+
+    Attributes:
+        upload: a random name, by which it is found to have ended.
+    """
 
     kind: ClassVar[str] = "exemplars.ingested"
     title: ClassVar[str] = "Exemplars uploaded"
 
     knowledge_base: str
+    upload: str
     by: str = ""
 
     def sentence(self, named: Names) -> str:
@@ -466,6 +471,20 @@ class ExemplarsIngested(Particulars):
 
     def if_lost(self) -> str:
         return f"exemplars of {self.knowledge_base} were uploaded: upload them again"
+
+
+class UploadEnded(Particulars):
+    """An upload stores nothing more: written with its exemplars, or once it has failed, which is private."""
+
+    kind: ClassVar[str] = "upload.ended"
+    title: ClassVar[str] = "Upload ended"
+
+    knowledge_base: str
+    upload: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)}’s upload to {self.knowledge_base} ended."
 
 
 class UnitForgotten(Particulars):

@@ -16,6 +16,16 @@ names them, so that holds whatever is restored later.
 A lost upload may have brought people whom nobody will recognise. Where they can only belong to the newest cohort, they
 come back to it, and no further cohort is opened (:func:`exemplar_store.cohorts.note_lost_arrivals`). Where they may
 belong to an earlier one (:func:`mixed`), they would pay twice, so the knowledge base ends, too.
+
+An upload is announced, and that is witnessed; its end (:class:`UploadEnded`) is written in the transaction that stores
+its exemplars, or after it has failed. A backup that has the end has the exemplars. A backup that has the announcement
+alone may lack them, whatever the ledger says that went on from it, so that upload counts as lost. Of one that crashed
+only the announcement is left. That hinders nothing until a restore loses something, and counts as lost then.
+
+Such a loss is always noticed. An answer is drawn from the units that had arrived before its charge was made, and the
+charge is witnessed with all that was committed before. So where somebody was drawn, the end of the upload that brought
+them stands in the witness, and a backup from before it lacks what was witnessed. It also stands on its side of every
+opening of a cohort, as do the units themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 import sqlalchemy as sa
 
@@ -50,6 +60,7 @@ from accounting.ledger.events import (
     Mark,
     Particulars,
     PlanSigned,
+    UploadEnded,
 )
 from accounting.ledger.promised import charged_to, group_of, left_by, members_of
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
@@ -71,6 +82,7 @@ class Loss:
         own: the events that the ledger has after ``common``: it went its own way.
         events: what was lost and is not brought back yet, oldest first.
         earlier: what was lost too, and brought back by an acknowledgement before this one.
+        begun: announcements of uploads up to ``common`` that had not ended by then.
         acknowledged: whether an admin did that already, and only the witness must still be told.
     """
 
@@ -79,6 +91,7 @@ class Loss:
     own: tuple[AuditEvent, ...]
     events: tuple[AuditEvent, ...]
     earlier: tuple[AuditEvent, ...]
+    begun: tuple[AuditEvent, ...]
     acknowledged: bool
 
     @cached_property
@@ -107,24 +120,26 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
     events = _all(witness.events, common.sequence)
     done = max(0, known - common.sequence)  # so many of them were brought back
     acknowledged = bool(restores) and own[-1].kind == LedgerRestored.kind and done == len(events)
-    return Loss(common, seen, tuple(own), tuple(events[done:]), tuple(events[:done]), acknowledged)
+    begun = _begun(trail, common)
+    return Loss(common, seen, tuple(own), tuple(events[done:]), tuple(events[:done]), begun, acknowledged)
 
 
 def mixed(loss: Loss) -> set[str]:
     """Knowledge bases of which people were lost who may belong to another cohort than the newest.
 
     That is none where no cohort was opened, or where all lost uploads came after the last opening; unless the ledger
-    that went its own way took uploads or opened cohorts, too.
+    that went its own way took uploads or opened cohorts, too. An upload's exemplars came where it ended, or last.
     """
-    lost = [event.particulars for event in (*loss.earlier, *loss.events)]
+    lost = [event.particulars for event in (*loss.earlier, *loss.events, *loss.begun)]
+    lost.sort(key=lambda one: isinstance(one, ExemplarsIngested))
     own = [event.particulars for event in loss.own]
     found = set()
-    for name in {one.knowledge_base for one in lost if isinstance(one, ExemplarsIngested)}:
+    for name in {one.knowledge_base for one in lost if isinstance(one, ExemplarsIngested | UploadEnded)}:
         here, there = (
             [
                 isinstance(one, CohortOpened)
                 for one in some
-                if isinstance(one, ExemplarsIngested | CohortOpened) and one.knowledge_base == name
+                if isinstance(one, ExemplarsIngested | UploadEnded | CohortOpened) and one.knowledge_base == name
             ]
             for some in (own, lost)
         )
@@ -166,6 +181,8 @@ def acknowledge(
         with ledger.begin() as connection:
             now = utc_now()
             restoring = _Restoring(connection, now, loss)
+            for event in loss.begun:
+                outside(connection, event)
             happened = [
                 one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
@@ -212,7 +229,7 @@ class _Restoring:
         match event.particulars:
             case BudgetOpened() as opened:
                 return self._budget(opened, event.at)
-            case ExemplarsIngested() as uploaded:
+            case ExemplarsIngested() | UploadEnded() as uploaded:
                 return [uploaded]  # another restore must know of it, too
             case CohortOpened() as opened:
                 return self._cohort(opened, event.at)
@@ -416,6 +433,13 @@ def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
         else:
             high = middle - 1
     return mark
+
+
+def _begun(trail: AuditTrail, common: Mark) -> tuple[AuditEvent, ...]:
+    kinds = [ExemplarsIngested.kind, UploadEnded.kind]
+    some = _all(partial(trail.events, kinds=kinds, before=common.sequence + 1), 0)
+    ended = {one.upload for one in (event.particulars for event in some) if isinstance(one, UploadEnded)}
+    return tuple(e for e in some if isinstance(e.particulars, ExemplarsIngested) and e.particulars.upload not in ended)
 
 
 def _all(read: Callable[..., list[AuditEvent]], after: int) -> list[AuditEvent]:

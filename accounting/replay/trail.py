@@ -52,6 +52,7 @@ from accounting.ledger.events import (
     QueryRefused,
     RemoteEngineChanged,
     UnitForgotten,
+    UploadEnded,
     WebhookAdded,
     WebhookRemoved,
     read,
@@ -162,6 +163,7 @@ class _Replay:
         self._keys: dict[str, KeyCreated] = {}
         self._revoked: set[str] = set()
         self._webhooks: dict[str, bool] = {}  # whether it stands
+        self._uploads: set[str] = set()
         self._people: set[str] = set()  # who signed in with a provider
         self._proposals: dict[str, PlanProposed] = {}
         self._hands = Hands()
@@ -405,7 +407,13 @@ class _Replay:
         if happened.knowledge_base not in self._budgets:
             yield f"there is no knowledge base {happened.knowledge_base}"
         if isinstance(happened, ExemplarsIngested):
+            self._uploads.add(happened.upload)
             self._came_late(happened)
+
+    @follow.register
+    def _(self, ended: UploadEnded) -> Iterable[str]:
+        if ended.upload not in self._uploads:
+            yield f"upload {ended.upload} was never announced"
 
     @follow.register
     def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:

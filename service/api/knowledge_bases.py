@@ -15,6 +15,7 @@ from service.api.dependencies import AdminKey, AnyKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.bodies import streams_body
+from service.private_threads import privately
 from service.problem_kinds import ProblemKind
 from service.records.new_knowledge_base import REMOTE_ENGINE, NewKnowledgeBase, check_promise
 
@@ -200,9 +201,8 @@ async def upload(
     described = await asyncio.to_thread(services.records.store.get, knowledge_base)
     body = await _body(request, services.records.settings.max_upload_bytes)
     rows = reader(io.BytesIO(body), Layout(described.fields, unit_id))
-    report = await asyncio.to_thread(
-        services.records.ingest, knowledge_base, rows, services.embedder.embed, by=admin.id, replace=replace
-    )
+    embed, ingest = services.embedder.embed, services.records.ingest
+    report = await privately(lambda: ingest(knowledge_base, rows, embed, by=admin.id, replace=replace))
     return Ingested.model_validate(report, from_attributes=True)
 
 
@@ -218,7 +218,8 @@ async def forget(
     admin: AdminKey,
 ) -> Forgotten:
     """Delete all exemplars of a unit. Answers released before stay: the privacy guarantee covers them."""
-    return Forgotten(exemplars=await asyncio.to_thread(services.records.forget, knowledge_base, unit, by=admin.id))
+    forget_ = services.records.forget
+    return Forgotten(exemplars=await privately(lambda: forget_(knowledge_base, unit, by=admin.id)))
 
 
 def view(knowledge_base: KnowledgeBase) -> KnowledgeBaseView:

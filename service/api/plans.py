@@ -19,11 +19,11 @@ from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
-from service.pipeline.private_threads import privately
 from service.plans.alternatives import alternatives
 from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.proposals import Proposal, approve, open_proposals, propose
 from service.plans.signing import check_worth, not_free, prepare, sign
+from service.private_threads import privately
 from service.records.engine_record import EngineView, last_engine
 from service.records.roles import Right, may
 from service.records.signed import read_signed
@@ -165,7 +165,7 @@ async def post_plan(
         response.status_code = 202
         proposal = await asyncio.to_thread(propose, services.records, calibrated, admin.id)
         return PlanResult(engine=engine, preview=described, proposed=proposal_view(proposal, own), signed=None)
-    signed = await privately(partial(sign, services.records, calibrated, admin.id, embed=services.embedder.embed))
+    signed = await privately(partial(sign, services.records, calibrated, admin.id, make=services.make))
     return PlanResult(engine=engine, preview=described, signed=view(signed, own))
 
 
@@ -204,9 +204,8 @@ async def approve_proposal(
     admin: AdminKey,
 ) -> SignedPlanView:
     """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
-    embed = services.embedder.embed
-    signed = await privately(partial(approve, services.records, knowledge_base, proposal, admin.id, embed=embed))
-    return view(signed, {admin.id: admin.name})
+    work = partial(approve, services.records, knowledge_base, proposal, admin.id, make=services.make)
+    return view(await privately(work), {admin.id: admin.name})
 
 
 def proposal_view(proposal: Proposal, names: Mapping[str, str]) -> ProposalView:

@@ -109,7 +109,7 @@ def _tell(loss: Loss) -> None:
     )
     for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
         typer.echo(f"- {number} answers of {task}: will be charged as lost")
-    for event in loss.events:
+    for event in (*loss.begun, *loss.events):
         if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
     for name in sorted(mixed(loss)):

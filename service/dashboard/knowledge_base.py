@@ -33,6 +33,7 @@ from service.plans.forecast import RULE
 from service.plans.preview import PlanPreview, preview
 from service.plans.proposals import Proposal, may_approve, open_proposals
 from service.plans.steady import MONTHS, steady_state
+from service.private_threads import privately
 from service.records.api_keys import called
 from service.records.records import Records
 from service.records.roles import Right
@@ -139,7 +140,7 @@ async def forget(visit: Visit) -> Response:
         problem = "Enter the unit’s id, and tick the box. Nothing was deleted."
         return await show_exemplars(visit, 422, forget_problem=problem)
     try:
-        await asyncio.to_thread(visit.services.records.forget, name, unit, by=visit.session.by)
+        await privately(lambda: visit.services.records.forget(name, unit, by=visit.session.by))
     except UnknownUnitError as error:
         return await show_exemplars(visit, 404, forget_problem=str(error))
     done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."

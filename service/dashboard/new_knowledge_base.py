@@ -27,6 +27,7 @@ from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.knowledge_base import show_exemplars
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.promises import numbers, out_of_range
+from service.private_threads import privately
 from service.records.new_knowledge_base import NewKnowledgeBase, weaknesses
 
 pages = Pages()
@@ -97,7 +98,7 @@ async def upload(visit: Visit) -> Response:
     layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
     rows = reader(BytesIO(await file.read()), layout)
     try:
-        await asyncio.to_thread(records.ingest, name, rows, visit.services.embedder.embed, by=visit.session.by)
+        await privately(lambda: records.ingest(name, rows, visit.services.embedder.embed, by=visit.session.by))
     except BadRowError as error:
         return await show_exemplars(visit, 422, f"Nothing was stored: {error}.")
     except KnowledgeBaseArchivedError as error:

@@ -46,9 +46,9 @@ from service.pipeline.latency import Departure, Grains, Measured, Turns
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
 from service.pipeline.stages import Stages
+from service.private_threads import privately
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed
@@ -119,6 +119,7 @@ class _Question:
         fields: the query.
         digest: identifies the query in the ledger.
         embeddings: whether the engine reads those of exemplars.
+        arrived: how many units there were before the charge. What brought them is witnessed with it.
         prior: label probabilities in place of zero-shot's, from a release that is made once; None for zero-shot's.
         measured: what the task's largest slots take, and its grain.
     """
@@ -129,6 +130,7 @@ class _Question:
     fields: Mapping[str, str]
     digest: bytes
     embeddings: bool
+    arrived: int | None
     prior: np.ndarray | None
     measured: Measured
 
@@ -317,7 +319,8 @@ class Answering:
             asker=key_id,
         )
         prior = await self._prior(signed, fields, key_id)
-        return _Question(signed, plan, spec, fields, self._digest(fields), engine.reads_embeddings, prior, measured)
+        embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
+        return _Question(signed, plan, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -396,6 +399,7 @@ class Answering:
                 public_size=question.plan.public_size,
                 probability=question.noise.sampling_probability,
                 cohorts=question.signed.plan.cohorts,
+                arrived=question.arrived,
                 embeddings=question.embeddings,
             )
         )

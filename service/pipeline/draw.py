@@ -17,6 +17,7 @@ def draw(
     public_size: int,
     probability: float,
     cohorts: Sequence[int],
+    arrived: int | None = None,
     embeddings: bool = True,
 ) -> Slots:
     """Draw one query's slots.
@@ -28,6 +29,7 @@ def draw(
         public_size: that the plan was calibrated for.
         probability: of a unit, or a block, to be drawn.
         cohorts: that the plan is charged to; nobody else's units are drawn.
+        arrived: how many units there were before the charge; nobody who came later is drawn. None: everybody may be.
         embeddings: whether exemplars come with theirs.
 
     Raises:
@@ -41,6 +43,7 @@ def draw(
             blocks=public_size // task.shots,
             max_exemplars=task.slot_cap,
             cohorts=cohorts,
+            arrived=arrived,
             embeddings=embeddings,
         )
     return store.sample_slots(
@@ -49,5 +52,6 @@ def draw(
         ensemble=task.ensemble,
         max_exemplars=task.slot_cap,
         cohorts=cohorts,
+        arrived=arrived,
         embeddings=embeddings,
     )

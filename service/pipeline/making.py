@@ -71,13 +71,14 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed,
     plan = read_signed(signed.document)
     dimension = check_readable(store, signed.knowledge_base)
     adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
-    public = _embedded(adapter.public_texts(store.get(signed.knowledge_base).embedded_field), dimension, embed)
+    described = store.get(signed.knowledge_base)  # before the charge, so that who is read was witnessed with it
+    public = _embedded(adapter.public_texts(described.embedded_field), dimension, embed)
     grain = grain_s(plan.public_size)
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
-    answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)
+    answer = adapter.make(store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived), public)
     if padded:
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
     return store_once(ledger, signed, charge, answer)

@@ -31,9 +31,9 @@ from service.embedding.embedder import DIMENSION
 from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Aggregator, Outputs
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError, task_spec
 from service.pipeline.stages import Stages
+from service.private_threads import privately
 from service.records.signed import read_signed
 
 log = structlog.get_logger()

@@ -27,9 +27,9 @@ from service.pipeline.measured_grains import (
     median_s,
     uncached,
 )
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
+from service.private_threads import privately
 
 _NOBODY_ASKS = "nobody asks"
 _LONGEST_WORDS = MAX_EXEMPLAR_BYTES // 5  # of a made-up question

@@ -35,7 +35,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
 
 

@@ -19,8 +19,7 @@ from accounting.ledger.errors import PlansChangedError
 from accounting.ledger.events import Approval, KeyCreated, KeyRotated, PersonSignedIn, PlanProposed
 from accounting.ledger.two_persons import Hands
 from accounting.plan import CalibratedPlan
-from service.embedding.embedder import Embed, embed_here
-from service.plans.signing import check_finished, check_free, sign
+from service.plans.signing import Make, check_finished, check_free, sign
 from service.records.records import Records
 from service.records.signed import read_signed
 from service.records.tables import proposals
@@ -118,7 +117,7 @@ def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
     return not _hands(records).are_one(proposal.proposed_by, by)
 
 
-def approve(records: Records, knowledge_base: str, proposal: str, by: str, embed: Embed = embed_here) -> SignedPlan:
+def approve(records: Records, knowledge_base: str, proposal: str, by: str, make: Make | None = None) -> SignedPlan:
     """Approve a proposal, which signs it: once, and as :func:`service.plans.signing.sign` does.
 
     Args:
@@ -126,7 +125,7 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, embed
         knowledge_base: whose.
         proposal: its id.
         by: who approves and so signs, as the audit trail names them.
-        embed: as of signing.
+        make: as of signing.
 
     Raises:
         UnknownProposalError: it is not open: another plan was signed since, perhaps this one.
@@ -146,7 +145,7 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, embed
     approval = Approval(found.id, by)
     after = found.after_version
     try:
-        return sign(records, found.calibrated, by, after_version=after, embed=embed, approval=approval)
+        return sign(records, found.calibrated, by, after_version=after, make=make, approval=approval)
     except PlansChangedError:
         raise lapsed from None
 

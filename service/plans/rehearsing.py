@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import os
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -21,12 +23,13 @@ from service.pipeline.answering import BusyError, check_may_leave
 from service.pipeline.making import charge_once, check_readable, grain_s, store_once
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import task_spec
 from service.pipeline.rehearsing import count, longest_question_s
 from service.pipeline.stages import Stages
 from service.plans.signing import check_alone, promise
+from service.private_threads import privately
 from service.records.records import Records
+from service.records.signed import read_signed
 
 log = structlog.get_logger()
 
@@ -101,20 +104,35 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
 
 
 @dataclass(frozen=True)
-class Begun:
+class Charged:
     """A rehearsal that is signed and charged. If it is not run to its end, its (ε, δ) is spent and nothing is found.
 
     Attributes:
         signed: its task.
+        charge: its id.
+        spec: the task that is rehearsed, as the engine sees it.
+        grain_s: it ends after a whole number of these, in seconds.
+        arrived: how many units there were before the charge.
     """
 
     signed: SignedTask
+    charge: str
+    spec: TaskSpec
+    grain_s: float
+    arrived: int | None
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Such a rehearsal, where it can be run.
+
+    Attributes:
+        charged: the rehearsal.
+    """
+
+    charged: Charged
     _records: Records
-    _adapter: RehearsalAdapter
-    _spec: TaskSpec
     _stages: Stages
-    _charge: str
-    _grain_s: float
 
     async def run(self, *, padded: bool = True) -> Rehearsed:
         """Run it, once.
@@ -122,9 +140,12 @@ class Begun:
         Args:
             padded: whether it ends after a whole number of grains, also if it fails.
         """
-        grain, begun, failure = self._grain_s, time.monotonic(), None
+        signed, grain = self.charged.signed, self.charged.grain_s
+        begun, failure = time.monotonic(), None
+        plan = read_signed(signed.document)
+        adapter = RehearsalAdapter(plan.plan.tasks[signed.name], plan.noise[signed.name])
         try:
-            released = await self._released()
+            released = await self._released(adapter)
         except Exception as error:
             failure = error
         if padded:
@@ -132,18 +153,19 @@ class Begun:
             await asyncio.sleep(grain * math.ceil(took / grain) - took)
         if failure is not None:
             raise failure
-        stored = await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)
-        return Rehearsed(self.signed.address, self._adapter.counts(stored.answer))
+        stored = await asyncio.to_thread(store_once, self._records.ledger, signed, self.charged.charge, released)
+        return Rehearsed(signed.address, adapter.counts(stored.answer))
 
-    async def _released(self) -> Answer:
-        adapter, name, cohorts = self._adapter, self.signed.knowledge_base, self.signed.plan.cohorts
-        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts)])
+    async def _released(self, adapter: RehearsalAdapter) -> Answer:
+        name, cohorts = self.charged.signed.knowledge_base, self.charged.signed.plan.cohorts
+        arrived = self.charged.arrived
+        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts, arrived=arrived)])
         asked = await count(
             units,
             adapter.written.asking,
             adapter.rehearsed,
             adapter.rehearsed_noise,
-            self._spec,
+            self.charged.spec,
             self._stages,
             adapter.mechanism,
         )
@@ -187,7 +209,11 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
     charge = await asyncio.to_thread(charge_once, records.ledger, signed, takes_s=grain)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
-    return Begun(signed, records, adapter, spec, stages, charge, grain)
+    return Begun(Charged(signed, charge, spec, grain, described.arrived), records, stages)
+
+
+Elsewhere = Callable[[Charged], Awaitable[None]]
+"""Runs a rehearsal that is charged, to its end; raises if it fails."""
 
 
 class Rehearsals:
@@ -197,14 +223,16 @@ class Rehearsals:
         records: where they are signed, charged and stored.
         stages: those that answer.
         padded: as of :meth:`Begun.run`.
+        elsewhere: runs what is charged in another process; in this one unless given.
     """
 
-    def __init__(self, records: Records, stages: Stages, *, padded: bool):
+    def __init__(self, records: Records, stages: Stages, *, padded: bool, elsewhere: Elsewhere | None = None):
         self._records = records
         self._stages = stages
         self._padded = padded
+        self._elsewhere = elsewhere
         self._beginning = False
-        self._running: asyncio.Task[Rehearsed] | None = None
+        self._running: asyncio.Task[None] | None = None
 
     async def start(self, calibrated: CalibratedPlan, signed_by: str) -> str:
         """Begin one, which goes on by itself: its address. Arguments and errors as of :func:`begin`.
@@ -219,12 +247,21 @@ class Rehearsals:
             begun = await begin(self._records, calibrated, signed_by, self._stages)
         finally:
             self._beginning = False
-        self._running = asyncio.create_task(begun.run(padded=self._padded))
-        self._running.add_done_callback(lambda ended: _told(ended, begun.signed.address))
-        return begun.signed.address
+        # A context of its own: Ray Serve cancels the calls made in the context of a request that has ended.
+        self._running = asyncio.create_task(self.run(begun.charged), context=contextvars.Context())
+        address = begun.charged.signed.address
+        self._running.add_done_callback(lambda ended: _told(ended, address))
+        return address
+
+    async def run(self, charged: Charged) -> None:
+        """Run one that is begun, to its end."""
+        if self._elsewhere is None:
+            await Begun(charged, self._records, self._stages).run(padded=self._padded)
+        else:
+            await self._elsewhere(charged)
 
 
-def _told(ended: asyncio.Task[Rehearsed], task: str) -> None:
+def _told(ended: asyncio.Task[None], task: str) -> None:
     if not ended.cancelled() and ended.exception() is not None:
         log.error("rehearsal_failed", task=task)  # not why: that may depend on what was read
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy.exc import SQLAlchemyError
 
 from accounting.ledger.budgets import SignedPlan, address
@@ -12,7 +14,8 @@ from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
-from service.pipeline.making import NotMadeError, check_readable, make
+from service.pipeline.making import NotMadeError, check_readable
+from service.pipeline.making import make as make_here
 from service.plans.calibrating import calibrate
 from service.plans.preview import PlanPreview
 from service.records.records import Records
@@ -20,6 +23,10 @@ from service.records.signed import read_signed
 
 PLACEHOLDERS = ("first label", "second label")
 """The labels of a plan that was begun for an admin, who alone knows the right ones."""
+
+
+Make = Callable[[str], object]
+"""Makes a task's one release, by its address, as :func:`release` does; raises as that does."""
 
 
 class WorseThanFreeError(ValueError):
@@ -140,6 +147,7 @@ def sign(
     *,
     after_version: int | None = None,
     embed: Embed = embed_here,
+    make: Make | None = None,
     approval: Approval | None = None,
 ) -> SignedPlan:
     """Promise the plan's (ε, δ) for ever, and make the releases that are made once. Blocks for seconds if there are.
@@ -152,6 +160,7 @@ def sign(
         signed_by: who signs, as the audit trail names them.
         after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
+        make: makes the releases in another process; they are made in this one unless given.
         approval: of the second person, where the settings want two.
 
     Raises:
@@ -173,7 +182,7 @@ def sign(
     signed = promise(records, calibrated, signed_by, after_version=after_version, approval=approval)
     for task in (address(plan.knowledge_base, name, signed.version) for name in once):
         try:
-            release(records, task, embed)
+            make(task) if make else release(records, task, embed)
         except (LedgerError, ExemplarStoreError, SQLAlchemyError) as error:
             raise NotMadeError(
                 f"plan {signed.version} is signed, but the one release of {task} is not made ({error}): "
@@ -225,7 +234,7 @@ def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
         raise ValueError(f"{task} releases each answer by itself: ask it")
     if isinstance(written.mechanism, RehearsalMechanism):
         raise ValueError(f"{task} is a rehearsal, which is never run again: `dpicl plan rehearse` runs another")
-    return make(records.ledger, records.store, signed, embed, padded=not records.settings.latency_unpadded)
+    return make_here(records.ledger, records.store, signed, embed, padded=not records.settings.latency_unpadded)
 
 
 def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:

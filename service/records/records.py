@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,7 +14,7 @@ import structlog
 
 from accounting.ledger import trail
 from accounting.ledger.charges import Ledger
-from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten
+from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngineChanged, UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
@@ -105,7 +107,9 @@ class Records:
     ) -> IngestReport:
         """Add exemplars (:meth:`exemplar_store.ExemplarStore.ingest`); the audit trail says that, and by whom.
 
-        It is said, and witnessed, before they are stored: whoever was drawn and is lost in a restore was announced.
+        It is said, and witnessed, before they are stored, and once more as they are
+        (:mod:`accounting.ledger.restoring`). The second event bears the time of the first: how long storing takes
+        tells how much is stored.
 
         Raises:
             accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more; nothing is stored.
@@ -115,20 +119,34 @@ class Records:
 
         self.ledger.cohorts.not_closed(name)  # before seconds go into embedding
 
+        upload = str(uuid.uuid4())
+        begun = ExemplarsIngested(knowledge_base=name, upload=upload, by=by)
+        ended = UploadEnded(knowledge_base=name, upload=upload, by=by)
+        announced: datetime | None = None
+
         def announce() -> None:
+            nonlocal announced
+            now = datetime.now(UTC)
             with self.database.begin() as connection:
                 self.ledger.cohorts.check_open(connection, name)
-                audited(ExemplarsIngested(knowledge_base=name, by=by))(connection)
+                trail.append(connection, now, begun)
+            announced = now
             if self.witness is not None:
                 self.witness.catch_up()
 
-        def may_write(connection: sa.Connection) -> None:
+        def store(connection: sa.Connection) -> None:
             self.ledger.cohorts.check_open(connection, name)
-            trail.append(connection, datetime.now(UTC))  # nothing, unless newer code has changed the schema since
+            trail.append(connection, announced or datetime.now(UTC), ended)
 
-        return self.store.ingest(
-            name, rows, embed, progress, may_write, announce=announce, replace=replace, dry_run=dry_run
-        )
+        try:
+            return self.store.ingest(
+                name, rows, embed, progress, store, announce=announce, replace=replace, dry_run=dry_run
+            )
+        except BaseException:
+            if announced:
+                with suppress(sa.exc.SQLAlchemyError), self.database.begin() as connection:
+                    trail.append(connection, announced, ended)
+            raise
 
     def forget(self, name: str, unit_id: str, *, by: str) -> int:
         """Delete a unit (:meth:`exemplar_store.ExemplarStore.forget`); the audit trail does not say which."""

@@ -20,6 +20,7 @@ from accounting.ledger.events import (
     Particulars,
     PlanProposed,
     RemoteEngineChanged,
+    UploadEnded,
 )
 from accounting.ledger.quotas import set_quota
 from accounting.ledger.trail import AuditEvent
@@ -129,7 +130,7 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             ).rowcount:
                 set_quota(connection, key, quota)
             return [happened]
-        case ExemplarsIngested(knowledge_base=name):
+        case ExemplarsIngested(knowledge_base=name) | UploadEnded(knowledge_base=name):
             note_lost_arrivals(connection, name)
         case CohortOpened(knowledge_base=name, cohort=number, public_size=public_size):
             add_lost(connection, name, number, public_size)

@@ -203,6 +203,24 @@ def test_a_threshold_is_signed_where_there_is_one() -> None:
     assert "abstain_below" not in load_plan(PLAN).model_dump_json()
 
 
+def test_what_label_scores_are_divided_by_is_signed_where_it_is_chosen() -> None:
+    plain = load_plan(PLAN).tasks["topic"]
+    assert [query["text"] for query in plain.calibration_queries] == ["N/A", "", "[MASK]"]
+    assert "calibrate" not in load_plan(PLAN).model_dump_json()
+    questions = [f"question {number}" for number in range(8)]
+    listed = load_plan(changed(tasks__topic__public_texts=questions)).tasks["topic"]
+    assert [query["text"] for query in listed.calibration_queries] == questions
+    assert load_plan(changed(tasks__topic__calibrate="none")).tasks["topic"].calibration_queries == ()
+    for changes, problem in (
+        ({"public_texts": questions[:7]}, "public_texts: needs at least 8"),
+        ({"calibrate": "public_texts"}, "public_texts: needs at least 8"),
+        ({"public_texts": [*questions, {"page": "x"}]}, "public_texts: each needs the fields of a question: text"),
+        ({"public_texts": [*questions * 5]}, "tasks.topic.public_texts: "),
+    ):
+        with pytest.raises(PlanError, match=problem):
+            load_plan(changed(**{f"tasks__topic__{key}": value for key, value in changes.items()}))
+
+
 JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_min": 3, "k_max": 8}
 
 

@@ -42,7 +42,11 @@ PRINTS = {
         "^sampling without seeds was found$",
     ],
     "joint_em": [rf"^ *{N} +(?:select|release) +{N} +{N} +{N} +{N} +{N}$"],
-    "latency_attack": [rf"^votes +answers +{N} +{N} +{N}$", rf"^mean +a void +{N} +{N} +{N}$"],
+    "latency_attack": [
+        rf"^votes +answers +{N} +{N} +{N} +{N}$",
+        rf"^mean +a void +{N} +{N} +{N} +{N}$",
+        rf"^documents +train max +{N} +{N} +{N} +{N}$",
+    ],
     "overhead": [rf"^baseline: two durable commits +{N} +{N} +1\.00$", rf"^an answer, .* +{N} +{N} +{N}$"],
     "prefix_cache": [
         rf"^blocks +{N} +{N}% +{N} +{N}$",

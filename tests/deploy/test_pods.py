@@ -176,8 +176,8 @@ def test_replicas_fit_the_pods(overlay: str):
     # Weights are read from where they are mounted.
     assert Path(arguments["model"]).parts[1] == "models"
     assert "/models" in {mount["mountPath"] for mount in container["volumeMounts"]}
-    # Only service pods have what an ingress replica asks for.
-    needed = deployments["Ingress"]["ray_actor_options"]["resources"]["ledger"]
-    assert json.loads(json.loads(service["rayStartParams"]["resources"]))["ledger"] >= needed
+    # Only service pods have what replicas that open the database ask for.
+    needed = [deployments[name]["ray_actor_options"]["resources"]["ledger"] for name in ("Ingress", "PrivateWork")]
+    assert json.loads(json.loads(service["rayStartParams"]["resources"]))["ledger"] >= sum(needed) > max(needed)
     assert "resources" not in engine["rayStartParams"]
     assert deployments["Ingress"]["num_replicas"] <= service["minReplicas"]

@@ -97,6 +97,7 @@ def test_serve_configs_differ_where_they_must():
         "args",
         "args/engine",
         "deployments/Ingress/ray_actor_options/resources",
+        "deployments/PrivateWork/ray_actor_options/resources",
         "deployments/EngineDeployment",
         "deployments/EngineDeployment/autoscaling_config",
         "deployments/EngineDeployment/ray_actor_options",
@@ -113,7 +114,12 @@ def test_serve_queues_nothing(overlay: str):
     """Its router would let a queue go at four requests a second."""
     for one in serve_config(overlay)["applications"][0]["deployments"]:
         assert not {"max_ongoing_requests", "max_queued_requests"} & one.keys()
-    for one in (application.Ingress, application.EngineDeployment, application.EmbedderDeployment):
+    for one in (
+        application.Ingress,
+        application.PrivateWork,
+        application.EngineDeployment,
+        application.EmbedderDeployment,
+    ):
         assert one.max_ongoing_requests > 10_000, "as many as DPICL_MAX_QUERIES_IN_FLIGHT may let in"
         assert one.max_queued_requests == -1
 

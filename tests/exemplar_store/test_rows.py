@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
+from datetime import date, datetime, time
+from decimal import Decimal
 
 import pytest
 
 from exemplar_store import BadRowError, Layout, Row, read_csv, read_json_lines
+from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.rows import MAX_LINE_BYTES
 
 LAYOUT = Layout(fields=("text", "label"))
@@ -64,6 +68,52 @@ def test_fields_may_be_taken_from_columns_of_other_names_and_from_numbers():
             json_rows(data.replace(b"1.5", wrong), layout)
 
 
+SAME = [
+    [17, Decimal(17), Decimal("17.00"), Decimal("1.7E1"), "17", "17.0", "17.00"],
+    [uuid.UUID(int=171), str(uuid.UUID(int=171)).upper(), f"{{{uuid.UUID(int=171)}}}", uuid.UUID(int=171).hex.upper()],
+    [uuid.UUID(int=171), uuid.UUID(int=171).urn, uuid.UUID(int=171).hex],
+    ["Zo\u00e9", "Zoe\u0301"],
+]
+OTHERS = ["7", "07", "7.5", "7.50", "1.1", "1.10", "+7", "Ann", "ann", "a b", "a  b", uuid.UUID(int=7).hex[1:]]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("same", SAME)
+def test_a_unit_is_one_text_whatever_type_its_id_has(same: list[object], as_text: bool) -> None:
+    layout = Layout(("text",), numbers_as_text=as_text)
+    assert len({layout.row(1, {"unit_id": one, "text": "hello"}).unit_id for one in same}) == 1
+    keys = KnowledgeBaseKeys(bytes(32), bytes(16))
+    assert len({keys.unit_tag(str(one)) for one in same if not isinstance(one, Decimal)}) == 1  # to be forgotten
+
+
+def test_what_is_not_the_same_id_is_another_unit() -> None:
+    layout = Layout(("text",))
+    assert len({layout.row(1, {"unit_id": one, "text": "hello"}).unit_id for one in OTHERS}) == len(OTHERS)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (float(17), "a number with a point"),
+        (float("inf"), "a number with a point"),
+        (float("nan"), "is missing"),
+        (Decimal("17.5"), "a number with a point"),
+        (Decimal("1E+999999"), "a number with a point"),
+        (Decimal("Infinity"), "a number with a point"),
+        (Decimal("NaN"), "is missing"),
+        (True, "not true or false"),
+        (b"ann", "not bytes"),
+        (date(2026, 1, 1), "is a date or a time, which sources write in several ways"),
+        (datetime(2026, 1, 1), "is a date or a time"),
+        (time(9), "is a date or a time"),
+    ],
+)
+def test_what_is_no_id_is_refused(wrong: object, message: str, as_text: bool) -> None:
+    with pytest.raises(BadRowError, match=message):
+        Layout(("text",), numbers_as_text=as_text).row(1, {"unit_id": wrong, "text": "hello"})
+
+
 BAD_LINES = [
     (line(text=""), "text", "is empty"),
     (line(text=" \n"), "text", "is empty"),
@@ -76,6 +126,9 @@ BAD_LINES = [
     (line(unit_id=""), "unit_id", "is empty"),
     (line(unit_id=None), "unit_id", "is missing"),
     (line(unit_id="ann "), "unit_id", "spaces around it"),
+    (line(unit_id=17.0), "unit_id", "a number with a point. Missing values make .*: leave out rows without an id, and"),
+    (line(unit_id=17.5), "unit_id", "a number with a point"),
+    (line(unit_id=["ann"]), "unit_id", "must be a string, not a list"),
     (line(unit_id="x" * 1001), "unit_id", "1,001 characters; at most 1,000"),
     (line(text="x" * 16_380), None, "has 16,390 bytes .* at most 16,384 are allowed: shorten its texts, or make"),
     (line(text="ä" * 8_190), None, "16,390 bytes"),

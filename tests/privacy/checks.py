@@ -427,10 +427,10 @@ def one_release_for_one_charge(mechanism: str) -> None:
     drawn: list[float] = []
     every_unit, measurement = records.store.every_unit, aggregation.noise._measurement
 
-    def reading(name: str, cohorts: Sequence[int] = (1,)) -> Any:
+    def reading(name: str, cohorts: Sequence[int] = (1,), **more: Any) -> Any:
         with records.database.connect() as connection:
             read.append(list(connection.execute(sa.select(charges.c.state)).scalars()))
-        return every_unit(name, cohorts)
+        return every_unit(name, cohorts, **more)
 
     def measure(lattice_sigma: float) -> Any:
         drawn.append(lattice_sigma / ONE)

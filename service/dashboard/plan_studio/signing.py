@@ -23,9 +23,9 @@ from service.dashboard.plan_studio.desk import (
 )
 from service.dashboard.plan_studio.problems import located
 from service.pipeline.making import NotMadeError
-from service.pipeline.private_threads import privately
 from service.plans.proposals import SamePersonError, UnknownProposalError, approve, propose
 from service.plans.signing import WorseThanFreeError, check_finished, check_worth, sign
+from service.private_threads import privately
 from service.services import Services
 
 pages = Pages()
@@ -94,7 +94,7 @@ async def approve_(visit: Visit) -> Response:
     name, proposal = visit.request.path_params["name"], visit.request.path_params["proposal"]
     plans = f"/knowledge-bases/{name}/plans"
     services, me = visit.services, visit.session
-    work = partial(approve, services.records, name, proposal, me.by, embed=services.embedder.embed)
+    work = partial(approve, services.records, name, proposal, me.by, make=services.make)
     try:
         version = (await privately(work)).version
     except (
@@ -112,8 +112,7 @@ async def approve_(visit: Visit) -> Response:
 def _sign_once(services: Services, calibrated: CalibratedPlan, signed_by: str, after: int) -> int:
     """The version under which the plan is signed, by this form or by the same one sent before."""
     try:
-        embed = services.embedder.embed
-        return sign(services.records, calibrated, signed_by, after_version=after, embed=embed).version
+        return sign(services.records, calibrated, signed_by, after_version=after, make=services.make).version
     except PlansChangedError:
         name = calibrated.plan.knowledge_base
         plans = {plan.version: plan for plan in services.records.ledger.budgets.plans(name)}

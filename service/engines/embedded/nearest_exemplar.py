@@ -45,6 +45,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.private_threads import privately
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -126,7 +127,7 @@ class NearestExemplarEngine:
                 return nearest_response(slot, task.answer_field, known, embedded=zero_shot.embedded)
             return extract(slot, task.document_field, task.answer_field, known)
 
-        return await asyncio.to_thread(lambda: [_answer_or_abstain(answer, slot) for slot in slots])
+        return await privately(lambda: [_answer_or_abstain(answer, slot) for slot in slots])
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot

@@ -51,6 +51,7 @@ from service.engines.protocol import (
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated
 from service.engines.vllm.tokens import Tokenization, Tokens
+from service.private_threads import privately
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
@@ -143,7 +144,7 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        prompts = await asyncio.to_thread(self._prompts, task, query, slots)
+        prompts = await privately(lambda: self._prompts(task, query, slots))
         with self._admission.slots(task):
             work = [self._contribution(task, one) for one in prompts]
             outputs = await all_in_time(work, self._config.timeout_s)

@@ -15,7 +15,7 @@ from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Embedded
 from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, TextAdapter, said
 from service.pipeline.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from aggregation.keywords import keywords
 from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
 from service.pipeline.mechanisms.words import sentence, words_of
-from service.pipeline.private_threads import privately
 from service.pipeline.queries import InvalidQueryError
+from service.private_threads import privately
 
 
 @dataclass(frozen=True)

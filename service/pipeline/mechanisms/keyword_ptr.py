@@ -11,7 +11,7 @@ from aggregation.keyword_ptr import KeywordPtr
 from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.mechanisms.words import sentence, words_of
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 
 
 @dataclass(frozen=True)

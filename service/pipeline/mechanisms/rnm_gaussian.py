@@ -14,7 +14,7 @@ from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_
 from service.pipeline.mechanisms.adapter import Answer, LabelAdapter, Outputs, Public
 from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 
 _FAINT = 0.25
 """Reliability below which zero-shot has most of the say."""

@@ -63,7 +63,7 @@ class Copy:
 
     def upload(self) -> None:
         with self.database.begin() as connection:
-            append(connection, utc_now(), ExemplarsIngested(knowledge_base="kb", by="root"))
+            append(connection, utc_now(), ExemplarsIngested(knowledge_base="kb", upload="one", by="root"))
 
     def play(self, story: str) -> None:
         """``create 2; sign``: a step each."""

@@ -16,6 +16,7 @@ _TITLES = {
     "ingress": "ray::ServeReplica:dp-icl:Ingress",
     "engine": "ray::ServeReplica:dp-icl:EngineDeployment",
     "embedder": "ray::ServeReplica:dp-icl:EmbedderDeployment",
+    "private work": "ray::ServeReplica:dp-icl:PrivateWork",
     "controller": "ray::ServeController",
     "proxy": "ray::ProxyActor",
     "raylet": "raylet/raylet",

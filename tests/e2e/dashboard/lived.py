@@ -84,7 +84,7 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
             by=maria.id,
         )
         with records.database.begin() as connection:
-            trail.append(connection, clock(), ExemplarsIngested(knowledge_base=name, by=maria.id))
+            trail.append(connection, clock(), ExemplarsIngested(knowledge_base=name, upload=name, by=maria.id))
 
     def plan(knowledge_base: str, public_size: int, epsilon: float, *tasks: tuple[str, list[str], int, float]) -> None:
         sign(records, calibrated(_plan(knowledge_base, epsilon, *tasks), public_size), "Maria")

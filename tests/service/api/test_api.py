@@ -499,6 +499,10 @@ def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Ap
 
 
 def test_forget(api: Api) -> None:
+    row = b'{"unit_id": 17, "text": "a toy", "label": "red"}'
+    headers = {"Content-Type": "application/x-ndjson"}
+    assert api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=row, headers=headers).status_code == 200
+    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/17.0").json() == {"exemplars": 1}
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
     problem(api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3"), 404, "unknown-unit")
 
@@ -765,9 +769,11 @@ def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
         ("budget.opened", me),
         ("remote_engine.changed", me),
     ]
-    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-3:]
+    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-4:]
+    upload = {"knowledge_base": "toys", "upload": told[0][1]["upload"], "by": me}
     assert told == [
-        ("exemplars.ingested", {"knowledge_base": "toys", "by": me}),
+        ("exemplars.ingested", upload),
+        ("upload.ended", upload),
         ("unit.forgotten", {"knowledge_base": "toys", "by": me}),
         ("remote_engine.changed", {"knowledge_base": "toys", "by": me, "allowed": True}),
     ]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engines.vllm.label_scoring import LabelTrie
+from service.engines.vllm.label_scoring import LabelTrie, calibrated
 
 END = 99
 
@@ -35,6 +35,16 @@ def test_the_log_probabilities_may_be_as_low_as_they_like():
     assert trie.probabilities([{1: -1000.0, 2: -1000.0 + np.log(3), 3: -np.inf}]) == pytest.approx([0.25, 0.75, 0])
     with pytest.raises(ValueError, match="none of the labels"):
         trie.probabilities([{1: -np.inf, 2: -np.inf, 3: -np.inf}])
+
+
+def test_a_label_that_is_favoured_whatever_is_asked_is_favoured_no_longer():
+    biased = np.array([0.6, 0.3, 0.1])
+    assert calibrated(biased, []) is biased
+    assert calibrated(biased, [biased]) == pytest.approx([1 / 3] * 3)
+    assert calibrated(biased, [np.array([0.8, 0.1, 0.1]), np.array([0.8, 0.1, 0.1])]) == pytest.approx(
+        np.array([0.75, 3.0, 1.0]) / 4.75
+    )
+    assert calibrated(np.array([0.0, 1.0]), [np.array([0.0, 1.0])]) == pytest.approx([0, 1])  # nothing is divided by 0
 
 
 @pytest.mark.parametrize(

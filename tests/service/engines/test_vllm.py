@@ -158,6 +158,25 @@ def test_labels_of_many_tokens_that_begin_alike(running):
     assert scored == pytest.approx([probability(label) for label in tokens], abs=1e-4)
 
 
+CALIBRATION = tuple({"text": text} for text in ("N/A", "", "A pot is broken.", "Where do I pay?"))
+
+
+def test_each_slot_is_calibrated_by_its_own_scores_on_public_queries(running):
+    """What a slot says of public queries is its own, so nothing is pooled; zero-shot is calibrated by zero-shot's."""
+    plain = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
+    zero = [running.run(running.engine.zero_shot(CLASSIFY, query)).probabilities for query in (QUERY, *CALIBRATION)]
+    task = replace(CLASSIFY, calibration=CALIBRATION)
+    for number, output in enumerate(running.ask(task, SLOTS[:3])):
+        scores = [one[number] for one in plain]
+        ratios = scores[0] / np.mean(scores[1:], axis=0)
+        assert output == pytest.approx(ratios / ratios.sum(), abs=1e-6)
+    ratios = zero[0] / np.mean(zero[1:], axis=0)
+    zero_shot = running.run(running.engine.zero_shot(task, QUERY))
+    assert zero_shot.probabilities == pytest.approx(ratios / ratios.sum(), abs=1e-6)
+    alone = [running.ask(task, [one])[0] for one in SLOTS[:3]]
+    assert all(np.array_equal(*pair) for pair in zip(alone, running.ask(task, SLOTS[:3]), strict=True))
+
+
 def test_texts_are_continued_as_transformers_continues_them(running):
     tokenizer = AutoTokenizer.from_pretrained(running.folder)
     model = AutoModelForCausalLM.from_pretrained(running.folder)

@@ -626,7 +626,17 @@ def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.M
     monkeypatch.delattr(ExemplarStore, "sample_slots")
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert sampled == [
-        (("toys",), {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "cohorts": (1,), "embeddings": False})
+        (
+            ("toys",),
+            {
+                "probability": 28 / 60,
+                "blocks": 8,
+                "max_exemplars": 9,
+                "cohorts": (1,),
+                "arrived": 60,
+                "embeddings": False,
+            },
+        )
     ]
 
 

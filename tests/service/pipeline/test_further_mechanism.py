@@ -28,7 +28,7 @@ from service.evaluation.texts import compared
 from service.pipeline.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
-from service.pipeline.private_threads import privately
+from service.private_threads import privately
 from service.trials.consensus import Consensus, most
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine

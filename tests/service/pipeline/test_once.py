@@ -325,10 +325,10 @@ def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -
     """Its charge was given up meanwhile, but nobody else could make another."""
     every_unit = records.store.every_unit
 
-    def slow(name: str, cohorts: tuple[int, ...]):
+    def slow(name: str, cohorts: tuple[int, ...], **more: object):
         later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
         assert later.expire_leases() == 1
-        return every_unit(name, cohorts)
+        return every_unit(name, cohorts, **more)
 
     monkeypatch.setattr(records.store, "every_unit", slow)
     sign(records, noisy(alone(PLAN)), "test")

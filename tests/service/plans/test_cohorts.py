@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
-from exemplar_store import Layout, Row, read_json_lines
+from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan, parse_plan
+from exemplar_store import Layout, Row, Slot, read_json_lines
+from service.pipeline.stages import Stages
 from service.plans.budget_report import budget_report
+from service.plans.rehearsing import begin, written
 from service.plans.signing import not_free, prepare, settled, sign
 from service.records.records import Records
 from service.records.replaying import replay
@@ -126,6 +129,65 @@ def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: st
         asyncio.run(services.answering.answer("toys.colour", query, key_id="ana"))
     assert "car" in engine.heard
     assert "train" not in engine.heard
+
+
+def arriving_as_it_is_charged(records: Records, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Buses come after the charge, and before anything is read; the texts of every unit that is read then."""
+    charge, every_unit = records.ledger.charge, records.store.every_unit
+    seen: list[str] = []
+
+    def and_then(*arguments: object, **more: object) -> object:
+        charged = charge(*arguments, **more)
+        bus = [Row(i, f"bus{i}", {"text": f"bus {i}", "label": "red"}) for i in range(30)]
+        records.ingest("toys", bus, embed, by="root")
+        return charged
+
+    def reading(*arguments: object, **more: object) -> Iterator[Slot]:
+        for slot in every_unit(*arguments, **more):
+            seen.extend(exemplar.fields["text"] for exemplar in slot)
+            yield slot
+
+    monkeypatch.setattr(records.ledger, "charge", and_then)
+    monkeypatch.setattr(records.store, "every_unit", reading)
+    return seen
+
+
+@pytest.mark.parametrize("sampling", ["units", "blocks"])
+def test_nobody_who_came_after_the_charge_is_drawn(records, monkeypatch, sampling: str) -> None:
+    """What brought them was not witnessed with it, so a restore could lose that unnoticed."""
+    everything = {"shots": 10, "ensemble": 6, "sampling": sampling, "answers": 2, "slot_cap": 1000}
+    newest = plan(cohorts=[3])
+    task = newest.tasks["colour"].model_copy(update=everything)
+    signed(records, newest.model_copy(update={"tasks": {"colour": task}}))
+    engine = Listener()
+    services = open_services(records, engine, EMBEDDER)
+    arriving_as_it_is_charged(records, monkeypatch)
+    asyncio.run(services.answering.answer("toys.colour", "one", key_id="ana"))
+    assert engine.heard == {"car"}
+    asyncio.run(services.answering.answer("toys.colour", "two", key_id="ana"))
+    assert engine.heard == {"car", "bus"}
+
+
+@pytest.mark.parametrize("which", ["made once", "rehearsed"])
+def test_nor_read_for_one_release(records, monkeypatch, which: str) -> None:
+    seen = arriving_as_it_is_charged(records, monkeypatch)
+    if which == "made once":
+        once = {"kind": "classify", "release": "once", "labels": ["red", "blue"], "mechanism": {"type": "prototypes"}}
+        once["prompt"] = {"exemplar": "{text}: {label}", "query": "{text}:"}
+        budget = {"epsilon": 4, "delta": 1e-4}
+        made = parse_plan({"knowledge_base": "toys", "budget": budget, "cohorts": [3], "tasks": {"colour": once}})
+        sign(records, prepare(records, made), "root", embed=embed)
+    else:
+        noise = calibrate_plan(plan(cohorts=[3]), 60)
+        brief = calibrate_plan(written(noise, "colour", 4, 1e-5, 2), 60)
+
+        async def rehearse() -> None:
+            begun = await begin(records, brief, "root", Stages(MajorityEngine(), EMBEDDER, 60.0))
+            await begun.run(padded=False)
+
+        asyncio.run(rehearse())
+    assert len(seen) == 60
+    assert not [text for text in seen if text.startswith("bus")]
 
 
 def test_an_upload_that_archiving_overtakes_stores_nothing(records) -> None:

@@ -1,13 +1,19 @@
-"""Whatever is opened, closed, signed, uploaded, forgotten and restored, nobody pays more than one cohort's budget."""
+"""Whatever is opened, closed, signed, uploaded, forgotten and restored, nobody pays more than one cohort's budget.
+
+Backups are taken, processes die and others work at any point inside of all that, too (:meth:`History.inside`).
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -19,9 +25,10 @@ import exemplar_store.tables
 import service.records.tables
 from accounting.ledger import cohorts, restoring, tables
 from accounting.ledger.amounts import Pair
-from accounting.ledger.charges import Ledger
+from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
-from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeBaseArchived
+from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeBaseArchived, UploadEnded
+from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import LedgerRestoredError, Witness
@@ -31,12 +38,18 @@ from exemplar_store.cohorts import spans
 from exemplar_store.store import _delete_exemplars
 from exemplar_store.tables import units
 from service.records import witness
+from service.records.api_keys import ApiKeys
 from service.records.database import open_database
-from service.records.records import audited
+from service.records.rate_limits import RateLimits
+from service.records.records import Records
+from service.records.text_ledger import TextLedger
+from service.settings import Settings
+from tests.privacy.planting import Edit, plant
 
 KEY = bytes(range(32))
 EACH = 2
 """ε of every cohort."""
+ANSWERS = 1000
 UNITS = ["ann", "bo"]
 
 
@@ -45,18 +58,48 @@ class Deployment:
 
     def __init__(self, url: str, folder: Path | None) -> None:
         self.url, self.folder = url, folder
+        self.at_point: Callable[[bool], None] | None = None
         self._open()
 
     def _open(self) -> None:
         self.database = open_database(self.url)
         for metadata in (exemplar_store.tables.metadata, tables.metadata, service.records.tables.metadata):
             metadata.create_all(self.database)
-        self.store, self.ledger = ExemplarStore(self.database, KEY), Ledger(self.database)
-        self.trail = AuditTrail(self.database)
+        self.store, self.trail = ExemplarStore(self.database, KEY), AuditTrail(self.database)
         self.witness = None
         if self.folder:
             self.witness = Witness(self.database, open_database(f"sqlite:///{self.folder}/witness.sqlite"))
             self.witness.create()
+        self.ledger = Ledger(self.database, witness=self.witness)
+        self.records = Records(
+            settings=Settings(),
+            database=self.database,
+            store=self.store,
+            ledger=self.ledger,
+            keys=ApiKeys(self.database),
+            audit=self.trail,
+            witness=self.witness,
+            rates=RateLimits(self.database),
+            texts=TextLedger(self.database, KEY, cap=1),
+            digest_key=KEY,
+            synthetic=False,
+        )
+        # Before SQLite locks the database for a transaction that writes, and before that is committed.
+        sa.event.listen(self.database, "begin", self._begins)
+        sa.event.listen(self.database, "before_cursor_execute", self._says)
+        sa.event.listen(self.database, "commit", self._commits)
+
+    def _begins(self, connection: sa.Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            self._commits(connection, locked=False)
+
+    def _says(self, connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        if statement == "BEGIN IMMEDIATE":
+            self._commits(connection, locked=False)
+
+    def _commits(self, connection: sa.Connection, *, locked: bool = True) -> None:
+        if self.at_point and not connection.get_execution_options().get("read_only", False):
+            self.at_point(locked)
 
     def back_up(self) -> None:
         with closing(sqlite3.connect(self.folder / "service.sqlite")) as source:
@@ -77,6 +120,29 @@ class Deployment:
             self.witness._database.dispose()
 
 
+class Killed(BaseException):
+    """The process dies."""
+
+
+def an_operation(does: Callable[..., None]) -> Callable[..., None]:
+    """It has points, at which something else happens if :meth:`History.inside` said so."""
+
+    @wraps(does)
+    def doing(self: History, *arguments: object) -> None:
+        if self.here.at_point:  # inside of another, whose points go on being counted
+            does(self, *arguments)
+            return
+        self.here.at_point, self.reached = self.point, 0
+        try:
+            does(self, *arguments)
+        except Killed:
+            self.here.database.dispose()
+        finally:
+            self.here.at_point, self.planned = None, []
+
+    return doing
+
+
 class History:
     """All that admins can do with one knowledge base, and who has paid: whoever a plan with answers left could draw."""
 
@@ -84,25 +150,44 @@ class History:
         self.here, self.name = here, name
         self.paid: defaultdict[str, set[str]] = defaultdict(set)  # documents of plans, by unit
         self.epsilon: dict[str, int] = {}
+        self.planned: list[tuple[int, tuple[object, ...]]] = []
+        self.reached = 0
         with here.database.begin() as connection:
             here.store.create(connection, name, public_size=9, fields=["text"], embedded_field="text")
             here.ledger.budgets.open(connection, name, EACH, 0)
 
+    def inside(self, point: int, does: str, *arguments: object) -> None:
+        """At the nth point of the next operation, do something else, too.
+
+        Points are where a transaction begins and where it commits; of a draw, also when its charge is made.
+        """
+        self.planned.append((point, (does, *arguments)))
+
+    def point(self, locked: bool) -> None:
+        self.reached += 1
+        for _, (does, *arguments) in [one for one in self.planned if one[0] == self.reached]:
+            if does == "crash":
+                self.planned = [(point, ("crash",)) for point in range(self.reached, 99)]  # it does not come back
+                raise Killed
+            if does == "back_up" or not locked:
+                getattr(self, does)(*arguments)
+
+    @an_operation
     def open(self) -> None:
-        def grant(connection: sa.Connection, number: int) -> None:
-            granted = self.here.ledger.cohorts.open
-            granted(connection, self.name, number, EACH, 0, public_size=9, by="root")
-
         with suppress(UnrecognisedUnitsError, KnowledgeBaseArchivedError):
-            self.here.store.open_cohort(self.name, 9, grant)
+            self.here.records.open_cohort(self.name, epsilon=EACH, delta=0, public_size=9, by="root")
 
+    @an_operation
     def shut(self, number: int) -> None:
         with suppress(CohortError):  # there is none, or it is the newest, or closed
             self.here.ledger.cohorts.close(self.name, number, by="root")
 
+    @an_operation
     def archive(self) -> None:
-        self.here.ledger.cohorts.archive(self.name, by="root")
+        with suppress(KnowledgeBaseArchivedError):
+            self.here.ledger.cohorts.archive(self.name, by="root")
 
+    @an_operation
     def sign(self, epsilon: int, *cohorts: int) -> None:
         """Draw on some cohorts, or on the newest."""
         document = f"plan {len(self.epsilon)} of {self.name}"
@@ -114,34 +199,42 @@ class History:
                 delta=0,
                 accountant="pld",
                 document=document,
-                tasks=[("topic", 1)],
+                tasks=[("topic", ANSWERS)],
                 signed_by="root",
                 cohorts=cohorts or self.here.ledger.cohorts.not_closed(self.name)[-1:],
             )
 
+    @an_operation
     def upload(self, unit: str) -> None:
-        def announce() -> None:
-            with self.here.database.begin() as connection:
-                audited(ExemplarsIngested(knowledge_base=self.name, by="root"))(connection)
+        records = self.here.records
+        with suppress(KnowledgeBaseArchivedError):
+            try:
+                records.ingest(self.name, [Row(1, unit, {"text": unit})], None, by="root")
+            except LedgerRestoredError:  # by a service without the witness
+                replace(records, witness=None).ingest(self.name, [Row(1, unit, {"text": unit})], None, by="root")
 
-        self.here.store.ingest(self.name, [Row(1, unit, {"text": unit})], announce=announce)
-
+    @an_operation
     def forget(self, unit: str) -> None:
         with suppress(UnknownUnitError):
-            self.here.store.forget(self.name, unit)
+            self.here.records.forget(self.name, unit, by="root")
 
+    @an_operation
     def draw(self) -> None:
-        """By every plan that may; its charges are witnessed before."""
-        try:
-            if self.here.witness:
-                self.here.witness.catch_up()
-        except LedgerRestoredError:
-            return
-        left = {task.version for task in self.here.ledger.budgets.status(self.name).tasks if task.left}
-        for plan in self.here.ledger.budgets.plans(self.name):
-            if plan.version in left:
-                for slot in self.here.store.every_unit(self.name, plan.cohorts):
-                    self.paid[slot[0].fields["text"]].add(plan.document)
+        """By every plan that may, once."""
+        ledger, store = self.here.ledger, self.here.store
+        if self.here.witness:
+            with suppress(LedgerRestoredError):
+                self.here.witness.catch_up()  # as services do all the time
+        for plan in ledger.budgets.plans(self.name):
+            arrived = store.get(self.name).arrived
+            try:
+                ledger.charge(ledger.budgets.task(f"{self.name}.topic@{plan.version}"), os.urandom(32), key_id=NO_KEY)
+            except (AnswersExhaustedError, LedgerRestoredError):
+                continue
+            if self.here.at_point:
+                self.point(locked=False)
+            for slot in store.every_unit(self.name, plan.cohorts, arrived=arrived):
+                self.paid[slot[0].fields["text"]].add(plan.document)
         for unit, plans in self.paid.items():
             assert sum(self.epsilon[plan] for plan in plans) <= EACH, f"{unit} pays for {plans}"
 
@@ -157,11 +250,12 @@ class History:
             acknowledge(self.here.database, self.here.witness, loss, by="root", outside=witness.bring_back)
 
     def play(self, story: str) -> None:
-        """``upload ann; sign 2 1``: what is done, a step each, drawing after each."""
+        """``upload ann; sign 2 1``: what is done, a step each, drawing after most."""
         for step in story.split("; "):
             does, *arguments = step.split()
             getattr(self, does)(*(int(one) if one.isdigit() else one for one in arguments))
-            self.draw()
+            if does not in ("inside", "draw", "back_up"):
+                self.draw()
 
 
 STEPS = {
@@ -174,7 +268,23 @@ STEPS = {
     "forget": st.tuples(st.sampled_from(UNITS)),
     "draw": st.just(()),
 }
-AFTER_A_BACKUP = {"back_up": st.just(()), "restore": st.just(()), "acknowledge": st.just(())}
+INNER = ["draw", "open", "archive", "sign 2", "sign 1", "upload ann", "upload bo", "forget ann", "shut 1"]
+WITH_BACKUPS = [*["back_up"] * len(INNER), "crash", *INNER]
+POINTS = st.integers(1, 7)
+
+
+def at_a_point(steps: list[str]) -> st.SearchStrategy:
+    inner = st.sampled_from(steps).map(lambda step: [int(one) if one.isdigit() else one for one in step.split()])
+    return st.tuples(POINTS, inner).map(lambda drawn: (drawn[0], *drawn[1]))
+
+
+STEPS["inside"] = at_a_point(INNER)
+AFTER_A_BACKUP = {
+    "back_up": st.just(()),
+    "restore": st.just(()),
+    "acknowledge": st.just(()),
+    "inside": at_a_point(WITH_BACKUPS),
+}
 
 
 def any_history(fresh: Callable[[], History], examples: int, **more: st.SearchStrategy) -> None:
@@ -268,7 +378,12 @@ def with_the_tag(connection: sa.Connection, kb_id: int, position: int | None) ->
     [
         (cohorts, "charged_to", of_the_newest_alone, "upload ann; open; sign 2 1 2; sign 2 1"),
         (store, "_delete_exemplars", with_the_tag, "upload ann; sign 2; open; forget ann; upload ann; sign 2"),
-        (store, "spans", lambda row, _cohorts: spans(row, range(9)), "upload ann; sign 2; open; sign 2 2"),
+        (
+            store,
+            "spans",
+            lambda row, _cohorts, arrived: spans(row, range(9), arrived),
+            "upload ann; sign 2; open; sign 2 2",
+        ),
     ],
     ids=["a plan is charged to its newest cohort alone", "a unit comes back as a new one", "every cohort is drawn on"],
 )
@@ -304,6 +419,98 @@ def test_a_bug_would_be_found_after_a_restore(
     monkeypatch.setattr(where, what, bug)
     with pytest.raises(AssertionError, match="ann pays for"):
         restorable().play(story)
+
+
+OPERATIONS = {
+    "sign 2": ("upload ann", "draw", "sign 2"),
+    "upload ann; sign 1; open": ("open", "shut 1", "archive", "forget ann"),
+}
+
+
+def every_point(restorable: Callable[[], History]) -> None:
+    """A backup at each point of each operation."""
+    for before, operation in [(before, one) for before, some in OPERATIONS.items() for one in some]:
+        for point in itertools.count(1):
+            history = restorable()
+            history.play(f"{before}; inside {point} back_up; {operation}")
+            if not (history.here.folder / "backup.sqlite").exists():
+                history.here.close()
+                break
+            history.play("sign 2; restore; acknowledge; open; upload ann; sign 2; sign 2 2; draw")
+            history.here.close()
+        assert point > 1
+
+
+NO_END_COUNTS = (
+    Edit("accounting.ledger.restoring:_begun", "return tuple(", "return () and tuple("),
+    Edit("service.records.witness:bring_back", " | UploadEnded(knowledge_base=name)", ""),
+)
+BETWEEN = "sign 2; inside 3 upload ann; inside 6 back_up; draw; restore; acknowledge; open; upload ann; sign 2"
+EARLIER = "inside 3 back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann"
+
+
+@pytest.mark.slow
+def test_a_backup_at_any_point_inside_an_operation_lets_nobody_pay_twice(
+    restorable: Callable[[], History], monkeypatch
+) -> None:
+    every_point(restorable)
+    for bug in NO_END_COUNTS:
+        plant(bug, monkeypatch)
+    with pytest.raises(AssertionError, match="ann pays for"):
+        every_point(restorable)
+
+
+@pytest.mark.parametrize(
+    ("story", "bugs"),
+    [
+        (BETWEEN, [Edit("exemplar_store.cohorts:spans", "if arrived is not None:", "if False:")]),
+        (EARLIER, [Edit("accounting.ledger.restoring:mixed", "ExemplarsIngested | UploadEnded)}", "KeyRevoked)}")]),
+    ],
+    ids=["somebody came after the charge", "a cohort was opened after it"],
+)
+def test_nor_does_a_backup_inside_an_upload(
+    restorable: Callable[[], History], monkeypatch, story: str, bugs: list[Edit]
+) -> None:
+    restorable().play(story)
+    for bug in bugs:
+        plant(bug, monkeypatch)
+    with pytest.raises(AssertionError, match="ann pays for"):
+        restorable().play(story)
+
+
+def test_an_upload_is_witnessed_before_anything_is_stored(restorable: Callable[[], History], monkeypatch) -> None:
+    def known_before() -> set[bool]:
+        here, known = (history := restorable()).here, set()
+
+        def says(_connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith(("INSERT INTO units", "INSERT INTO exemplars")):
+                known.add(ExemplarsIngested.kind in {event.kind for event in here.witness.events(0)})
+
+        sa.event.listen(here.database, "before_cursor_execute", says)
+        history.upload("ann")
+        here.close()
+        return known
+
+    assert known_before() == {True}
+    late = "if commit.replace and not commit.dry_run:"
+    plant(Edit("exemplar_store.ingest:_write", "commit.announce()", "pass"), monkeypatch)
+    plant(Edit("exemplar_store.ingest:_write", late, f"commit.announce()\n    {late}"), monkeypatch)
+    assert known_before() == {False}
+
+
+def test_an_upload_ends_also_if_it_fails_and_one_that_crashed_hinders_nothing(
+    restorable: Callable[[], History],
+) -> None:
+    history = restorable()
+    here = history.here
+    history.play("upload ann; inside 3 crash; upload bo; open; upload bo; sign 2; back_up; restore; acknowledge; open")
+    assert len(here.store.get("kb").public_sizes) == 3
+    history.play("inside 3 archive; upload cy")
+    begun, ended = ExemplarsIngested.kind, UploadEnded.kind
+    events = here.trail.events(kinds=[begun, ended])
+    assert [event.kind for event in events] == [begun, ended, begun, begun, ended, begun, ended]
+    assert events[0].at == events[1].at  # how long storing takes tells how much is stored
+    here.close()
 
 
 def test_a_cohort_lost_in_a_restore_is_there_again(restorable: Callable[[], History]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,6 +17,7 @@ from accounting.ledger import promised, restoring
 from accounting.ledger.amounts import total
 from accounting.ledger.errors import BudgetExceededError, GroupError, UnknownBudgetError, UnknownGroupError
 from accounting.replay.books import violations
+from tests.privacy.planting import Edit, plant
 from tests.service.records.test_cohorts import AFTER_A_BACKUP, STEPS, Deployment, History
 
 SHARED = 3
@@ -124,6 +126,26 @@ def test_a_bug_would_be_found(fresh: Callable[[], Sharing], monkeypatch, story: 
     monkeypatch.setattr("accounting.ledger.groups.most_paid", lambda signed: total([]))
     with pytest.raises(AssertionError, match="ann pays"):
         fresh().play(story)
+
+
+UNEQUAL = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; join a; join b; b sign 2"
+UNEQUAL_LATE = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; b sign 2; join b; join a"
+
+
+@pytest.mark.parametrize("story", [UNEQUAL, UNEQUAL_LATE], ids=["signing", "joining"])
+def test_the_cohort_that_pays_most_counts(fresh: Callable[[], Sharing], monkeypatch, story: str) -> None:
+    fresh().play(story)
+    plant(Edit("accounting.ledger.promised:most_paid", "max(epsilon", "min(epsilon"), monkeypatch)
+    with pytest.raises(AssertionError, match="ann pays"):
+        fresh().play(story)
+
+
+def test_and_of_delta_by_itself(monkeypatch) -> None:
+    signed = [SimpleNamespace(cohorts=[1], epsilon=2, delta=1), SimpleNamespace(cohorts=[2], epsilon=1, delta=3)]
+    assert promised.most_paid(signed) == (2, 3)
+    for which in ("epsilon", "delta"):
+        plant(Edit("accounting.ledger.promised:most_paid", f"max({which}", f"min({which}"), monkeypatch)
+        assert promised.most_paid(signed) != (2, 3)
 
 
 def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], Sharing], monkeypatch) -> None:

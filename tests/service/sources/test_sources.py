@@ -8,6 +8,7 @@ import gzip
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +19,9 @@ import pyarrow.parquet
 import pytest
 import sqlalchemy as sa
 
-from exemplar_store import BadRowError, Layout
+from exemplar_store import BadRowError, ExemplarStore, Layout
+from exemplar_store.tables import metadata
+from service.records.database import open_database
 from service.sources.cursor import Cursor
 from service.sources.files import open_file
 from service.sources.sql import open_query
@@ -208,6 +211,48 @@ def test_a_query_is_read(shop: str) -> None:
     assert rows[7].fields["text"] == "100% of 7"
     assert decimal.Decimal(rows[7].fields["price"]) == 7
     assert uuid.UUID(rows[7].unit_id) == uuid.UUID(int=7)
+
+
+def test_one_person_is_one_unit_wherever_they_come_from(database_url: str, tmp_path: Path) -> None:
+    """By a number and by a UUID; and is forgotten by any spelling of it."""
+    who, stored = uuid.UUID("0a1b2c3d-0000-4000-8000-00000000abcd"), open_database(f"sqlite:///{tmp_path}/store")
+    metadata.create_all(stored)
+    store = ExemplarStore(stored, bytes(32))
+    with stored.begin() as connection:
+        store.create(connection, "kb", public_size=9, fields=["text"], embedded_field="text")
+    shop = sa.create_engine(database_url)
+    columns = [sa.Column("n", sa.Numeric(8, 2)), sa.Column("who", sa.Uuid), sa.Column("text", sa.Text)]
+    people = sa.Table("people", sa.MetaData(), *columns)
+    people.create(shop)
+    with shop.begin() as connection:
+        connection.execute(sa.insert(people), {"n": 17, "who": who, "text": "from a database"})
+    shop.dispose()
+    fits = [pa.array([17]), pa.array([decimal.Decimal("17.00")]), pa.array(["17.0"])]
+    for number, column in enumerate(fits):
+        columns = {"n": column, "who": pa.array([str(who).upper()]), "text": [f"from table {number}"]}
+        pyarrow.parquet.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+    (tmp_path / "t.csv").write_text(f"n,who,text\n17.00,{{{who}}},from a file\n")
+    (tmp_path / "t.jsonl").write_text(f'{{"n": 17, "who": "{who.urn}", "text": "from lines"}}\n')
+    sources = [
+        partial(open_query, database_url, "SELECT n, who, text FROM people"),
+        *(partial(open_file, str(file)) for file in sorted(tmp_path.glob("*.*[lvt]"))),
+    ]
+    for as_text in (False, True):
+        for column, spelt in (("n", "17.0"), ("who", str(who).upper())):
+            units = []
+            for source in sources:
+                with source() as found:
+                    rows = found.rows(Layout(("text",), column, numbers_as_text=as_text))
+                    units.append(store.ingest("kb", rows).units)
+            assert (units[1:], len(units)) == ([0] * 5, 6)
+            assert store.forget("kb", spelt) == 6
+
+
+def test_integers_that_missing_values_made_floats_are_refused(tmp_path: Path) -> None:
+    columns = {"unit_id": pa.array([17.0, None], pa.float64()), "text": ["a", "b"], "label": ["c", "d"]}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(BadRowError, match="Missing values make such numbers of integers: leave out rows without an id"):
+        read(tmp_path / "t.parquet", replace(LAYOUT, numbers_as_text=True))
 
 
 def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:

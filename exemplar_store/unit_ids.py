@@ -1,0 +1,50 @@
+"""A unit's id as one text, whatever its type and spelling in the source that it came from.
+
+A person who is two texts is two units, and is promised less. So what databases, files and languages write in several
+ways is written in one: integers without zeros behind a point; UUIDs in small letters with hyphens; Unicode composed.
+Ids that only look alike, such as ``007`` and ``7``, stay apart.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, time
+from decimal import Decimal
+from unicodedata import normalize
+from uuid import UUID
+
+MAX_CHARACTERS = 1000
+
+_INTEGER = re.compile(r"(-?[0-9]+)\.0+")
+_HEXADECIMAL = r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the former is what SQLite stores
+_UUID = re.compile(rf"(?:urn:uuid:|\{{)?({_HEXADECIMAL})\}}?", re.IGNORECASE | re.ASCII)
+
+
+def canonical(text: str) -> str:
+    """The one spelling of an id."""
+    composed = normalize("NFC", text)
+    if found := _UUID.fullmatch(composed):
+        return str(UUID(found[1]))
+    return found[1] if (found := _INTEGER.fullmatch(composed)) else composed
+
+
+def as_text(value: object) -> object:
+    """An id of another type as text; what no id should be, as it is.
+
+    Raises:
+        ValueError: it is of a type whose text depends on the source; says what to do.
+    """
+    if isinstance(value, (date, time)):
+        raise ValueError("is a date or a time, which sources write in several ways; give the unit an id that is text")
+    if isinstance(value, (float, Decimal)) and value == value:
+        if isinstance(value, float) or not _is_integer(value):
+            raise ValueError(
+                "is a number with a point. Missing values make such numbers of integers: leave out rows without an id, "
+                "and read the column as integers or as text"
+            )
+        return str(int(value))
+    return str(value) if isinstance(value, (int, UUID)) and not isinstance(value, bool) else value
+
+
+def _is_integer(value: Decimal) -> bool:
+    return value.is_finite() and value.adjusted() < MAX_CHARACTERS and value == value.to_integral_value()

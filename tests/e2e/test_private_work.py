@@ -1,0 +1,124 @@
+"""Whole knowledge bases are read by a replica of their own: the ingress, on real Ray Serve, cannot read any here."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.serving import dpicl, prepared, started
+
+BLIND = """
+from exemplar_store import ExemplarStore
+from service import application
+
+def refuse(*_args, **_options):
+    raise AssertionError("the ingress reads a whole knowledge base")
+
+class Blind(application.Ingress.func_or_class):
+    async def __init__(self, *args, **options):
+        ExemplarStore.every_unit = refuse
+        await super().__init__(*args, **options)
+
+application.Ingress = application.deployment(Blind).options(name="Ingress")
+build = application.build
+"""
+ONCE = """
+knowledge_base: support
+budget: {epsilon: 1, delta: 1.0e-5}
+tasks:
+  ever:
+    kind: classify
+    release: once
+    labels: [Office, Workshop]
+    label_field: desk
+    prompt: {exemplar: "{text}: {desk}", query: "{text}:"}
+    mechanism: {type: prototypes}
+"""
+ASKED = """
+knowledge_base: support
+budget: {epsilon: 1, delta: 1.0e-5}
+tasks:
+  asked:
+    kind: classify
+    labels: [Office, Workshop]
+    label_field: desk
+    prompt: {exemplar: "{text}: {desk}", query: "{text}:"}
+    shots: 2
+    ensemble: 5
+    answers: 5
+    mechanism: {type: rnm_gaussian}
+"""
+STUDIO = "/admin/knowledge-bases/support/plan"
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    log: Path
+    admin: str
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("blind")
+    (folder / "blind.py").write_text(BLIND)
+    config = Path("service/serve.yaml").read_text().replace("service.application:build", "blind:build")
+    (folder / "serve.yaml").write_text(config)
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
+        environment = {
+            **os.environ,
+            "DPICL_DATABASE_URL": f"sqlite:///{folder}/e2e.sqlite",
+            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+            "RAY_TMPDIR": ray,
+            "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        }
+        prepared(environment, "plan.yaml")
+        admin = dpicl(environment, "keys", "create", "chief", "--role", "admin").strip()
+        with started(folder, environment, "--config", str(folder / "serve.yaml")) as (url, log, _):
+            yield Service(url, log, admin)
+
+
+def test_signing_makes_a_release_elsewhere(service: Service) -> None:
+    signed = httpx.post(
+        f"{service.url}/v1/knowledge-bases/support/plans?accept_worse_than_free=true",
+        content=ONCE,
+        headers={"Authorization": f"Bearer {service.admin}", "Content-Type": "application/yaml"},
+        timeout=150,
+    )
+    assert signed.status_code == 201, signed.text
+    assert signed.json()["signed"]["tasks"] == ["support.ever@2"]
+
+
+def test_a_rehearsal_runs_elsewhere(service: Service) -> None:
+    with httpx.Client(base_url=service.url, headers={"Origin": service.url}, timeout=150) as browser:
+        browser.post("/admin/sign-in", data={"key": service.admin})
+        csrf = hidden(browser.get("/admin/").text, "csrf")
+        form = {"csrf": csrf, "text": ASKED, "task": "asked", "epsilon": "1"}
+        while not (found := re.search(r'name="digest" value="([^"]*)"', page := rehearse(browser, "", form))):
+            assert "Computing the noise" in page, page
+            time.sleep(0.2)
+        rehearse(browser, "/start", form | {"digest": found[1], "sure": "yes"})
+        while "A rehearsal: between" not in (page := browser.get("/admin/knowledge-bases/support/plans").text):
+            assert "rehearsal_failed" not in service.log.read_text()
+            time.sleep(0.5)
+
+
+def rehearse(browser: httpx.Client, step: str, form: dict[str, str]) -> str:
+    return browser.post(f"{STUDIO}/rehearse{step}", data=form).text
+
+
+def hidden(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert found, page
+    return html.unescape(found[1])

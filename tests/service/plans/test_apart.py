@@ -1,0 +1,78 @@
+"""Releases and rehearsals by way of the deployment that reads whole knowledge bases, without Ray's processes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from ray import serve
+
+from accounting.plan import load_plan
+from exemplar_store import ExemplarStore
+from service.application import PrivateWork, RemotePrivateWork
+from service.pipeline.making import NotMadeError, charge_once
+from service.plans.rehearsing import written
+from service.plans.signing import promise, sign
+from service.records.records import Records, open_records
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records, nearly_noiseless
+from tests.service.pipeline.test_once import PLAN as ONCE
+from tests.service.pipeline.test_once import alone, noisy, task_of
+
+SECRET = "a red toy"
+
+
+class Work(PrivateWork.func_or_class):
+    """The deployment, with an engine for tests."""
+
+    def __init__(self, settings: Settings):
+        self._services = open_services(open_records(settings), MajorityEngine(), EMBEDDER)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return make_records(tmp_path, epsilon=200)
+
+
+@pytest.fixture
+def apart(records: Records) -> Services:
+    """An ingress's services."""
+    handle = serve.run(serve.deployment(Work).bind(records.settings), _local_testing_mode=True)
+    return open_services(records, MajorityEngine(), EMBEDDER, apart=RemotePrivateWork(handle))
+
+
+def fail(*_args, **_options):
+    raise RuntimeError(SECRET)
+
+
+def test_a_release_is_made(records: Records, apart: Services) -> None:
+    signed = sign(records, noisy(alone(ONCE)), "test", make=apart.make)
+    assert signed.version == 1
+    assert asyncio.run(apart.answering.answer("toys.for-ever", "a toy", key_id="k")).source == "prototypes"
+
+
+def test_why_it_cannot_be_made_is_said(records: Records, apart: Services) -> None:
+    promise(records, noisy(alone(ONCE)), "test")
+    charge_once(records.ledger, task_of(records))
+    with pytest.raises(NotMadeError, match="is being made; if that fails it is lost"):
+        apart.make("toys.for-ever")
+
+
+def test_what_may_depend_on_exemplars_is_not_said(
+    records: Records, apart: Services, monkeypatch: pytest.MonkeyPatch, caplog, capfd
+) -> None:
+    monkeypatch.setattr(ExemplarStore, "every_unit", fail)
+    with pytest.raises(NotMadeError, match=r"plan 1 is signed, but .*making it failed") as caught:
+        sign(records, noisy(alone(ONCE)), "test", make=apart.make)
+    rehearsal = nearly_noiseless(written(nearly_noiseless(load_plan(PLAN)), "colour", 1.0, 1e-5, 20))
+
+    async def rehearse() -> None:
+        await apart.rehearsals.start(rehearsal, "test")
+        await asyncio.wait([apart.rehearsals._running])
+
+    asyncio.run(rehearse())
+    said = "".join(capfd.readouterr()) + caplog.text
+    assert "rehearsal_failed" in said
+    assert SECRET not in said + str(caught.value)
