@@ -30,7 +30,7 @@ class _LanguageModel(_Config):
     is_llm = True
 
     model: str = Field(min_length=1)
-    """A Hugging Face model id or a local folder; or what a remote endpoint calls it."""
+    """``smollm2``, a folder, a GGUF file or a Hugging Face model id; or what a remote endpoint calls it."""
     max_answer_tokens: int = Field(default=128, ge=1, le=100_000)
     """Longest text a slot may answer with."""
     temperature: float = Field(default=0.0, ge=0, le=2)
