@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -63,12 +62,15 @@ def test_it_is_unpacked_once(folder: Path) -> None:
 
 
 def test_its_answers_are_those_of_transformers(folder: Path) -> None:
-    engine = open_engine(VllmConfig(name="vllm", model="smollm2", max_model_len=1024, kv_cache_gib=1), None)  # type: ignore[arg-type]
+    config = VllmConfig(name="vllm", model="smollm2", max_model_len=1024, kv_cache_gib=1, timeout_s=600)
+    engine = open_engine(config, None)  # type: ignore[arg-type]
     prompt = Prompt("", "Review: {text}\nSentiment: {mood}", "Review: {text}\nSentiment:")
     task = TaskSpec("films.mood@1", ("positive", "negative"), prompt, "mood", knowledge_base="films")
     slots = [tuple(Exemplar({"text": text, "mood": mood}, None) for text, mood in REVIEWS[at:]) for at in range(3)]
     capital = Prompt("", "{text}\n{reply}", "{text}")
-    question = TaskSpec("places.capital@1", (), capital, "reply", kind="generate", knowledge_base="places")
+    question = TaskSpec(
+        "places.capital@1", (), capital, "reply", kind="generate", candidates=1, knowledge_base="places"
+    )
 
     async def ask():
         info = await engine.describe()
@@ -93,7 +95,6 @@ def test_its_answers_are_those_of_transformers(folder: Path) -> None:
         with torch.no_grad():
             scores = model(torch.tensor([tokenizer.encode(turns)])).logits[0, -1, first].double()
         assert label == pytest.approx(torch.softmax(scores, 0).numpy(), abs=0.05)  # bfloat16
-    assert len({np.argmax(label) for label in labels}) == 1
 
 
 def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
