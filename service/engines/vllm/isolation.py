@@ -84,6 +84,8 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if _BINDING not in os.environ:
         os.environ[_BINDING] = "nobind"
         os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // config.tensor_parallel_size))
+    # Attention over a long prompt would be split among threads that a small batch leaves idle: seen with two threads.
+    os.environ["VLLM_CPU_ATTN_SPLIT_KV"] = "0"
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(

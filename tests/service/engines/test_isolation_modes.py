@@ -61,6 +61,7 @@ def test_on_a_cpu_prompts_are_computed_whole() -> None:
     assert isolate(STRICT).arguments["enable_chunked_prefill"] is False
     assert "VLLM_BATCH_INVARIANT" not in os.environ
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+    assert os.environ["VLLM_CPU_ATTN_SPLIT_KV"] == "0"
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
 
 
