@@ -49,7 +49,7 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # the others read, and so do the services that they start. Whole services often wait: two at once, and a third process.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/embedding/test_embedding.py \
-  service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py \
+  service/engines/test_cpu_worker.py service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py \
   service/engines/test_vllm.py service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) -n 3 $(ARGS)

@@ -22,7 +22,7 @@ from service.engines.vllm.memory import require_memory
 _LOGGING = Path(__file__).with_name("logging.json")
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _BINDING = "VLLM_CPU_OMP_THREADS_BIND"
-_EXTENSION = "service.engines.vllm.amx.Extension"
+_EXTENSION = "service.engines.vllm.cpu_worker.Extension"
 
 
 @dataclass(frozen=True)
