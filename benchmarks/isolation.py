@@ -8,7 +8,7 @@ of ours does, and must find it. Exit status 1 if any bit differs, or nothing doe
     python benchmarks/isolation.py                                          # a tiny model, here
     python benchmarks/isolation.py --quick                                  # the same with ten slots only
     python benchmarks/isolation.py --hidden 4096 --layers 32 --dummy        # on a GPU: the shape of a 7B model
-    python benchmarks/isolation.py --model FOLDER_OR_ID --isolation best_effort
+    python benchmarks/isolation.py --model smollm2                           # real weights
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from exemplar_store import Exemplar, Slot
 from service.engines.configs import VllmConfig
 from service.engines.protocol import Prompt, TaskSpec, ZeroShot
 from service.engines.vllm.isolation import isolate
+from service.engines.vllm.model_folder import model_folder
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 QUERY = {"text": "My parcel was left in the rain."}
@@ -178,7 +179,7 @@ def run(config: VllmConfig, numbers: Sequence[int]) -> Iterator[Finding]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
@@ -195,11 +196,12 @@ def main() -> None:
         )
         config = VllmConfig(
             name="vllm",
-            model=model,
+            model=model_folder(model),
             dtype=arguments.dtype,
             load_format="dummy" if arguments.dummy else "auto",
             max_model_len=2048,
             max_answer_tokens=16,
+            timeout_s=3600,
             isolation=arguments.isolation,
         )
         print(describe(config), flush=True)

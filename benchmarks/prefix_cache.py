@@ -33,6 +33,7 @@ from exemplar_store.tables import metadata
 from service.engines.configs import VllmConfig
 from service.engines.protocol import Prompt, TaskSpec
 from service.engines.vllm.isolation import isolate
+from service.engines.vllm.model_folder import model_folder
 from service.records.database import open_database
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
@@ -163,7 +164,7 @@ async def cost(engine: Any, sample: Sample, texts: Iterator[str], warm_up: int, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a Hugging Face id or a folder; unless given, one with random weights is made")
+    parser.add_argument("--model", help="as of `dpicl serve`; unless given, one with random weights is made")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dummy", action="store_true", help="let vLLM make up the weights (no file to write and read)")
@@ -207,7 +208,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     )
     config = VllmConfig(
         name="vllm",
-        model=model,
+        model=model_folder(model),
         dtype=arguments.dtype,
         load_format="dummy" if arguments.dummy else "auto",
         max_model_len=2048,

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}<|end|>\n{% endfor %}"
@@ -76,6 +77,7 @@ def make_tiny_model(
     )
     if weights:
         torch.manual_seed(seed)
+        disable_progress_bar()  # of a moment
         LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
     else:
         config.save_pretrained(folder)

@@ -21,6 +21,7 @@ class RestoreEngine:
 
     def __init__(self, config: VllmConfig):
         from service.engines.vllm.isolation import isolate
+        from service.engines.vllm.model_folder import model_folder
         from service.settings import Settings
 
         configure_logs()
@@ -28,6 +29,7 @@ class RestoreEngine:
         root = Settings().restore_bundles
         if root is None:
             raise EngineUnavailableError("the config has restore, and DPICL_RESTORE_BUNDLES is not set")
+        config = config.model_copy(update={"model": model_folder(config.model)})
         isolation = isolate(config)  # first: vLLM reads the environment when it is imported
         from service.engines.vllm.steered import SteeredVllm
 

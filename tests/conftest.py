@@ -31,6 +31,7 @@ VLLM = (
     "tests/e2e/test_remote_engine.py",
     "tests/privacy/test_isolation.py",
     "tests/sanitization/restore/test_engine_worker.py",
+    "tests/service/engines/test_smollm2.py",
     "tests/service/engines/test_steered.py",
     "tests/service/engines/test_vllm.py",
 )

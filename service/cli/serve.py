@@ -41,7 +41,7 @@ def serve(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port, instead of the config's.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Use vLLM with this model (a Hugging Face id or a folder) instead of the config's engine."),
+        typer.Option(help="Use vLLM, not the config's engine: smollm2, a folder, a GGUF file or a Hugging Face id."),
     ] = None,
     synthetic: Annotated[
         bool,

@@ -25,7 +25,9 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
             return NearestExemplarEngine(embedder)
         case VllmConfig():
             from service.engines.vllm.isolation import isolate
+            from service.engines.vllm.model_folder import model_folder
 
+            config = config.model_copy(update={"model": model_folder(config.model)})
             isolation = isolate(config)  # first: vLLM reads the environment when it is imported
             from service.engines.vllm.engine import VllmEngine
 

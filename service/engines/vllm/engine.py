@@ -90,9 +90,8 @@ class VllmEngine:
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     max_num_seqs=config.max_num_seqs,
                     enable_prefix_caching=config.prefix_caching,
-                    enforce_eager=config.enforce_eager,
                     disable_log_stats=True,
-                    **isolation.arguments,
+                    **{"enforce_eager": bool(config.enforce_eager), **isolation.arguments},
                 ),
                 # A query is a batch: many prompts to be done as one, not one to be begun soon.
                 usage_context=UsageContext.LLM_CLASS,

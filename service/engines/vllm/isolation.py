@@ -14,12 +14,15 @@ from typing import Any
 
 import torch
 
+from service.embedding.embedder import cores
 from service.engines.configs import VllmConfig
 from service.engines.protocol import EngineUnavailableError
+from service.engines.vllm.memory import require_memory
 
 _LOGGING = Path(__file__).with_name("logging.json")
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
-_EXTENSION = "service.engines.vllm.amx.Extension"
+_BINDING = "VLLM_CPU_OMP_THREADS_BIND"
+_EXTENSION = "service.engines.vllm.cpu_worker.Extension"
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,26 @@ def isolate(config: VllmConfig) -> Isolation:
 def _on_cpu(config: VllmConfig) -> Isolation:
     if os.environ.get(_BATCH_INVARIANT, "0") != "0":
         raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
+    needed = (config.kv_cache_gib << 30) + sum(one.stat().st_size for one in Path(config.model).glob("*.safetensors"))
+    require_memory(needed, f"load {config.model} with kv_cache_gib: {config.kv_cache_gib}")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
+    # Left alone, vLLM keeps a core of each x86 machine idle: half of a machine with two. An operator's choice wins; the
+    # number of threads alone would not show it, since Ray sets that in every replica.
+    if _BINDING not in os.environ:
+        os.environ[_BINDING] = "nobind"
+        os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // config.tensor_parallel_size))
+    # Attention over a long prompt would be split among threads that a small batch leaves idle: seen with two threads.
+    os.environ["VLLM_CPU_ATTN_SPLIT_KV"] = "0"
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     return Isolation(
         "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
         # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole.
-        {"enable_chunked_prefill": False, "block_size": 32, "worker_extension_cls": _EXTENSION},
+        {
+            "enable_chunked_prefill": False,
+            "block_size": 32,
+            "worker_extension_cls": _EXTENSION,
+            "enforce_eager": config.enforce_eager is not False,
+        },
     )

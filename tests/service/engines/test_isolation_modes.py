@@ -61,4 +61,33 @@ def test_on_a_cpu_prompts_are_computed_whole() -> None:
     assert isolate(STRICT).arguments["enable_chunked_prefill"] is False
     assert "VLLM_BATCH_INVARIANT" not in os.environ
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+    assert os.environ["VLLM_CPU_ATTN_SPLIT_KV"] == "0"
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+
+
+def test_on_a_cpu_every_core_works(monkeypatch) -> None:
+    """vLLM alone would leave one idle, and Ray allows each replica one thread."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
+    for parallel, threads in ((1, "6"), (4, "1"), (8, "1")):
+        monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+        isolate(STRICT.model_copy(update={"tensor_parallel_size": parallel}))
+        assert os.environ["OMP_NUM_THREADS"] == threads
+        assert os.environ.pop("VLLM_CPU_OMP_THREADS_BIND") == "nobind"
+
+
+def test_an_operators_binding_of_threads_is_left_alone(monkeypatch) -> None:
+    monkeypatch.setitem(os.environ, "VLLM_CPU_OMP_THREADS_BIND", "0-2")
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "3")
+    isolate(STRICT)
+    assert (os.environ["VLLM_CPU_OMP_THREADS_BIND"], os.environ["OMP_NUM_THREADS"]) == ("0-2", "3")
+
+
+def test_on_a_cpu_nothing_is_compiled_unless_the_config_says_so() -> None:
+    for given, eager in ((None, True), (True, True), (False, False)):
+        config = STRICT.model_copy(update={"enforce_eager": given})
+        assert isolate(config).arguments["enforce_eager"] is eager
+
+
+def test_a_cache_larger_than_the_memory_is_refused() -> None:
+    with pytest.raises(EngineUnavailableError, match=r"too little memory to load m with kv_cache_gib: 1000000: it"):
+        isolate(STRICT.model_copy(update={"kv_cache_gib": 1_000_000}))

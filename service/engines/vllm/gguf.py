@@ -1,0 +1,79 @@
+"""Models in GGUF files, unpacked for vLLM, which on CPUs cannot read them: once, to bfloat16 in safetensors.
+
+That gives the same bytes every time. They stay in the cache, and are checked whenever an engine starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from sanitization.restore.digests import model_digest
+from service.embedding.words import cache_folder
+from service.engines.protocol import EngineUnavailableError
+from service.engines.vllm.memory import require_memory
+
+
+def unpacked(gguf: Path, digest: str, name: str) -> Path:
+    """The folder with the model of a file.
+
+    Args:
+        gguf: the file.
+        digest: its SHA-256.
+        name: of the folder, which people see as the model's.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
+            damaged, or there is too little memory or room.
+    """
+    home = cache_folder() / "models" / digest[:32]
+    folder, partial = home / name, home / f"{name}.partial"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / f"{name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when a process dies
+            if not folder.exists():
+                try:
+                    _convert(gguf, partial)
+                    (partial / "sha256").write_text(model_digest(partial))
+                    partial.rename(folder)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise EngineUnavailableError(f"{gguf} cannot be unpacked in {home}: {error}") from error
+    with suppress(OSError, ValueError):
+        if (folder / "sha256").read_text() == model_digest(folder):
+            return folder
+    raise EngineUnavailableError(f"{folder} is damaged: delete it, and it is made again")
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """Write a file's model and tokenizer.
+
+    Raises:
+        OSError, safetensors.SafetensorError: there is too little room.
+        service.engines.protocol.EngineUnavailableError: see :func:`unpacked`.
+    """
+    try:
+        import accelerate  # noqa: F401  (transformers wants it for such files)
+        import torch
+        from gguf import GGUFReader
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    except ImportError as error:
+        raise EngineUnavailableError(f"GGUF files need {error.name}: pip install accelerate gguf") from error
+    where = {"gguf_file": gguf.name, "local_files_only": True}
+    try:
+        size = 2 * sum(int(tensor.n_elements) for tensor in GGUFReader(gguf).tensors)
+        require_memory(2 * size, f"unpack {gguf}")  # its tensors, once by file and once by layer
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)  # nosec B615  (a local file)
+        model = AutoModelForCausalLM.from_pretrained(  # nosec B615
+            gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
+        )
+    except (OSError, LookupError, TypeError, ValueError, NotImplementedError) as error:
+        raise EngineUnavailableError(f"{gguf} is damaged, or no model that transformers reads: {error}") from error
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

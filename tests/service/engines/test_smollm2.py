@@ -1,0 +1,133 @@
+"""A language model that means something: unpacked from its package, and asked."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from exemplar_store import Exemplar
+from service.engines.configs import VllmConfig
+from service.engines.factory import open_engine
+from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
+from service.engines.vllm import memory, model_folder
+
+pytestmark = pytest.mark.slow
+
+CODE = "from service.engines.vllm.model_folder import model_folder; print(model_folder('smollm2'))"
+ROOT = Path(__file__).parents[3]
+REVIEWS = [
+    ("A joy from beginning to end.", "positive"),
+    ("Two hours I will never get back.", "negative"),
+    ("The best film of the year.", "positive"),
+    ("Dull, loud and far too long.", "negative"),
+]
+QUERY = {"text": "I loved every minute of it."}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    """Made by two processes that begin at the same time."""
+    both = [subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in "12"]
+    first, second = (process.communicate(timeout=600)[0].strip() for process in both)
+    assert first == second
+    return Path(first)
+
+
+def refusal(model: Path | str) -> str:
+    with pytest.raises(EngineUnavailableError) as refused:
+        model_folder.model_folder(str(model))
+    return str(refused.value)
+
+
+def test_it_is_unpacked_once(folder: Path) -> None:
+    before = (folder / "model.safetensors").stat()
+    assert model_folder.model_folder("smollm2") == str(folder)
+    assert (folder / "model.safetensors").stat() == before
+    assert sorted(one.name for one in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
+
+
+def test_its_answers_are_those_of_transformers(folder: Path) -> None:
+    config = VllmConfig(name="vllm", model="smollm2", max_model_len=1024, kv_cache_gib=1, timeout_s=600)
+    engine = open_engine(config, None)  # type: ignore[arg-type]
+    prompt = Prompt("", "Review: {text}\nSentiment: {mood}", "Review: {text}\nSentiment:")
+    task = TaskSpec("films.mood@1", ("positive", "negative"), prompt, "mood", knowledge_base="films")
+    slots = [tuple(Exemplar({"text": text, "mood": mood}, None) for text, mood in REVIEWS[at:]) for at in range(3)]
+    capital = Prompt("", "{text}\n{reply}", "{text}")
+    question = TaskSpec(
+        "places.capital@1", (), capital, "reply", kind="generate", candidates=1, knowledge_base="places"
+    )
+
+    async def ask():
+        info = await engine.describe()
+        zero_shot = await engine.zero_shot(task, QUERY)
+        labels = await engine.contributions(task, QUERY, slots, zero_shot)
+        return info, labels, await engine.zero_shot(question, {"text": "What is the capital of France?"})
+
+    try:
+        info, labels, said = asyncio.run(ask())
+    finally:
+        engine.close()
+    assert info.notice == "Answers come from the language model SmolLM2-135M-Instruct."
+    assert "Paris" in said.texts[0]
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    for slot, label in zip(slots, labels, strict=True):
+        shown = [f"Review: {one.fields['text']}\nSentiment: {one.fields['mood']}" for one in slot]
+        text = "\n\n".join([*shown, f"Review: {QUERY['text']}\nSentiment:"])
+        turns = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+        first = [tokenizer.encode(name)[0] for name in task.labels]
+        with torch.no_grad():
+            scores = model(torch.tensor([tokenizer.encode(turns)])).logits[0, -1, first].double()
+        assert label == pytest.approx(torch.softmax(scores, 0).numpy(), abs=0.05)  # bfloat16
+
+
+def test_a_damaged_file_in_the_cache_is_noticed(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.seek(-1000, 2)
+        byte = file.read(1)
+        file.seek(-1000, 2)
+        file.write(bytes([byte[0] ^ 1]))
+    assert refusal("smollm2") == f"{folder} is damaged: delete it, and it is made again"
+    (folder / "sha256").unlink()
+    assert "delete it" in refusal("smollm2")
+    shutil.rmtree(folder)
+
+
+def test_files_that_are_no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = model_folder._packaged_file(*model_folder._PACKAGED["smollm2"])
+    with packaged.open("rb") as file:
+        beginning = file.read(30_000_000)
+    given = tmp_path / "mine.gguf"
+    for content in (b"", b"Dear model,", beginning):
+        given.write_bytes(content)
+        assert f"{given} is damaged, or no model that transformers reads" in refusal(given)
+    limit = tmp_path / "memory.max"
+    limit.write_text("100000000")
+    monkeypatch.setattr(memory, "_LIMIT", limit)
+    assert f"too little memory to unpack {packaged}: it takes 0.5 GiB, and 0.1 are left" == refusal("smollm2")
+
+
+def test_too_little_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10**7, 10**7)); {CODE}"
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=600, env=environment)
+    assert "cannot be unpacked" in done.stderr
+    assert "File too large" in done.stderr
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["SmolLM2-135M-Instruct.lock"]
