@@ -26,7 +26,10 @@ app = typer.Typer(
     ),
 )
 
-_EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {"psycopg": "postgres"}
+_EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {
+    "psycopg": "postgres",
+    "vllm": "vllm",
+}
 _MENDABLE = {
     "accounting.ledger.errors": "LedgerError",
     "accounting.ledger.compatibility": "SchemaError",

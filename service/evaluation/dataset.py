@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accounting.plan import Plan
-from accounting.tasks import GenerateTask
+from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from exemplar_store.cohorts import FIRST
+from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
-from service.engines.protocol import Engine, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.evaluation.replies import Replies
 from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
@@ -124,6 +128,8 @@ async def ask_in(
     field: str,
     limit: int | None = None,
     progress: Progress = silent,
+    replies: Replies | None = None,
+    unit_id: str = "id",
 ) -> list[Asked]:
     """Ask the engine every question of ``test.jsonl``; see :func:`ask`.
 
@@ -138,9 +144,11 @@ async def ask_in(
         field: as there.
         limit: only the first so many test rows.
         progress: told of queries.
+        replies: where what the engine says is kept, and found again with the slots that were drawn; None: nowhere.
+        unit_id: as in :func:`filled`.
 
     Raises:
-        ValueError: fields are missing.
+        ValueError: fields are missing, or the engine can never answer a row.
     """
     task = plan.tasks[task_name]
     test = questions(dataset, limit)
@@ -149,18 +157,54 @@ async def ask_in(
             raise ValueError(f"{dataset}/test.jsonl: row {number} lacks {', '.join(missing)}")
     size = training_size(dataset)
     spec = specification(plan, task_name, field)
-    asked = []
-    for number, row in enumerate(test, 1):
-        query = check_query(task, {name: row[name] for name in task.query_fields})
-        zero_shot = await engine.zero_shot(spec, query)
+    queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in test]
+    keys = _keys(replies, dataset, task, spec, unit_id, queries) if replies else []
+    said: dict[int, tuple[ZeroShot, Outputs]] = {}
+    for i, key in enumerate(keys):
+        if replies and (kept := replies.row(key)):
+            said[i] = kept
+    progress("queries", len(said), len(test))
+    for i, query in enumerate(queries):
+        if i in said:
+            continue
+        try:
+            zero_shot = await engine.zero_shot(spec, query)
+        except UnanswerableQueryError as error:
+            raise ValueError(f"{dataset}/test.jsonl: row {i + 1}: {error}") from error
+        slots: Slots = []
         outputs: Outputs = []
         if not task.once:
             probability = task.sampling_probability(size)
             slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
             outputs = await engine.contributions(spec, query, slots, zero_shot)
-        asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
-        progress("queries", number, len(test))
-    return asked
+        # If every slot that was asked is silent, the engine may just have been down.
+        if replies and (any(output is not None for output in outputs) or not any(slots)):
+            replies.keep_row(keys[i], zero_shot, outputs)
+        said[i] = zero_shot, outputs
+        progress("queries", len(said), len(test))
+    return [Asked(query, test[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+
+
+def _keys(
+    replies: Replies,
+    dataset: Path,
+    task: ClassifyTask | GenerateTask,
+    spec: TaskSpec,
+    unit_id: str,
+    queries: Sequence[Mapping[str, str]],
+) -> list[str]:
+    """Under which what is said to each query is kept: all that it and the drawing of its slots depend on."""
+    drawn: list[object] = []
+    if not task.once:
+        training = hashlib.sha256((dataset / "train.jsonl").read_bytes()).hexdigest()
+        drawn = [training, unit_id, task.sampling, task.shots, task.slot_cap]
+    seen = Counter[str]()
+    keys = []
+    for query in queries:
+        key = replies.key("row", replace(spec, name="", knowledge_base=""), drawn, query)  # names change no reply
+        keys.append(f"{key} {seen[key]}")  # a question that is asked twice has two draws
+        seen[key] += 1
+    return keys
 
 
 @contextmanager
@@ -168,13 +212,16 @@ def filled(
     dataset: Path,
     plan: Plan,
     task_name: str,
-    embed: Embed,
+    embed: Embed | None,
     *,
     field: str,
     unit_id: str = "id",
     progress: Progress = silent,
 ) -> Iterator[ExemplarStore]:
-    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`."""
+    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`.
+
+    Without ``embed`` they have no embeddings.
+    """
     size = training_size(dataset)
     names = list(plan.tasks[task_name].exemplar_fields)
     with tempfile.TemporaryDirectory() as folder:
