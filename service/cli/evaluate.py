@@ -18,7 +18,7 @@ from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
 from service.cli.trying import EngineConfigFile, engine_of
 from service.embedding.words import cache_folder
-from service.engines.configs import EngineConfig, NearestExemplarConfig
+from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import Engine, EngineUnavailableError
 from service.evaluation import dataset as data
@@ -142,8 +142,8 @@ def evaluate(
                 given = Pass(asked, store, size, specification, engine, embedder, runner.run)
                 rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
     except EngineUnavailableError as error:
-        hint = "check --engine-config, and DPICL_REMOTE_API_KEY if it is remote; another run goes on from here"
-        raise ValueError(f"{error}: {hint}") from error
+        key = " and DPICL_REMOTE_API_KEY" if isinstance(config, OpenAiCompatibleConfig) else ""
+        raise ValueError(f"{error}: check --engine-config{key}; another run goes on from here") from error
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
         write_csv(rows, csv)
