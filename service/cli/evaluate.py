@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -18,23 +17,16 @@ from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
 from service.cli.trying import EngineConfigFile, engine_of
 from service.embedding.words import cache_folder
-from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig
 from service.engines.factory import open_engine
-from service.engines.protocol import Engine, EngineUnavailableError
+from service.engines.protocol import EngineUnavailableError
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
 from service.evaluation.prototypes import PrototypesEvaluator
-from service.evaluation.replies import KeptEngine, Replies
+from service.evaluation.replies import KeptEngine
 from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
-
-if TYPE_CHECKING:
-    from service.embedding.embedder import TextEmbedder
-
-_RECENT_S = 900.0
-"""The time left is estimated from so much of the past: a language model may take a minute for a question."""
 
 EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
     "classify": lambda plan, task_name, _mechanisms: label_evaluator(plan, task_name),
@@ -87,14 +79,7 @@ def evaluate(
         str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the query's first]")
     ] = None,
     engine_config: EngineConfigFile = None,
-    replies: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder that keeps what a language model says, in clear text: another run asks only what is new. "
-            "[default: dpicl/replies in the cache folder]",
-            file_okay=False,
-        ),
-    ] = None,
+    replies: Annotated[Path | None, typer.Option(help="Folder to keep a language model's replies in.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it here.")] = None,
     beside: Annotated[
@@ -109,8 +94,8 @@ def evaluate(
     their own; every test row draws its own slots, as in the service. The noise is then drawn many times. What is
     measured on your data is not private: use data you may look at.
 
-    What a language model says is kept as it is said. A run that is cut off goes on where it stopped, and other noise,
-    budgets, votes and mechanisms are compared without asking again.
+    What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
+    cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
     """
     from service.embedding.embedder import Embedder, cores
 
@@ -129,21 +114,20 @@ def evaluate(
     grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior, fit)
     config = engine_of(engine_config)
     embedder = Embedder(threads=cores())
-    engine, kept = _open(config, embedder, replies)
+    folder = replies or cache_folder() / "replies"
+    engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them.
     embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
     try:
         with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
             options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": unit_id}
             with data.filled(dataset, plan, name, embed, **options) as store:
-                asking = data.ask_in(store, dataset, plan, name, engine, limit=queries, replies=kept, **options)
-                asked = runner.run(asking)
+                asked = runner.run(data.ask_in(store, dataset, plan, name, engine, limit=queries, **options))
                 specification, size = data.specification(plan, name, field), data.training_size(dataset)
                 given = Pass(asked, store, size, specification, engine, embedder, runner.run)
                 rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
     except EngineUnavailableError as error:
-        key = " and DPICL_REMOTE_API_KEY" if isinstance(config, OpenAiCompatibleConfig) else ""
-        raise ValueError(f"{error}: check --engine-config{key}; another run goes on from here") from error
+        raise ValueError(f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun") from error
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
         write_csv(rows, csv)
@@ -160,21 +144,12 @@ def evaluate(
         typer.echo(note)
 
 
-def _open(config: EngineConfig, embedder: TextEmbedder, folder: Path | None) -> tuple[Engine, Replies | None]:
-    """The engine, and where its replies are kept, if it is a language model: the others take moments."""
-    if isinstance(config, NearestExemplarConfig):
-        if folder is not None:
-            raise ValueError("--replies: what a language model says is kept; name its config with --engine-config")
-        return open_engine(config, embedder), None
-    kept = Replies(folder or cache_folder() / "replies", config)
-    return KeptEngine(partial(open_engine, config, embedder), kept), kept
-
-
 @contextmanager
 def _progress(hidden: bool) -> Iterator[data.Progress]:
     """A bar for each stage."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, disable=hidden, speed_estimate_period=_RECENT_S) as shown:
+    # A language model may take a minute for a question: the time left is estimated from fifteen.
+    with Progress(*columns, disable=hidden, speed_estimate_period=900.0) as shown:
         bars: dict[str, TaskID] = {}
 
         def progress(stage: str, done: int, total: int) -> None:

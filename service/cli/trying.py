@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from accounting.plan import CalibratedPlan, load_plan
 from service.cli.output import Json, console, print_json, print_table, records
@@ -131,26 +130,17 @@ def engine_of(config: Path | None) -> EngineConfig:
     """
     if config is None:
         return NearestExemplarConfig()
-    with suppress(yaml.YAMLError):
-        written = yaml.safe_load(config.read_text())
-        if isinstance(written, dict) and "name" in written and "applications" not in written:
-            return _engine_alone(config, written)
     from service.application import ApplicationArgs
     from service.serve_config import load_serve_config
 
+    with suppress(yaml.YAMLError):
+        written = yaml.safe_load(config.read_text())
+        if isinstance(written, dict) and "name" in written:
+            return ApplicationArgs.model_validate({"engine": written}).engine
     applications = load_serve_config(config).applications
     if len(applications) != 1:
         raise ValueError(f"{config}: it has {len(applications)} applications; name a config with one")
     return ApplicationArgs.model_validate(applications[0].args).engine
-
-
-def _engine_alone(file: Path, written: dict[str, Any]) -> EngineConfig:
-    try:
-        engine: EngineConfig = TypeAdapter(EngineConfig).validate_python(written)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}".removeprefix(": ") for e in error.errors()]
-        raise ValueError(f"{file}: {'; '.join(problems)}") from None
-    return engine
 
 
 def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:

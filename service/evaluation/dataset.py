@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plan import Plan
-from accounting.tasks import ClassifyTask, GenerateTask
+from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from exemplar_store.cohorts import FIRST
 from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
-from service.engines.protocol import Engine, TaskSpec, UnanswerableQueryError, ZeroShot
-from service.evaluation.replies import Replies
+from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
+from service.evaluation.replies import KeptEngine
 from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
@@ -128,7 +127,6 @@ async def ask_in(
     field: str,
     limit: int | None = None,
     progress: Progress = silent,
-    replies: Replies | None = None,
     unit_id: str = "id",
 ) -> list[Asked]:
     """Ask the engine every question of ``test.jsonl``; see :func:`ask`.
@@ -140,15 +138,14 @@ async def ask_in(
         dataset: as there.
         plan: as there.
         task_name: as there.
-        engine: answers.
+        engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
         field: as there.
         limit: only the first so many test rows.
         progress: told of queries.
-        replies: where what the engine says is kept, and found again with the slots that were drawn; None: nowhere.
         unit_id: as in :func:`filled`.
 
     Raises:
-        ValueError: fields are missing, or the engine can never answer a row.
+        ValueError: fields are missing.
     """
     task = plan.tasks[task_name]
     test = questions(dataset, limit)
@@ -158,53 +155,28 @@ async def ask_in(
     size = training_size(dataset)
     spec = specification(plan, task_name, field)
     queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in test]
-    keys = _keys(replies, dataset, task, spec, unit_id, queries) if replies else []
-    said: dict[int, tuple[ZeroShot, Outputs]] = {}
-    for i, key in enumerate(keys):
-        if replies and (kept := replies.row(key)):
-            said[i] = kept
+    kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
+    if kept:
+        training = hashlib.sha256((dataset / "train.jsonl").read_bytes()).hexdigest()
+        drawn = [] if task.once else [training, unit_id, task.sampling, task.shots, task.slot_cap]
+        # Names change no reply.
+        digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
+        keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
+    said = {i: found for i, key in enumerate(keys) if kept and (found := kept.row(key))}
     progress("queries", len(said), len(test))
-    for i, query in enumerate(queries):
-        if i in said:
-            continue
-        try:
-            zero_shot = await engine.zero_shot(spec, query)
-        except UnanswerableQueryError as error:
-            raise ValueError(f"{dataset}/test.jsonl: row {i + 1}: {error}") from error
-        slots: Slots = []
-        outputs: Outputs = []
+    for i in sorted(set(range(len(test))) - said.keys()):
+        zero_shot = await engine.zero_shot(spec, queries[i])
+        slots, outputs = Slots(), list[Output | None]()
         if not task.once:
             probability = task.sampling_probability(size)
             slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
-            outputs = await engine.contributions(spec, query, slots, zero_shot)
+            outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
         # If every slot that was asked is silent, the engine may just have been down.
-        if replies and (any(output is not None for output in outputs) or not any(slots)):
-            replies.keep_row(keys[i], zero_shot, outputs)
+        if kept and (any(output is not None for output in outputs) or not any(slots)):
+            kept.keep_row(keys[i], zero_shot, outputs)
         said[i] = zero_shot, outputs
         progress("queries", len(said), len(test))
     return [Asked(query, test[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
-
-
-def _keys(
-    replies: Replies,
-    dataset: Path,
-    task: ClassifyTask | GenerateTask,
-    spec: TaskSpec,
-    unit_id: str,
-    queries: Sequence[Mapping[str, str]],
-) -> list[str]:
-    """Under which what is said to each query is kept: all that it and the drawing of its slots depend on."""
-    drawn: list[object] = []
-    if not task.once:
-        training = hashlib.sha256((dataset / "train.jsonl").read_bytes()).hexdigest()
-        drawn = [training, unit_id, task.sampling, task.shots, task.slot_cap]
-    seen = Counter[str]()
-    keys = []
-    for query in queries:
-        key = replies.key("row", replace(spec, name="", knowledge_base=""), drawn, query)  # names change no reply
-        keys.append(f"{key} {seen[key]}")  # a question that is asked twice has two draws
-        seen[key] += 1
-    return keys
 
 
 @contextmanager

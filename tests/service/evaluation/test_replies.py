@@ -15,18 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
-from exemplar_store import Exemplar
-from sanitization.cache import DamagedFileError
 from service.engines.configs import OpenAiCompatibleConfig, VllmConfig
-from service.engines.factory import open_engine
 from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec, ZeroShot
-from service.evaluation.replies import KeptEngine, Replies
+from service.evaluation.replies import KeptEngine
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
-from tests.service.conftest import TEXT_PLAN
+from tests.service.conftest import EMBEDDER, TEXT_PLAN
 from tests.service.engines.chat_server import Asked, ChatServer, completion, response, saying
 from tests.service.evaluation.test_evaluation import FOOD, dataset, plan_file  # noqa: F401  (fixtures)
 
@@ -225,8 +221,21 @@ def test_equal_test_rows_have_draws_of_their_own(
         assert database.execute("SELECT count(*) FROM replies").fetchone() == (ROWS,)
 
 
-@pytest.mark.parametrize("damage", ["no database", "cut off", "something else"])
-def test_a_damaged_file_is_explained(dpicl: Shell, command: Command, tmp_path: Path, damage: str) -> None:  # noqa: F811
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("no database", "file is not a database): delete it"),
+        ("cut off", "database disk image is malformed): delete it"),
+        ("something else", ""),
+    ],
+)
+def test_a_damaged_file_is_explained(
+    dpicl: Shell,  # noqa: F811
+    command: Command,
+    tmp_path: Path,
+    damage: str,
+    said: str,
+) -> None:
     dpicl.ok(*command())
     file = tmp_path / "kept" / "replies.sqlite"
     content = file.read_bytes()
@@ -237,11 +246,11 @@ def test_a_damaged_file_is_explained(dpicl: Shell, command: Command, tmp_path: P
         file.write_bytes(b"replies" * 1000)
     elif damage == "cut off":
         file.write_bytes(content[: len(content) // 2])
-    assert f"{file} is damaged: delete it" in dpicl.fails(*command())
+    assert f"{file} cannot be used ({said}" in dpicl.fails(*command())
 
 
 def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:
-    replies = Replies(tmp_path, VllmConfig(name="vllm", model="m"))
+    replies = KeptEngine(VllmConfig(name="vllm", model="m"), EMBEDDER, tmp_path)
     said = [0.25, 0.75, "a text"]
     replies.keep("key", said)
     with sqlite3.connect(tmp_path / "replies.sqlite") as database:
@@ -251,7 +260,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:
             changed[bit // 8] ^= 1 << bit % 8
             database.execute("UPDATE replies SET said = ?", [bytes(changed)])
             database.commit()
-            with contextlib.suppress(DamagedFileError):
+            with contextlib.suppress(OSError):
                 assert replies.get("key") == said  # a bit that fills up the last byte says nothing
     replies.close()
 
@@ -272,34 +281,31 @@ def test_what_cannot_be_asked_is_one_line(
         ("x", "a Serve config is a mapping"),
         ("{}", "applications: Field required"),
         ("applications: []", "it has 0 applications"),
-        ("name: gpt", "bad.yaml: Input tag 'gpt' found using 'name' does not match any of the expected tags"),
-        ("name: vllm", "bad.yaml: vllm.model: Field required"),
-        ("{name: vllm, model: m, seed: 1}", "bad.yaml: vllm.seed: Extra inputs are not permitted"),
+        ("name: gpt", "engine: Input tag 'gpt' found using 'name' does not match any of the expected tags"),
+        ("name: vllm", "engine.vllm.model: Field required"),
+        ("{name: vllm, model: m, seed: 1}", "engine.vllm.seed: Extra inputs are not permitted"),
     ):
         bad.write_text(written)
         assert said in run()
-    bad.write_text("name: nearest_exemplar")
-    assert "--replies: what a language model says is kept" in run("--replies", tmp_path / "kept")
 
     async def wants_a_key(asked: Asked) -> bytes:
         return response(401, "")
 
     server.behaviour = wants_a_key
-    assert "status 401: check --engine-config and DPICL_REMOTE_API_KEY" in dpicl.fails(*command())
+    assert "status 401: check --engine-config and, if remote, DPICL_REMOTE_API_KEY" in dpicl.fails(*command())
 
     async def too_long(asked: Asked) -> bytes:
         return response(400, "")
 
     server.behaviour = too_long
-    assert "test.jsonl: row 1: the remote language model refuses this query" in dpicl.fails(*command())
+    assert "the remote language model refuses this query" in dpicl.fails(*command())
     (tmp_path / "odd" / "replies.sqlite").mkdir(parents=True)
-    assert "replies.sqlite cannot be used: unable to open" in dpicl.fails(*command("--replies", tmp_path / "odd"))
+    assert "replies.sqlite cannot be used (unable to open" in dpicl.fails(*command("--replies", tmp_path / "odd"))
     (tmp_path / "taken").write_text("")
     assert "taken" in dpicl.fails(*command("--replies", tmp_path / "taken" / "kept"))
 
 
 STORY = TaskSpec("x.story", (), Prompt("", "{text}: {label}", "{text}:"), kind="generate", candidates=2)
-HUE = TaskSpec("x.hue", ("red", "blue"), Prompt("", "{text}: {label}", "{text}:"))
 QUERY = {"text": "a toy"}
 
 
@@ -307,7 +313,7 @@ QUERY = {"text": "a toy"}
 def kept(tmp_path: Path, server: ChatServer) -> Iterator[tuple[KeptEngine, asyncio.Runner]]:
     config = OpenAiCompatibleConfig(**remote(server))
     with asyncio.Runner() as runner:
-        engine = KeptEngine(lambda: open_engine(config, None), Replies(tmp_path / "kept", config))  # type: ignore[arg-type]
+        engine = KeptEngine(config, EMBEDDER, tmp_path / "kept")
         yield engine, runner
         engine.close()
 
@@ -330,23 +336,6 @@ def test_sentences_are_kept_and_words_of_which_none_is_made_stay(kept, server: C
     server.behaviour, server.models = saying(" "), response(503, "")
     with pytest.raises(EngineUnavailableError):
         made("a", "server that is down")
-
-
-def test_exemplars_that_are_always_shown_are_asked_once(kept, server: ChatServer) -> None:
-    engine, runner = kept
-    server.behaviour = saying("blue")
-
-    def says(text: str) -> object:
-        slot = (Exemplar({"text": text, "label": "red"}),)
-        (said,) = runner.run(engine.contributions(HUE, QUERY, [slot], ZeroShot(np.array([0.5, 0.5]))))
-        return None if said is None else said.tolist()
-
-    assert says("a fire engine") == says("a fire engine") == [0, 1]
-    assert len(server.asked) == 1
-    server.behaviour = saying("neither")
-    assert says("the sea") is None
-    server.behaviour = saying("red")
-    assert says("the sea") == [1, 0]  # a slot that is silent is asked again
 
 
 @pytest.mark.slow
@@ -373,6 +362,8 @@ def test_a_local_model_is_known_by_its_files(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / name).write_text(weights)
-        keys.append(Replies(tmp_path / "kept", VllmConfig(name="vllm", model=str(folder))).key("row"))
+        kept = KeptEngine(VllmConfig(name="vllm", model=str(folder)), EMBEDDER, tmp_path / "kept")
+        keys.append(kept.key("row"))
+        kept.close()
     assert keys[0] == keys[1]
     assert len({*keys}) == 3
