@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 
 _EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {"psycopg": "postgres"}
+_EXTRAS["vllm"] = "vllm"
 _MENDABLE = {
     "accounting.ledger.errors": "LedgerError",
     "accounting.ledger.compatibility": "SchemaError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from accounting.mechanisms import LabelMechanism
 from accounting.plan import Plan, load_plan
 from service.cli.output import Json, print_json, print_table
+from service.cli.trying import EngineConfigFile, engine_of
+from service.embedding.words import cache_folder
+from service.engines.factory import open_engine
+from service.engines.protocol import EngineUnavailableError
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
 from service.evaluation.prototypes import PrototypesEvaluator
+from service.evaluation.replies import KeptEngine
 from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
@@ -73,6 +78,8 @@ def evaluate(
     embedded_field: Annotated[
         str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the query's first]")
     ] = None,
+    engine_config: EngineConfigFile = None,
+    replies: Annotated[Path | None, typer.Option(help="Folder to keep a language model's replies in.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it here.")] = None,
     beside: Annotated[
@@ -86,9 +93,11 @@ def evaluate(
     Labels by accuracy, free text by ROUGE, BLEU and Levenshtein similarity. The training rows fill a knowledge base of
     their own; every test row draws its own slots, as in the service. The noise is then drawn many times. What is
     measured on your data is not private: use data you may look at.
+
+    What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
+    cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
     """
     from service.embedding.embedder import Embedder, cores
-    from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 
     if png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
@@ -103,15 +112,22 @@ def evaluate(
     evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
     evaluator.check(dataset, queries)
     grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior, fit)
+    config = engine_of(engine_config)
     embedder = Embedder(threads=cores())
-    engine = NearestExemplarEngine(embedder)
-    with _progress(json) as progress:
-        options: dict[str, Any] = {"field": field, "progress": progress}
-        with data.filled(dataset, plan, name, embedder.embed, unit_id=unit_id, **options) as store:
-            asked = asyncio.run(data.ask_in(store, dataset, plan, name, engine, limit=queries, **options))
-            specification, size = data.specification(plan, name, field), data.training_size(dataset)
-            given = Pass(asked, store, size, specification, engine, embedder)
-            rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
+    folder = replies or cache_folder() / "replies"
+    engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
+    # Language models read no embeddings, but what is released once is made of them.
+    embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
+    try:
+        with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
+            options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": unit_id}
+            with data.filled(dataset, plan, name, embed, **options) as store:
+                asked = runner.run(data.ask_in(store, dataset, plan, name, engine, limit=queries, **options))
+                specification, size = data.specification(plan, name, field), data.training_size(dataset)
+                given = Pass(asked, store, size, specification, engine, embedder, runner.run)
+                rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
+    except EngineUnavailableError as error:
+        raise ValueError(f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun") from error
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
         write_csv(rows, csv)
@@ -132,12 +148,14 @@ def evaluate(
 def _progress(hidden: bool) -> Iterator[data.Progress]:
     """A bar for each stage."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, disable=hidden) as shown:
+    # A language model may take a minute for a question: the time left is estimated from fifteen.
+    with Progress(*columns, disable=hidden, speed_estimate_period=900.0) as shown:
         bars: dict[str, TaskID] = {}
 
         def progress(stage: str, done: int, total: int) -> None:
             if stage not in bars:
-                bars[stage] = shown.add_task(stage, total=total)
+                # What was there at the beginning took no time.
+                bars[stage] = shown.add_task(stage, total=total, completed=done)
             shown.update(bars[stage], completed=done)
 
         yield progress

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from accounting.plan import CalibratedPlan, load_plan
 from service.cli.output import Json, console, print_json, print_table, records
@@ -31,7 +33,8 @@ TIMEOUT_S = 600.0
 EngineConfigFile = Annotated[
     Path | None,
     typer.Option(
-        help="A Ray Serve config, as for `dpicl serve`, whose engine answers. [default: nearest_exemplar]",
+        help="A Ray Serve config, as for `dpicl serve`, or its `engine` block alone: what answers. "
+        "[default: nearest_exemplar]",
         exists=True,
         dir_okay=False,
     ),
@@ -120,14 +123,24 @@ async def _try(
 
 
 def engine_of(config: Path | None) -> EngineConfig:
-    """The engine of the config's application."""
+    """The engine of the config's one application, or the one that the file describes.
+
+    Raises:
+        ValueError: the file describes no engine; names it and says what is wrong.
+    """
     if config is None:
         return NearestExemplarConfig()
     from service.application import ApplicationArgs
     from service.serve_config import load_serve_config
 
-    (application,) = load_serve_config(config).applications
-    return ApplicationArgs.model_validate(application.args).engine
+    with suppress(yaml.YAMLError):
+        written = yaml.safe_load(config.read_text())
+        if isinstance(written, dict) and "name" in written:
+            return ApplicationArgs.model_validate({"engine": written}).engine
+    applications = load_serve_config(config).applications
+    if len(applications) != 1:
+        raise ValueError(f"{config}: it has {len(applications)} applications; name a config with one")
+    return ApplicationArgs.model_validate(applications[0].args).engine
 
 
 def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from accounting.plan import Plan
 from accounting.tasks import GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
 from exemplar_store.cohorts import FIRST
+from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
-from service.engines.protocol import Engine, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, Output, TaskSpec, ZeroShot
+from service.evaluation.replies import KeptEngine
 from service.pipeline.draw import draw
 from service.pipeline.mechanisms.adapter import Outputs
 from service.pipeline.queries import check_query, task_spec
@@ -124,6 +127,7 @@ async def ask_in(
     field: str,
     limit: int | None = None,
     progress: Progress = silent,
+    unit_id: str = "id",
 ) -> list[Asked]:
     """Ask the engine every question of ``test.jsonl``; see :func:`ask`.
 
@@ -134,10 +138,11 @@ async def ask_in(
         dataset: as there.
         plan: as there.
         task_name: as there.
-        engine: answers.
+        engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
         field: as there.
         limit: only the first so many test rows.
         progress: told of queries.
+        unit_id: as in :func:`filled`.
 
     Raises:
         ValueError: fields are missing.
@@ -149,18 +154,29 @@ async def ask_in(
             raise ValueError(f"{dataset}/test.jsonl: row {number} lacks {', '.join(missing)}")
     size = training_size(dataset)
     spec = specification(plan, task_name, field)
-    asked = []
-    for number, row in enumerate(test, 1):
-        query = check_query(task, {name: row[name] for name in task.query_fields})
-        zero_shot = await engine.zero_shot(spec, query)
-        outputs: Outputs = []
+    queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in test]
+    kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
+    if kept:
+        training = hashlib.sha256((dataset / "train.jsonl").read_bytes()).hexdigest()
+        drawn = [] if task.once else [training, unit_id, task.sampling, task.shots, task.slot_cap]
+        # Names change no reply.
+        digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
+        keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
+    said = {i: found for i, key in enumerate(keys) if kept and (found := kept.row(key))}
+    progress("queries", len(said), len(test))
+    for i in sorted(set(range(len(test))) - said.keys()):
+        zero_shot = await engine.zero_shot(spec, queries[i])
+        slots, outputs = Slots(), list[Output | None]()
         if not task.once:
             probability = task.sampling_probability(size)
             slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
-            outputs = await engine.contributions(spec, query, slots, zero_shot)
-        asked.append(Asked(query, row[task.answer_field], zero_shot, outputs))
-        progress("queries", number, len(test))
-    return asked
+            outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
+        # If every slot that was asked is silent, the engine may just have been down.
+        if kept and (any(output is not None for output in outputs) or not any(slots)):
+            kept.keep_row(keys[i], zero_shot, outputs)
+        said[i] = zero_shot, outputs
+        progress("queries", len(said), len(test))
+    return [Asked(query, test[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
 
 
 @contextmanager
@@ -168,13 +184,16 @@ def filled(
     dataset: Path,
     plan: Plan,
     task_name: str,
-    embed: Embed,
+    embed: Embed | None,
     *,
     field: str,
     unit_id: str = "id",
     progress: Progress = silent,
 ) -> Iterator[ExemplarStore]:
-    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`."""
+    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`.
+
+    Without ``embed`` they have no embeddings.
+    """
     size = training_size(dataset)
     names = list(plan.tasks[task_name].exemplar_fields)
     with tempfile.TemporaryDirectory() as folder:

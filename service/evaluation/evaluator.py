@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ class Pass:
         spec: the task as the engine knows it.
         engine: that was asked.
         embedder: that the engine used.
+        run: what the engine is asked by, on the one event loop of its life.
     """
 
     asked: Sequence[Asked]
@@ -39,6 +40,7 @@ class Pass:
     spec: TaskSpec
     engine: Engine
     embedder: TextEmbedder
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Evaluator(Protocol):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 
 from aggregation.noise import FixedPoint
@@ -26,7 +24,8 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
         self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
     ) -> np.ndarray:
         """See :class:`.once.OnceEvaluator`."""
-        return asyncio.run(_answers(adapter.shown(released, given.spec, given.embedder), given))
+        answers: np.ndarray = given.run(_answers(adapter.shown(released, given.spec, given.embedder), given))
+        return answers
 
 
 async def _answers(shown: Slot, given: Pass) -> np.ndarray:

@@ -10,7 +10,6 @@ pass over the data therefore also serves smaller ensembles (:meth:`Texts.first_s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -232,7 +231,8 @@ class TextEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
         table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
-        return asyncio.run(table)
+        rows: list[TextScores] = given.run(table)
+        return rows
 
     def table(self, rows: Sequence[TextScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.inputs import tokens_input
 from vllm.outputs import CompletionOutput
@@ -98,7 +99,7 @@ class VllmEngine:
             )
             self._tokens = Tokenization(self._llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
         except (OSError, RuntimeError, ValueError) as error:
-            raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {error}") from error
+            raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
         name = Path(config.model).name if Path(config.model).exists() else config.model
         self._info = EngineInfo(
             name="vllm",
@@ -320,6 +321,12 @@ class VllmEngine:
             raise UnanswerableQueryError(
                 f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"
             ) from error
+
+
+def _why(error: Exception) -> str:
+    """The sentence that says it; advice for vLLM's own users follows."""
+    said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return said.removeprefix("Value error, ").partition("\n")[0].rstrip(".")
 
 
 def _without_exemplars(task: TaskSpec) -> TaskSpec:

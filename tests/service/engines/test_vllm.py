@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from accounting.plan import load_plan
@@ -35,6 +37,7 @@ from service.pipeline.queries import task_spec
 from service.plans.signing import sign
 from service.services import open_services
 from service.settings import Settings
+from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, nearly_noiseless
 
 pytestmark = pytest.mark.slow
@@ -396,3 +399,38 @@ def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
 def test_a_model_that_is_not_there_is_named(tmp_path):
     with pytest.raises(EngineUnavailableError, match="nowhere"):
         open_engine(VllmConfig(name="vllm", model=str(tmp_path / "nowhere")), None)  # type: ignore[arg-type]
+
+
+def test_an_evaluation_asks_it_once_and_ends_it(
+    dpicl: Shell,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slots and then sentences, on one event loop. The next run starts no engine: it could not."""
+    rows = [{"id": str(i), **exemplar(i).fields} for i in range(12)]
+    for name, chosen in (("train", rows[:9]), ("test", rows[9:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in chosen))
+    plan = yaml.safe_load(TEXT_PLAN.format(mechanism="type: keyword_joint_em, k: 1", epsilon=8, answers=2))
+    prompt = {"exemplar": "{text}: {team}", "query": "{text}:"}
+    plan["tasks"]["story"] |= {"shots": 2, "ensemble": 3, "response_field": "team", "prompt": prompt}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    model = make_tiny_model(tmp_path / "model", context=512)
+    engine = {"name": "vllm", "model": str(model), "dtype": "float32", "enforce_eager": True, "kv_cache_gib": 1}
+    (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "max_answer_tokens": 8, "max_model_len": 512}))
+    plan["tasks"]["story"]["slot_tokens"] = 200
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    run = ["eval", tmp_path, "--plan", tmp_path / "plan.yaml", "--engine-config", tmp_path / "engine.yaml", "--json"]
+    run += ["--replies", tmp_path / "kept", "--draws", 2, "--epsilon", 8]
+    before = set(psutil.Process().children(recursive=True))
+    first = json.loads(dpicl.ok(*run, "--mechanism", "{type: keyword_joint_em, k: 1}"))
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not [child for child in left if child.name().startswith(("VLLM::", "EngineCore"))]
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")  # which no engine on a CPU starts with
+    assert json.loads(dpicl.ok(*run, "--mechanism", "{type: embedding_mean}"))[:2] == first[:2]
+    monkeypatch.delenv("VLLM_BATCH_INVARIANT")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "model": str(tmp_path / "empty")}))
+    assert dpicl.fails(*run).endswith(
+        f"vLLM cannot start with the model {tmp_path}/empty: Invalid repository ID or local directory specified: "
+        f"'{tmp_path}/empty': check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
+    )
