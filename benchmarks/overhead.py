@@ -118,7 +118,7 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
         ),
         "benchmark",
     )
-    services = open_services(records, InstantEngine(), lambda texts: unit_vectors(generator, len(texts)))
+    services = open_services(records, InstantEngine(), RandomVectors(generator))
     stages: dict[str, list[float]] = {}
     timed(stages, "look up the task", records.ledger.budgets, "task")
     timed(stages, "charge", records.ledger, "charge")
@@ -151,6 +151,19 @@ def timed(stages: dict[str, list[float]], name: str, owner: object, method: str)
             times.append(1000 * (time.perf_counter() - started))
 
     setattr(owner, method, wrapper)
+
+
+class RandomVectors:
+    """An embedder whose embeddings mean nothing."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return unit_vectors(self._generator, len(texts))
+
+    def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
+        return unit_vectors(self._generator, len(texts))
 
 
 def unit_vectors(generator: np.random.Generator, count: int) -> np.ndarray:

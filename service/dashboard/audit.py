@@ -19,7 +19,7 @@ from service.records.roles import Right
 
 pages = Pages()
 
-_PER_PAGE = 10
+_PER_PAGE = 9  # on a phone, two screens
 _WAIT_S = 20.0
 _POLL_S = 1.0
 _MOST_HEADS = 100

@@ -195,9 +195,9 @@ def rehearsed_as_accounted() -> None:
     multiplier = _of_everybody(calibrated)
     every_unit, at_reading = of.store.every_unit, list[list[str]]()
 
-    def reading(*args: Any) -> Any:
+    def reading(*args: Any, **options: Any) -> Any:
         at_reading.append(states(of))
-        return every_unit(*args)
+        return every_unit(*args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of.store, "every_unit", reading)

@@ -31,7 +31,7 @@ class Stopwatch(Departure):
 
     taken: list[float] = []  # noqa: RUF012
 
-    def fix(self) -> None:
+    def fix(self, times: float = 1.0, waits_s: float = 0.0) -> None:
         self.started = time.process_time()
 
     async def wait(self) -> int:

@@ -17,6 +17,11 @@ from tests.privacy.attacks import ATTACKS
 from tests.privacy.planting import Edit, plant
 from tests.privacy.wired import Noticed
 
+MAKING = (
+    "    answer = adapter.make("
+    "store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived), public)\n"
+)
+
 CHECKS: dict[str, Callable[[], None]] = {
     **ATTACKS,
     **{
@@ -199,13 +204,13 @@ BUGS = {
         "order of the steps",
         (
             "service.pipeline.answering:Answering._spend",
-            "    departure.fix()\n\n    slots = await",
-            "    slots = await",
+            "    departure.fix(times, waits_s)\n",
+            "",
         ),
         (
             "service.pipeline.answering:Answering._spend",
             "    outputs = await self.stages.ask",
-            "    departure.fix()\n    outputs = await self.stages.ask",
+            "    departure.fix(times, waits_s)\n    outputs = await self.stages.ask",
         ),
     ),
     "a release is stored before it may leave": bug(
@@ -396,7 +401,7 @@ BUGS = {
         "a unit is in another unit's block",
         (
             "exemplar_store.store:ExemplarStore.sample_blocks",
-            "positions, slots = members(connection, row.id, spans(row, cohorts), drawn, blocks)",
+            "positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)",
             "positions = np.array([p for p in range(row.next_position) if p // 2 in drawn.tolist()], np.int64)\n"
             "        slots = np.searchsorted(drawn, positions // 2)",
         ),
@@ -502,7 +507,7 @@ BUGS = {
         "read before the charge",
         (
             "service.pipeline.making:make",
-            "_embedded(adapter.public_texts(store.get(signed.knowledge_base).embedded_field), dimension, embed)",
+            "_embedded(adapter.public_texts(described.embedded_field), dimension, embed)",
             "_embedded([unit[0].fields['text'] for unit in store.every_unit('wired')][:2], dimension, embed)",
         ),
     ),
@@ -568,7 +573,7 @@ BUGS = {
     "a rehearsal reads all cohorts": bug(
         "rehearsal",
         "cohorts that ask and answer",
-        ("service.plans.rehearsing:Begun._released", "self.signed.plan.cohorts", "range(1, 9)"),
+        ("service.plans.rehearsing:Begun._released", "self.charged.signed.plan.cohorts", "range(1, 9)"),
     ),
     "a rehearsal reads before it is charged": bug(
         "rehearsal",
@@ -621,10 +626,8 @@ BUGS = {
         "the charge of a release",
         (
             "service.pipeline.making:make",
-            "    answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)\n",
-            "    try:\n"
-            "        answer = adapter.make(store.every_unit(signed.knowledge_base, signed.plan.cohorts), public)\n"
-            "    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
+            MAKING,
+            f"    try:\n    {MAKING}    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
         ),
     ),
     "a rehearsal that fails is given back": bug(
@@ -633,7 +636,7 @@ BUGS = {
         (
             "service.plans.rehearsing:Begun.run",
             "failure = error\n",
-            "failure = error\n        self._records.ledger.void(self._charge, 'failed')\n",
+            "failure = error\n        self._records.ledger.void(self.charged.charge, 'failed')\n",
         ),
     ),
     "a release that is made once is stored before the wait": bug(
@@ -651,13 +654,13 @@ BUGS = {
         "order of a rehearsal",
         (
             "service.plans.rehearsing:Begun.run",
-            "        released = await self._released()",
-            "        released = await self._released()\n"
-            "        stored = store_once(self._records.ledger, self.signed, self._charge, released)",
+            "        released = await self._released(adapter)",
+            "        released = await self._released(adapter)\n"
+            "        stored = store_once(self._records.ledger, signed, self.charged.charge, released)",
         ),
         (
             "service.plans.rehearsing:Begun.run",
-            "await asyncio.to_thread(store_once, self._records.ledger, self.signed, self._charge, released)",
+            "await asyncio.to_thread(store_once, self._records.ledger, signed, self.charged.charge, released)",
             "stored",
         ),
     ),

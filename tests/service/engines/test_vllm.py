@@ -431,6 +431,6 @@ def test_an_evaluation_asks_it_once_and_ends_it(
     (tmp_path / "empty").mkdir()
     (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "model": str(tmp_path / "empty")}))
     assert dpicl.fails(*run).endswith(
-        f"vLLM cannot start with the model {tmp_path}/empty: Invalid repository ID or local directory specified: "
-        f"'{tmp_path}/empty': check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
+        f"{tmp_path}/empty holds no model: it has no config.json: "
+        "check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
     )
