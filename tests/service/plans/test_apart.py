@@ -21,7 +21,7 @@ from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records,
 from tests.service.pipeline.test_once import PLAN as ONCE
 from tests.service.pipeline.test_once import alone, noisy, task_of
 
-SECRET = "a red toy"
+PRIVATE = "a red toy"
 
 
 class Work(PrivateWork.func_or_class):
@@ -44,7 +44,7 @@ def apart(records: Records) -> Services:
 
 
 def fail(*_args, **_options):
-    raise RuntimeError(SECRET)
+    raise RuntimeError(PRIVATE)
 
 
 def test_a_release_is_made(records: Records, apart: Services) -> None:
@@ -75,4 +75,4 @@ def test_what_may_depend_on_exemplars_is_not_said(
     asyncio.run(rehearse())
     said = "".join(capfd.readouterr()) + caplog.text
     assert "rehearsal_failed" in said
-    assert SECRET not in said + str(caught.value)
+    assert PRIVATE not in said + str(caught.value)
