@@ -389,7 +389,17 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(RnmGaussian, "release", spy_release)
     run(services.answering.answer("toys.colour", "q", key_id="k"))
     assert sampled == [
-        (("toys",), {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "cohorts": (1,), "embeddings": False})
+        (
+            ("toys",),
+            {
+                "probability": 21 / 60,
+                "ensemble": 7,
+                "max_exemplars": 5,
+                "cohorts": (1,),
+                "arrived": 60,
+                "embeddings": False,
+            },
+        )
     ]
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
