@@ -30,8 +30,8 @@ VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
 _LOCK = 0x64706963_6C  # PostgreSQL's advisory lock for migrating
 _CHANGING = 0x64706963_6C63  # that of the transaction that does
-_TRIES = 30
-_LOCK_TIMEOUT_S = 2.0
+_TRIES = 60
+_LOCK_TIMEOUT_S = 0.5  # less than PostgreSQL's deadlock_timeout, or it might end a charge instead
 _PAUSE_S = 1.0
 _GIVEN_WAY = ("55P03", "40P01")  # PostgreSQL: lock_not_available, deadlock_detected
 

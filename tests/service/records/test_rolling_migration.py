@@ -227,6 +227,14 @@ def test_what_belongs_to_a_new_table_adds() -> None:
     assert not_additive(["ALTER TABLE tasks ADD COLUMN a INTEGER CHECK (a > 0)"]) != []
 
 
+def test_a_migration_gives_way_before_postgresql_ends_a_charge_in_its_place(new_postgres: Callable[[], str]) -> None:
+    engine = open_database(new_postgres())
+    with engine.connect() as connection:
+        looks_after = sa.text("SELECT extract(epoch FROM current_setting('deadlock_timeout')::interval)")
+        assert connection.scalar(looks_after) > schema._LOCK_TIMEOUT_S
+    engine.dispose()
+
+
 @pytest.mark.slow
 def test_a_migration_gives_way_to_charges_while_a_table_is_in_use(
     new_postgres: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
