@@ -1,6 +1,6 @@
 """The whole service in two minutes: a private knowledge base, a signed plan, Ray Serve, and questions over HTTP.
 
-Run it with `make demo`, or with a language model: `make demo ENGINE=vllm MODEL=...`. Everything it makes lies in a
+Run it with `make demo`, or with a language model: `make demo ENGINE=vllm MODEL=smollm2`. Everything it makes lies in a
 temporary folder, and it stops what it starts.
 """
 
@@ -13,8 +13,10 @@ import tempfile
 from pathlib import Path
 
 import httpx
+import yaml
 
 from examples.serving import dpicl, say, serving, use_database_in
+from service.cli.serve import DEFAULT_CONFIG
 
 SUPPORT = Path(__file__).parent / "support"
 
@@ -22,7 +24,9 @@ SUPPORT = Path(__file__).parent / "support"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["nearest_exemplar", "vllm"], default="nearest_exemplar")
-    parser.add_argument("--model", help="of vllm: a Hugging Face id or a folder; unless given, a tiny one of no sense")
+    parser.add_argument(
+        "--model", help="of vllm: smollm2, a folder or a Hugging Face id; unless given, a tiny one of no sense"
+    )
     arguments = parser.parse_args()
     if arguments.model and arguments.engine != "vllm":
         parser.error("--model (MODEL=...) is for --engine vllm (ENGINE=vllm)")
@@ -36,17 +40,20 @@ def main() -> None:
         dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
+        plans = few_slots(Path(folder)) if arguments.model else SUPPORT
         for name, what in (("plan.yaml", "sort tickets"), ("replies.yaml", "answer them in words")):
             say(f"A plan to {what}: what the budget buys, seen before it is signed")
-            dpicl("plan", "preview", str(SUPPORT / name))
-            dpicl("plan", "sign", str(SUPPORT / name), "--yes", "--json")
+            dpicl("plan", "preview", str(plans / name))
+            dpicl("plan", "sign", str(plans / name), "--yes", "--json")
 
         what = "Ray Serve" + (f" and vLLM with {model}" if model else "")
         options = ("--model", model) if model else ()
+        if arguments.model:
+            options = ("--config", str(short_answers(Path(folder), model)))
         with serving(Path(folder), *options, what=what, timeout_s=1800 if model else 120) as client:
             dpicl("budget", "--url", str(client.base_url))
             ask_questions(client)
-            ask_for_words(client)
+            ask_for_words(client, WORDS[:1] if arguments.model else WORDS)
             use_up(client)
             exhaust(client)
             show_budget(client)
@@ -70,8 +77,32 @@ def ask_questions(client: httpx.Client) -> None:
         sys.exit("a repeated question was charged")
 
 
-def ask_for_words(client: httpx.Client) -> None:
-    say("Answers in words, by three mechanisms; the help pages are public, what the staff say to such a ticket is not")
+WORDS = (("page", "embedding mean"), ("topics", "joint EM"), ("rules", "PTR"))
+
+
+def few_slots(folder: Path) -> Path:
+    """The folder with the same plans for a language model on a CPU, which reads some hundred tokens a second."""
+    for name in ("plan.yaml", "replies.yaml"):
+        plan = yaml.safe_load((SUPPORT / name).read_text(encoding="utf-8"))
+        tasks = {key: task for key, task in plan["tasks"].items() if key not in ("topics", "rules")}  # want many slots
+        for task in tasks.values():
+            if "ensemble" in task:
+                task.update(ensemble=12, shots=4, slot_tokens=min(task["slot_tokens"], 400))
+        (folder / name).write_text(yaml.safe_dump({**plan, "tasks": tasks}, allow_unicode=True), encoding="utf-8")
+    return folder
+
+
+def short_answers(folder: Path, model: str) -> Path:
+    """A Serve config with the model, whose texts are short."""
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text(encoding="utf-8"))
+    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": model, "max_answer_tokens": 32}
+    file = folder / "serve.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+def ask_for_words(client: httpx.Client, tasks: tuple[tuple[str, str], ...]) -> None:
+    say("Answers in words; the help pages are public, what the staff say to such a ticket is not")
     questions = {question["text"]: question for question in read_questions()}
     for text in (
         "Turn off the renewal, please, I do not need another year.",
@@ -79,7 +110,7 @@ def ask_for_words(client: httpx.Client) -> None:
     ):
         print(f"  {text!r}")
         print(f"    the staff's key words: {questions[text]['house_rule']} {questions[text]['keywords']}")
-        for task, mechanism in (("page", "embedding mean"), ("topics", "joint EM"), ("rules", "PTR")):
+        for task, mechanism in tasks:
             answer = post(client, f"support.{task}", text).raise_for_status().json()
             fallback = "  FALLBACK" if answer.get("fallback") else ""
             print(f"    {task} ({mechanism}) → {answer['text']!r}{fallback}  {cost(answer)}")

@@ -68,6 +68,7 @@ def serving(folder: Path, *options: str, what: str, timeout_s: float) -> Iterato
     try:
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300) as client:
             _wait_until_ready(client, server, log, timeout_s)
+            print(*(line for line in log.read_text().splitlines() if "answers leave after" in line), sep="\n")
             yield client
     finally:
         server.send_signal(signal.SIGINT)
