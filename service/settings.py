@@ -16,7 +16,7 @@ _OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", 
 def set_operators_aside() -> dict[str, str]:
     """Remove an operator's databases, keys, people and their rules from the environment, for a trial; returns them.
 
-    How to answer stays: a language model needs its latency grain whatever the data.
+    How to answer stays, such as a latency grain for the machine.
     """
     prefixes = tuple(f"DPICL_{name}" for name in _OPERATORS)
     return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}

@@ -182,7 +182,8 @@ class VllmEngine:
         try:
             if task.kind == "classify":
                 return await self._calibrated(task, prompts)
-            return await self._write(task, prompts[0], self._config.temperature) or None
+            text = await self._write(task, prompts[0], self._config.temperature)
+            return text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
             return None
 
@@ -238,7 +239,7 @@ class VllmEngine:
     def _prompts(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]) -> list[list[Tokens]]:
         """Each slot's prompts, with as many of its exemplars as fit: its query's, and those that it is calibrated by.
 
-        None for a slot of which nothing fits.
+        No prompts for a slot of which nothing fits.
         """
         queries = [query, *task.calibration]
         without = self._tokens.prompts([render(task.prompt, one) for one in queries])
