@@ -77,8 +77,8 @@ types: $(VENV)/.installed  ## Static types
 
 check: lint types vulnerabilities test  ## What CI runs, except both demos and its coverage limit
 
-# The first is no benchmark, the second needs a data set (docs/evaluation.md).
-BENCHMARKS = $(filter-out benchmarks/simulated_engine.py benchmarks/text_evaluation.py,$(wildcard benchmarks/*.py))
+# What it leaves out is no benchmark.
+BENCHMARKS = $(filter-out benchmarks/simulated_engine.py,$(wildcard benchmarks/*.py))
 bench: $(VENV)/.installed  ## Benchmarks, each against a baseline in the same run
 	for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
 

@@ -2,16 +2,12 @@
 
 Everything is the pipeline's own, from the mechanism to the engine's ``reconstruct``, except that embeddings and
 sentences are computed once and noise is drawn many times.
-
-Slots are drawn independently of each other, so the first M of N slots are an ensemble of M slots at the sampling
-probability of M slots; and a task without public answers that asks for fewer candidates gets the first of them. One
-pass over the data therefore also serves smaller ensembles (:meth:`Texts.first_slots`) and fewer candidates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +98,6 @@ class Texts:
         self._engine = engine
         self._embedder = embedder
         self._sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = {}
-
-    def first_slots(self, count: int) -> Texts:
-        """The same with smaller ensembles; what is known is shared."""
-        fewer = Texts(
-            [replace(one, outputs=one.outputs[:count]) for one in self.asked], self._spec, self._engine, self._embedder
-        )
-        fewer._sentences = self._sentences
-        return fewer
 
     def zero_shot(self) -> list[Answers]:
         """The first public answer, where there is one."""

@@ -65,15 +65,6 @@ PRINTS = {
         *(rf"^ *{database} 2 +{N} +{N} +{N} +CPU ms/answer: .*ingress {N}" for database in ("SQLite", "PostgreSQL")),
     ],
     "startup": [rf"ready after {N} s; an empty app {N} s; ratio {N}$", rf"processor time {N} s; .* ratio {N}$"],
-    "text_evaluation": [
-        rf"^{varied} {N}, {mechanism}.*: {N}$"
-        for varied, mechanism in (
-            ("ensemble", "embedding_mean"),
-            ("answers", "keyword_joint_em"),
-            ("size", "keyword_ptr"),
-            ("candidates", "embedding_mean"),
-        )
-    ],
 }
 
 BY_HAND = {"fan_out", "isolation", "latency_attack", "prefix_cache", "routing", "scale_out", "startup"}

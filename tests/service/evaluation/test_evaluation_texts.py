@@ -182,13 +182,6 @@ def test_rows_the_service_would_refuse_are_left_out(plan: Plan) -> None:
     assert len(texts.zero_shot()) == 2
 
 
-def test_a_smaller_ensemble_is_the_first_slots(plan: Plan) -> None:
-    texts = made(plan, [asked(["a boat"] * 3 + ["a red kite"] * 9)])
-    assert texts.first_slots(5).single() == [Answers("a red kite", ["a boat"] * 3 + ["a red kite"] * 2)]
-    chosen = [aggregate(plan, some, EMBEDDING, LITTLE_NOISE[0], 1)[0].texts for some in (texts, texts.first_slots(3))]
-    assert chosen == [["a red kite"], ["a blue boat"]]
-
-
 def test_means_and_their_errors_are_what_they_say() -> None:
     """A right answer, one that is right every other time, and a wrong one."""
     answers = [Answers("red kite", ["red kite"]), Answers("boat", ["boat", "x"]), Answers("soup", ["x"])]
