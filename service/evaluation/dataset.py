@@ -126,6 +126,7 @@ async def ask_in(
     *,
     field: str,
     limit: int | None = None,
+    same_slots: bool = False,
     progress: Progress = silent,
     unit_id: str = "id",
 ) -> list[Asked]:
@@ -141,6 +142,7 @@ async def ask_in(
         engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
         field: as there.
         limit: only the first so many test rows.
+        same_slots: whether slots are drawn once, for all rows, rather than for each.
         progress: told of queries.
         unit_id: as in :func:`filled`.
 
@@ -164,12 +166,16 @@ async def ask_in(
         keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
     said = {i: found for i, key in enumerate(keys) if kept and (found := kept.row(key))}
     progress("queries", len(said), len(test))
+    slots = None
     for i in sorted(set(range(len(test))) - said.keys()):
         zero_shot = await engine.zero_shot(spec, queries[i])
-        slots, outputs = Slots(), list[Output | None]()
-        if not task.once:
-            probability = task.sampling_probability(size)
-            slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
+        outputs = list[Output | None]()
+        if task.once:
+            slots = Slots()
+        else:
+            if slots is None or not same_slots:
+                probability = task.sampling_probability(size)
+                slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
             outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
         # If every slot that was asked is silent, the engine may just have been down.
         if kept and (any(output is not None for output in outputs) or not any(slots)):

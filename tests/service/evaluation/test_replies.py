@@ -221,6 +221,25 @@ def test_equal_test_rows_have_draws_of_their_own(
         assert database.execute("SELECT count(*) FROM replies").fetchone() == (ROWS,)
 
 
+@pytest.mark.parametrize("options", [(), ("--same-slots",)])
+def test_slots_are_drawn_for_each_row_or_once(
+    dpicl: Shell,  # noqa: F811
+    command: Command,
+    server: ChatServer,
+    options: tuple[str, ...],
+) -> None:
+    """Of each prompt, what stands before the question."""
+    dpicl.ok(*command(*options))
+    rows: dict[str, set[str]] = {}
+    for one in server.asked:
+        exemplars, _, question = one.prompt.rstrip().rpartition("\n\n")
+        rows.setdefault(question, set()).add(exemplars)
+    assert len(rows) == ROWS
+    assert all(len(shown) > 5 for shown in rows.values())
+    first, *others = rows.values()
+    assert all(shown == first for shown in others) == bool(options)
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
