@@ -189,9 +189,9 @@ class ClassifyTask(_Task):
     calibrate: Literal["public_texts", "content_free", "none"] | None = Field(
         default=None, exclude_if=lambda calibrate: calibrate is None
     )
-    """What a language model's label scores are divided by, in each slot by itself: the mean of the slot's own scores on
-    `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all slots do so
-    alike. `public_texts` where there are some, else `content_free`, unless set."""
+    """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
+    scores on `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all
+    slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""
     public_texts: tuple[str | dict[str, str], ...] = Field(
         default=(), max_length=32, strict=False, exclude_if=lambda texts: not texts
     )

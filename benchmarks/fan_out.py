@@ -250,7 +250,7 @@ def raw(task: dict) -> None:
         enable_prefix_caching=False,
         **isolation.arguments,
     )
-    tokens = Tokenization(llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
+    tokens = Tokenization(llm.get_tokenizer(), bool(config.chat), config.chat_template_kwargs)
     trie = LabelTrie(tokens.labels(spec.labels, spec.prompt, spec.answer_field), tokens.ends())
     (question,) = trie.questions
     texts = [

@@ -78,8 +78,7 @@ def evaluate(
         bool,
         typer.Option(
             "--same-slots",
-            help="Draw slots once, not for each test row: a language model keeps what it has read, and is several times "
-            "faster.",
+            help="Draw slots once, not for each test row: a language model that has read them is several times faster.",
         ),
     ] = False,
     unit_id: Annotated[str, typer.Option(help="The column with the privacy unit's id.")] = "id",
@@ -99,8 +98,8 @@ def evaluate(
     """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
 
     Labels by accuracy, free text by ROUGE, BLEU and Levenshtein similarity. The training rows fill a knowledge base of
-    their own; every test row draws its own slots, as in the service, unless you say `--same-slots`. The noise is then drawn many times. What is
-    measured on your data is not private: use data you may look at.
+    their own; every test row draws its own slots, as in the service, unless you say `--same-slots`. The noise is then
+    drawn many times. What is measured on your data is not private: use data you may look at.
 
     What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
     cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.

@@ -3,7 +3,7 @@
 Labels are scored by next-token log-probabilities (:mod:`service.engines.vllm.label_scoring`); texts are written with a
 seed per prompt. What a slot contributes depends on that slot alone:
 
-- its scores are calibrated by its own scores on public queries;
+- its scores are calibrated by its own scores on public queries, and by zero-shot;
 - it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
@@ -97,7 +97,10 @@ class VllmEngine:
                 # A query is a batch: many prompts to be done as one, not one to be begun soon.
                 usage_context=UsageContext.LLM_CLASS,
             )
-            self._tokens = Tokenization(self._llm.get_tokenizer(), config.chat, config.chat_template_kwargs)
+            self._tokens = {
+                kind: Tokenization(self._llm.get_tokenizer(), chat, config.chat_template_kwargs)
+                for kind, chat in (("classify", bool(config.chat)), ("generate", config.chat))
+            }
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
         name = Path(config.model).name if Path(config.model).exists() else config.model
@@ -120,7 +123,7 @@ class VllmEngine:
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
         public answer. The first text is the likeliest one, the others are sampled at temperature 1.
         """
-        prompts = self._tokens.prompts([render(task.prompt, one) for one in (query, *task.calibration)])
+        prompts = self._tokens[task.kind].prompts([render(task.prompt, one) for one in (query, *task.calibration)])
         prompt = prompts[0]
         for one in prompts:
             self._check_fits(one, task, task.slot_tokens)
@@ -146,7 +149,7 @@ class VllmEngine:
         """
         prompts = await privately(lambda: self._prompts(task, query, slots))
         with self._admission.slots(task):
-            work = [self._contribution(task, one) for one in prompts]
+            work = [self._contribution(task, one, zero_shot) for one in prompts]
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
@@ -156,7 +159,7 @@ class VllmEngine:
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
-        (prompt,) = self._tokens.prompts([render_keywords(task.prompt, query, keywords, ordered)])
+        (prompt,) = self._tokens[task.kind].prompts([render_keywords(task.prompt, query, keywords, ordered)])
         self._check_fits(prompt, task)
         text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
         if not text:
@@ -176,21 +179,24 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.Engine.close`; ends vLLM's processes."""
         self._llm.shutdown(timeout=_SHUTDOWN_S)
 
-    async def _contribution(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Output | None:
+    async def _contribution(self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot) -> Output | None:
         if not prompts:
             return None
         try:
             if task.kind == "classify":
-                return await self._calibrated(task, prompts)
+                return await self._calibrated(task, prompts, zero_shot.probabilities)
             text = await self._write(task, prompts[0], self._config.temperature)
             return text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
             return None
 
-    async def _calibrated(self, task: TaskSpec, prompts: Sequence[Tokens]) -> np.ndarray:
-        """Label probabilities of the first prompt, float64 (L,), divided by their mean in the others."""
+    async def _calibrated(
+        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Label probabilities of the first prompt, float64 (L,), calibrated by the others."""
         first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
-        return calibrated(first, await asyncio.gather(*(self._score(task, one) for one in prompts[1:])))
+        others = await asyncio.gather(*(self._score(task, one) for one in prompts[1:]))
+        return calibrated(first, others, zero_shot)
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
         """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
@@ -214,7 +220,7 @@ class VllmEngine:
             temperature=temperature,
             seed=int.from_bytes(seed) if temperature > 0 else None,
             max_tokens=self._config.max_answer_tokens,
-            stop=None if task.measuring else self._tokens.stops(task),
+            stop=None if task.measuring else self._tokens[task.kind].stops(task),
             ignore_eos=task.measuring,
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
@@ -242,7 +248,7 @@ class VllmEngine:
         No prompts for a slot of which nothing fits.
         """
         queries = [query, *task.calibration]
-        without = self._tokens.prompts([render(task.prompt, one) for one in queries])
+        without = self._tokens[task.kind].prompts([render(task.prompt, one) for one in queries])
         room = self._longest - self._answer_tokens(task)
         rooms = [min(room, len(one) + task.slot_tokens) if task.slot_tokens else room for one in without]
         if task.measuring:
@@ -254,7 +260,9 @@ class VllmEngine:
         kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
             tokens = iter(
-                self._tokens.prompts([render(task.prompt, q, slot) for slot in kept.values() for q in queries])
+                self._tokens[task.kind].prompts(
+                    [render(task.prompt, q, slot) for slot in kept.values() for q in queries]
+                )
             )
             for i in list(kept):
                 found = [next(tokens) for _ in queries]
@@ -268,7 +276,7 @@ class VllmEngine:
         """Each slot's exemplars that fit its room, by their tokens; what is far too long is not counted."""
         most = _MOST_TOKEN_CHARACTERS * task.slot_tokens
         few = [fitting(slot, [*map(len, rendered(task.prompt, slot))], most) for slot in slots]
-        lengths = iter(self._tokens.lengths([text for slot in few for text in rendered(task.prompt, slot)]))
+        lengths = iter(self._tokens[task.kind].lengths([text for slot in few for text in rendered(task.prompt, slot)]))
         return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
 
     def _filled(
@@ -284,7 +292,9 @@ class VllmEngine:
         """
         characters = _MOST_TOKEN_CHARACTERS * task.slot_tokens
         tokens = iter(
-            self._tokens.prompts([filled(task.prompt, q, slot, characters) for slot in slots for q in queries])
+            self._tokens[task.kind].prompts(
+                [filled(task.prompt, q, slot, characters) for slot in slots for q in queries]
+            )
         )
         prompts = [[next(tokens) for _ in queries] for _ in slots]
         return [
@@ -317,7 +327,9 @@ class VllmEngine:
 
     def _make_trie(self, labels: tuple[str, ...], prompt: Prompt, answer_field: str) -> LabelTrie:
         try:
-            return LabelTrie(self._tokens.labels(labels, prompt, answer_field), self._tokens.ends())
+            return LabelTrie(
+                self._tokens["classify"].labels(labels, prompt, answer_field), self._tokens["classify"].ends()
+            )
         except ValueError as error:
             raise UnanswerableQueryError(
                 f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"

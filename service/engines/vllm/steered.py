@@ -78,7 +78,7 @@ class SteeredVllm(VllmEngine):
         base, count = self._rows.get(bundle, (0, 0))
         if profile is not None and not 0 <= profile < count:
             raise EngineUnavailableError("this engine has no such bundle: restart it after publishing one")
-        (prompt,) = self._tokens.prompts([render(task.prompt, {"text": text})])
+        (prompt,) = self._tokens[task.kind].prompts([render(task.prompt, {"text": text})])
         self._check_fits(prompt, task)
         row = 0 if profile is None else base + profile
         with self._admission.probe(task):

@@ -1,7 +1,8 @@
 """From a task's templates to the tokens a language model is given, by the model's own tokenizer.
 
-A model with a chat template is asked in one user turn, and answers in the assistant's. Any other completes the text:
-its answer follows the prompt as answers do in the exemplar template, and ends where the next exemplar would begin.
+Texts are asked of a model with a chat template in one user turn, and it answers in the assistant's. Any other model
+completes the text: its answer follows the prompt as answers do in the exemplar template, and ends where the next
+exemplar would begin. Any model's labels are scored that way: it then follows exemplars better (docs/evaluation.md).
 """
 
 from __future__ import annotations

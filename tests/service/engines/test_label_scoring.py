@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engines.vllm.label_scoring import LabelTrie, calibrated
+from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 
 END = 99
 
@@ -41,10 +41,20 @@ def test_a_label_that_is_favoured_whatever_is_asked_is_favoured_no_longer():
     biased = np.array([0.6, 0.3, 0.1])
     assert calibrated(biased, []) is biased
     assert calibrated(biased, [biased]) == pytest.approx([1 / 3] * 3)
-    assert calibrated(biased, [np.array([0.8, 0.1, 0.1]), np.array([0.8, 0.1, 0.1])]) == pytest.approx(
-        np.array([0.75, 3.0, 1.0]) / 4.75
-    )
+    both = [np.array([0.8, 0.1, 0.1]), np.array([0.2, 0.4, 0.4])]
+    assert reference(both) == pytest.approx([0.4, 0.2, 0.2])
+    assert calibrated(biased, both) == pytest.approx(np.array([1.5, 1.5, 0.5]) / 3.5)
+    assert calibrated(biased, [reference(both)]) == pytest.approx(calibrated(biased, both))
     assert calibrated(np.array([0.0, 1.0]), [np.array([0.0, 1.0])]) == pytest.approx([0, 1])  # nothing is divided by 0
+
+
+def test_zero_shot_counts_a_quarter_beside_a_slot():
+    even, sure = np.array([0.5, 0.5]), np.array([0.8, 0.2])
+    pooled = calibrated(sure, [even], np.array([0.16, 0.84]))
+    assert pooled[0] / pooled[1] == pytest.approx(4 * (0.16 / 0.84) ** 0.25)
+    assert calibrated(sure, [even], even) == pytest.approx(sure)
+    assert calibrated(sure, [], np.array([0.16, 0.84])) is sure
+    assert calibrated(sure, [even], np.array([0.0, 1.0])).min() > 0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.engines.vllm.label_scoring import calibrated
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import task_spec
 from service.plans.signing import sign
@@ -165,17 +166,16 @@ CALIBRATION = tuple({"text": text} for text in ("N/A", "", "A pot is broken.", "
 
 
 def test_each_slot_is_calibrated_by_its_own_scores_on_public_queries(running):
-    """What a slot says of public queries is its own, so nothing is pooled; zero-shot is calibrated by zero-shot's."""
+    """What a slot says of public queries is its own, so nothing is pooled but zero-shot's, which is public."""
     plain = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
     zero = [running.run(running.engine.zero_shot(CLASSIFY, query)).probabilities for query in (QUERY, *CALIBRATION)]
     task = replace(CLASSIFY, calibration=CALIBRATION)
+    public = calibrated(zero[0], zero[1:])
+    zero_shot = running.run(running.engine.zero_shot(task, QUERY))
+    assert zero_shot.probabilities == pytest.approx(public, abs=1e-6)
     for number, output in enumerate(running.ask(task, SLOTS[:3])):
         scores = [one[number] for one in plain]
-        ratios = scores[0] / np.mean(scores[1:], axis=0)
-        assert output == pytest.approx(ratios / ratios.sum(), abs=1e-6)
-    ratios = zero[0] / np.mean(zero[1:], axis=0)
-    zero_shot = running.run(running.engine.zero_shot(task, QUERY))
-    assert zero_shot.probabilities == pytest.approx(ratios / ratios.sum(), abs=1e-6)
+        assert output == pytest.approx(calibrated(scores[0], scores[1:], public), abs=1e-6)
     alone = [running.ask(task, [one])[0] for one in SLOTS[:3]]
     assert all(np.array_equal(*pair) for pair in zip(alone, running.ask(task, SLOTS[:3]), strict=True))
 
@@ -242,7 +242,7 @@ def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, mo
 def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
     six = tuple(exemplar(i) for i in range(6))
     endless = Exemplar(fields={"text": "lamp " * 3000, "team": "Keys"}, embedding=None)
-    lengths = running.engine._tokens.lengths(rendered(PROMPT, six))
+    lengths = running.engine._tokens["generate"].lengths(rendered(PROMPT, six))
     for kept in (0, 1, 3, 6):
         task = replace(CLASSIFY, slot_tokens=sum(lengths[:kept]) + 1)
         shown, *others = running.engine._prompts(task, QUERY, [(endless, *six), six[:1], ()])
