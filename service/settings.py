@@ -43,7 +43,7 @@ class Settings(BaseSettings):
 
     latency_grain_ms: int | None = Field(default=None, ge=0, le=600_000)
     """Answers leave at multiples of this after their charge. It must be at least twice what a task's largest slots
-    take, which the service measures at start. Each task gets the smallest sufficient round one unless set."""
+    take, which the service measures at start. Each task gets the smallest sufficient one unless set."""
     latency_unpadded: bool = False
     """Send answers when they are ready. Their time then depends on private exemplars, and every answer says so."""
     query_timeout_s: float = Field(default=60.0, gt=0, le=3600)

@@ -25,6 +25,10 @@ class EngineBusyError(EngineUnavailableError):
     """The engine has as much work as it takes on. Only the zero-shot probe raises it; come back in a moment."""
 
 
+class NotKeptError(EngineUnavailableError):
+    """The engine has started anew, and must keep a task's blocks again. Only the zero-shot probe raises it."""
+
+
 class UnanswerableQueryError(ValueError):
     """This engine can never answer this query; the message says what to ask instead. Only the probe raises it."""
 
@@ -87,6 +91,7 @@ class TaskSpec:
         public_answers: of free text, answers that are public anyway.
         document_field: of free text, the field of the query that answers may be taken from.
         responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
+        kept: what :meth:`KeepsBlocks.keep` returned, if the slots are blocks that it keeps; else empty.
         asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
             that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
     """
@@ -108,6 +113,7 @@ class TaskSpec:
     measuring: bool = False
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
+    kept: str = ""
     asker: str = ""
 
 
@@ -160,6 +166,7 @@ class EngineInfo:
         remote: whether exemplars leave the deployment, in clear text. Only knowledge bases that allow it are answered.
         questions_leave: whether questions do, sanitised or not. If these are exemplars, remote engines must be allowed.
         reads_embeddings: whether slots' exemplars must come with their embeddings.
+        keeps_blocks: whether it is a :class:`KeepsBlocks`.
     """
 
     name: str
@@ -169,6 +176,7 @@ class EngineInfo:
     remote: bool = False
     questions_leave: bool = False
     reads_embeddings: bool = False
+    keeps_blocks: bool = False
 
 
 class Engine(Protocol):
@@ -230,4 +238,37 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free what the engine holds; nothing may be asked of it afterwards."""
+        ...
+
+
+class KeepsBlocks(Engine, Protocol):
+    """An engine that can read blocks of exemplars ahead, so that answers find them read."""
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """Set room aside for a task's blocks, by public numbers alone.
+
+        Args:
+            task: that has them.
+            tokens: of a question's prompt without exemplars.
+            blocks: how many are to be kept.
+            most: how many one sample may have.
+
+        Returns:
+            Why there is too little, and what to do; empty if there is enough, which then is this task's.
+        """
+        ...
+
+    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
+        """Read a task's blocks ahead, and keep them until it is called for this task again.
+
+        What it kept and is among them is not read again; the rest is let go.
+
+        Args:
+            task: with the room that was set aside.
+            blocks: all of them. A block that is not among those kept abstains when it is asked: reading it would take
+                longer than others do.
+
+        Returns:
+            The task's :attr:`TaskSpec.kept` from now on.
+        """
         ...

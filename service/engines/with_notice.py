@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from exemplar_store import Slot
-from service.engines.protocol import Engine, EngineInfo, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import Engine, EngineInfo, KeepsBlocks, Output, Sentence, TaskSpec, ZeroShot
 
 
 @dataclass
@@ -41,6 +42,14 @@ class EngineWithNotice:
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         return await self.engine.reconstruct(task, query, keywords, ordered, zero_shot)
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """See :meth:`service.engines.protocol.KeepsBlocks.room`."""
+        return await cast(KeepsBlocks, self.engine).room(task, tokens, blocks, most)
+
+    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
+        """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
+        return await cast(KeepsBlocks, self.engine).keep(task, blocks)
 
     async def health(self) -> None:
         """See :meth:`service.engines.protocol.Engine.health`."""

@@ -374,7 +374,7 @@ class Answering:
             if isinstance(refusal, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refusal from error
-        times = question.measured.times(zero_shot.tokens + spec.slot_tokens)
+        times = question.measured.times(zero_shot.tokens)
         waits_s = self._turns.take(question.measured, times)
         departure.fix(times, waits_s)
         await asyncio.sleep(waits_s)

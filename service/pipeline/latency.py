@@ -21,6 +21,8 @@ UNPADDED = "Latency is not padded here: how long an answer takes can tell of pri
 SMALLEST_S = 0.1
 """The shortest grain that is chosen where none is set."""
 
+_TWICE_AS_LONG = 4096  # tokens before it with which a token takes no more than twice as long, in models of any size
+
 
 class GrainTooSmallError(RuntimeError):
     """The latency grain does not hide what a task's largest slots take; nothing was charged."""
@@ -35,7 +37,8 @@ class Measured:
         work_s: seconds from the sample to the release, the median of a few runs.
         grain_s: seconds; set by the operator, or chosen.
         problem: why the task cannot be served with this grain; empty if it can.
-        tokens: of each prompt that was measured; 0 where the engine counts none.
+        tokens: of the question that was measured, in a prompt without exemplars; 0 where the engine counts none.
+        beside: tokens of exemplars that were computed in each prompt with it.
         alone: whether that holds for one question at a time, so questions must take turns.
     """
 
@@ -44,11 +47,18 @@ class Measured:
     grain_s: float
     problem: str = ""
     tokens: int = 0
+    beside: int = 0
     alone: bool = False
 
     def times(self, tokens: int) -> float:
-        """How much longer slots of a question may take whose prompts have at most this many tokens: 1 or more."""
-        return max(1.0, tokens / self.tokens) if self.tokens else 1.0
+        """How much longer slots may take of a question of so many tokens: 1 or more.
+
+        Only the prompts that show the question grow with it. They grow in proportion to what is computed, and each
+        token is compared with those before it.
+        """
+        if not self.tokens or tokens <= self.tokens:
+            return 1.0
+        return (tokens + self.beside) / (self.tokens + self.beside) * (1 + (tokens - self.tokens) / _TWICE_AS_LONG)
 
 
 class Departure:
@@ -171,7 +181,7 @@ class Unpadded:
 
 
 def smallest_grain_s(work_s: float) -> float:
-    """The smallest round grain (1, 2, 3, 5 or 7 times a power of ten) of at least twice the work; both in seconds."""
+    """The smallest grain of two significant digits that is at least twice the work; both in seconds."""
     wanted = max(2 * work_s, SMALLEST_S)
-    power = 10.0 ** math.floor(math.log10(wanted) + 1e-9)
-    return next(grain for factor in (1, 2, 3, 5, 7, 10) if (grain := round(factor * power, 6)) >= wanted * (1 - 1e-9))
+    digit = 10.0 ** (math.floor(math.log10(wanted) + 1e-9) - 1)
+    return round(math.ceil(wanted / digit - 1e-9) * digit, 9)

@@ -45,6 +45,7 @@ _RUNS = 5
 _ENOUGH_S = 2.0  # spent on one task's runs
 _MOST_SLOTS = 100  # made up; larger ensembles are taken to cost in proportion
 _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine takes
+_ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
 
 
@@ -59,7 +60,7 @@ class MeasuredGrains:
         stages: those that answer private queries, too.
         store: knows the exemplars' fields, and reads them.
         ledger: knows the tasks.
-        grain_s: for every task, in seconds; None chooses the smallest round one for each. It is measured with one
+        grain_s: for every task, in seconds; None chooses the smallest for each. It is measured with one
             question, so questions to a language model then take turns.
     """
 
@@ -141,7 +142,7 @@ class MeasuredGrains:
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
         alone = self._grain_s is None and (await self._stages.engine.describe()).is_llm
         problem = _problem(signed.address, work_s, grain_s)
-        measured = Measured(signed.address, work_s, grain_s, problem, tokens, alone)
+        measured = Measured(signed.address, work_s, grain_s, problem, tokens, spec.slot_tokens, alone)
         work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
         log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
         if measured.problem:
@@ -169,7 +170,7 @@ async def largest_work_s(
     spec: TaskSpec,
     knowledge_base: KnowledgeBase,
 ) -> tuple[float, int]:
-    """Seconds from the rows read to the release with the largest slots, and the tokens of each prompt.
+    """Seconds from the rows read to the release with the largest slots, and the tokens of the question.
 
     Both 0 if no question can be answered at all, and the tokens where the engine counts none.
 
@@ -177,11 +178,14 @@ async def largest_work_s(
         NotMeasuredError: not all of these slots were answered.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
-    found = await longest_query(stages, task, noise, replace(spec, measuring=True), _QUERY_WORDS)
+    engine = await stages.engine.describe()
+    queries = made_up_queries(task, _QUERY_WORDS)
+    if engine.is_llm and not engine.remote:  # it counts tokens
+        queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
+    found = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
     if found is None:
         return 0.0, 0
     query, zero_shot, aggregator = found
-    engine = await stages.engine.describe()
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
@@ -199,7 +203,7 @@ async def largest_work_s(
         agreeing = time.monotonic() - released
         return (asked - started) * most / count + max((released - asked) * most / count, agreeing)
 
-    return await median_s(once, engine), zero_shot.tokens and zero_shot.tokens + spec.slot_tokens
+    return await median_s(once, engine), zero_shot.tokens
 
 
 def uncached(spec: TaskSpec) -> TaskSpec:
@@ -285,23 +289,38 @@ async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo) -> 
     return statistics.median(took)
 
 
-async def longest_query(
-    stages: Stages, task: ClassifyTask | GenerateTask, noise: TaskNoise, spec: TaskSpec, lengths: Iterable[int]
+def made_up_queries(task: ClassifyTask | GenerateTask, lengths: Iterable[int]) -> list[Mapping[str, str]]:
+    """A query for each number of words that its fields are to have."""
+    return [dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words)) for words in lengths]
+
+
+def ordinary_queries(task: ClassifyTask | GenerateTask) -> list[Mapping[str, str]]:
+    """One as long as the longest of the task's public texts, if it has some; its prompt is none of theirs."""
+    texts = task.calibration_queries if isinstance(task, ClassifyTask) and task.public_texts else ()
+    longest = max(texts, key=lambda fields: sum(map(len, fields.values())), default=None)
+    return [{name: " ".join(["aaaa", *reversed(text.split())]) for name, text in longest.items()}] if longest else []
+
+
+async def first_query(
+    stages: Stages,
+    task: ClassifyTask | GenerateTask,
+    noise: TaskNoise,
+    spec: TaskSpec,
+    queries: Iterable[Mapping[str, str]],
 ) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
-    """A made-up query that the engine takes, and what its probe gives; None if it takes none.
+    """The first of some queries that the engine takes, and what its probe gives; None if it takes none.
 
     Args:
         stages: those that answer.
         task: that is asked.
         noise: its plan's.
         spec: the task as the engine sees it.
-        lengths: of its fields, in words, the longest first.
+        queries: made up, the longest first.
 
     Raises:
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
-    for words in lengths:
-        query = dict.fromkeys(task.query_fields, made_up_text(made_up_words(), words))
+    for query in queries:
         try:
             return query, *await stages.probe(task, noise, spec, query)
         except (InvalidQueryError, UnanswerableQueryError):

@@ -21,8 +21,9 @@ from exemplar_store import MAX_EXEMPLAR_BYTES, Exemplar, KnowledgeBase, Slot, sa
 from service.engines.protocol import TaskSpec
 from service.pipeline.measured_grains import (
     check_answered,
+    first_query,
     largest_slots,
-    longest_query,
+    made_up_queries,
     measured_slots,
     median_s,
     uncached,
@@ -143,7 +144,7 @@ async def longest_question_s(
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
     lengths = (int(_LONGEST_WORDS * 0.8**step) for step in range(30))  # down to five words
-    found = await longest_query(stages, task, noise, spec, lengths)
+    found = await first_query(stages, task, noise, spec, made_up_queries(task, lengths))
     if found is None:
         return 0.0
     questioner = (Exemplar({**found[0], task.label_field: task.labels[0]}),)

@@ -7,6 +7,7 @@ seed per prompt. What a slot contributes depends on that slot alone:
 - it is shortened by its own length: exemplars that do not fit the task's bound and the model are left out;
 - its seed is a hash of its own tokens;
 - what shares its batch does not change its numbers (:mod:`service.engines.vllm.isolation`);
+- a block that is kept (:meth:`VllmEngine.keep`) has its own beginning in the cache and its own mean scores beside it;
 - cached beginnings of prompts are salted by knowledge base, with a secret of this replica; prompts without exemplars
   have a salt of their own, or a question that repeats a guessed exemplar would find it cached.
 
@@ -19,9 +20,11 @@ import asyncio
 import hashlib
 import hmac
 import itertools
+import math
 import secrets
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +45,7 @@ from service.engines.prompts import filled, fitting, render, render_keywords, re
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
+    NotKeptError,
     Output,
     Prompt,
     Sentence,
@@ -50,7 +54,8 @@ from service.engines.protocol import (
     ZeroShot,
 )
 from service.engines.vllm.isolation import Isolation
-from service.engines.vllm.label_scoring import LabelTrie, calibrated
+from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
+from service.engines.vllm.pinning import LET_GO, PIN, PIN_TOKENS
 from service.engines.vllm.tokens import Tokenization, Tokens
 from service.private_threads import privately
 
@@ -63,6 +68,27 @@ _SHUTDOWN_S = 10.0
 _MOST_TOKEN_CHARACTERS = 16
 # vLLM's limit on the tokens whose log-probabilities one request may ask for.
 _MOST_LOGPROBS = 128
+# Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
+_ANY = ("0", "a")
+# So many tokens at that beginning's end may be others before a third question.
+_BESIDE_QUESTION = 2
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A block that was read ahead.
+
+    Attributes:
+        number: under which its beginning is pinned.
+        shown: those of its exemplars that fit.
+        beginning: the tokens that are pinned.
+        scores: the :func:`.label_scoring.reference` of its label scores on public queries, float64 (L,); none if none.
+    """
+
+    number: int
+    shown: Slot
+    beginning: Tokens
+    scores: Sequence[np.ndarray]
 
 
 class VllmEngine:
@@ -92,6 +118,7 @@ class VllmEngine:
                     max_num_seqs=config.max_num_seqs,
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
+                    scheduler_cls="service.engines.vllm.pinning.scheduler" if config.prefix_caching else None,
                     **{"enforce_eager": bool(config.enforce_eager), **isolation.arguments},
                 ),
                 # A query is a batch: many prompts to be done as one, not one to be begun soon.
@@ -109,7 +136,12 @@ class VllmEngine:
             isolation=isolation.sentence,
             is_llm=True,
             notice=f"Answers come from the language model {name}.",
+            keeps_blocks=config.prefix_caching,
         )
+        self._kept: dict[tuple[str, str], dict[bytes, _Kept]] = {}
+        self._rooms: dict[str, tuple[int, int]] = {}
+        self._reading = asyncio.Lock()
+        self._this = secrets.token_hex(8)
         self._longest = int(self._llm.model_config.max_model_len)
         self._number = itertools.count()
         self._admission = Admission(config.max_queued_prompts)
@@ -123,6 +155,8 @@ class VllmEngine:
         Labels cost one prompt, or a few where labels share their first tokens; texts one per candidate that is no
         public answer. The first text is the likeliest one, the others are sampled at temperature 1.
         """
+        if task.kept and self._kept_of(task) is None:
+            raise NotKeptError("the engine has started anew, and reads the exemplars first")
         prompts = self._tokens[task.kind].prompts([render(task.prompt, one) for one in (query, *task.calibration)])
         prompt = prompts[0]
         for one in prompts:
@@ -147,9 +181,18 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        prompts = await privately(lambda: self._prompts(task, query, slots))
-        with self._admission.slots(task):
+        kept = self._kept_of(task)
+        if kept is None:
+            prompts = await privately(lambda: self._prompts(task, query, slots))
             work = [self._contribution(task, one, zero_shot) for one in prompts]
+        else:
+            blocks = [kept.get(_digest(task, slot)) for slot in slots]
+            prompts = await privately(lambda: self._continued(task, query, blocks))
+            work = [
+                self._contribution(task, one, zero_shot, block.scores if block else ())
+                for one, block in zip(prompts, blocks, strict=True)
+            ]
+        with self._admission.slots(task):
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
@@ -166,6 +209,88 @@ class VllmEngine:
             raise EngineUnavailableError("the model makes no sentence of these words")
         return Sentence(text, "written by the language model from the released words; it saw no exemplar")
 
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """See :meth:`service.engines.protocol.KeepsBlocks.room`.
+
+        While a task is measured, as many made-up blocks as a sample may have are kept beside its own.
+        """
+        config = self._llm.vllm_config.cache_config
+        size, there = config.block_size, config.num_gpu_blocks or 0
+        if abs((config.kv_cache_size_tokens or 0) - size * there) > size:
+            return "blocks are not kept for this model: its layers cache in different ways"
+        own = len(self._tokens[task.kind].prompts([render(task.prompt, _saying(""))])[0])
+        pieces = (blocks + most) * ((own + task.slot_tokens) // size)
+        beside = most * ((tokens + self._answer_tokens(task)) // size + 2)
+        others = [room for name, room in self._rooms.items() if name != task.name]
+        needed = pieces + sum(one for one, _ in others) + max(beside, *(one for _, one in others), 0) + 1
+        if needed <= there:
+            self._rooms[task.name] = pieces, beside
+            return ""
+        times = needed / max(there, 1)
+        raised = f"kv_cache_gib to {math.ceil(self._config.kv_cache_gib * times)} (CPU) or gpu_memory_utilization (GPU)"
+        return (
+            f"keeping {blocks} blocks takes {needed * size} tokens of cache, and there is room for {there * size}: "
+            f"raise {raised}, or lower the task's slot_tokens"
+        )
+
+    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
+        """See :meth:`service.engines.protocol.KeepsBlocks.keep`."""
+        key = task.name, task.knowledge_base
+        wanted = {_digest(task, block): block for block in blocks if block}
+        async with self._reading:
+            have = self._kept.setdefault(key, {})
+            if gone := [have.pop(digest).number for digest in have.keys() - wanted.keys()]:
+                await self._ask(task, [0], _one_token({LET_GO: gone}))
+            new = {digest: block for digest, block in wanted.items() if digest not in have}
+            queries = (_saying(_ANY[0]), *task.calibration, _saying(_ANY[1]))
+            found = await privately(lambda: self._shown(task, queries, list(new.values())))
+            numbers = [next(self._number) for _ in found]
+            try:
+                read = await asyncio.gather(*(self._read(task, n, *one) for n, one in zip(numbers, found, strict=True)))
+                have.update((digest, one) for digest, one in zip(new, read, strict=True) if one is not None)
+            finally:
+                if lost := sorted({*numbers} - {one.number for one in have.values()}):
+                    await self._ask(task, [0], _one_token({LET_GO: lost}))
+            if not blocks:
+                del self._kept[key]
+        return self._this
+
+    def _kept_of(self, task: TaskSpec) -> dict[bytes, _Kept] | None:
+        return self._kept.get((task.name, task.knowledge_base)) if task.kept == self._this else None
+
+    async def _read(self, task: TaskSpec, number: int, shown: Slot, prompts: Sequence[Tokens]) -> _Kept | None:
+        """Read a block's beginning and pin it, and score it; None if that fails or nothing of it fits."""
+        if not prompts:
+            return None
+        size = self._llm.vllm_config.cache_config.block_size
+        length = next((i for i, tokens in enumerate(zip(*prompts, strict=False)) if len({*tokens}) > 1), 0)
+        length = (length - _BESIDE_QUESTION) // size * size
+        public = prompts[1:-1]
+        if task.measuring:
+            # No block has less of its prompt pinned than fills whole pieces; and of what follows nothing is found.
+            length = (task.slot_tokens - _BESIDE_QUESTION - size) // size * size
+            public = [[*prompt[: max(length, 0)], *prompt[max(length, 0) + 1 :]] for prompt in public]
+        beginning = prompts[0][: max(length, 0)]
+        try:
+            pin = {PIN: number, PIN_TOKENS: len(beginning)}
+            await self._ask(task, public[0] if public else prompts[0], _one_token(pin))
+            scores = await asyncio.gather(*(self._score(task, one) for one in public))
+        except Exception:  # this block's alone
+            return None
+        return _Kept(number, shown, beginning, [reference(scores)] if scores else [])
+
+    def _continued(
+        self, task: TaskSpec, query: Mapping[str, str], blocks: Sequence[_Kept | None]
+    ) -> list[list[Tokens]]:
+        """The query's prompt of each block that is kept; none of others."""
+        kept = [block for block in blocks if block is not None]
+        found = iter(self._shown(task, [query], [block.shown for block in kept], cut=False))
+        prompts = [next(found)[1] if block is not None else [] for block in blocks]
+        return [
+            one if block is not None and one and one[0][: len(block.beginning)] == block.beginning else []
+            for one, block in zip(prompts, blocks, strict=True)
+        ]
+
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""
         return self._info
@@ -179,24 +304,30 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.Engine.close`; ends vLLM's processes."""
         self._llm.shutdown(timeout=_SHUTDOWN_S)
 
-    async def _contribution(self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot) -> Output | None:
+    async def _contribution(
+        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray] = ()
+    ) -> Output | None:
         if not prompts:
             return None
         try:
             if task.kind == "classify":
-                return await self._calibrated(task, prompts, zero_shot.probabilities)
+                return await self._calibrated(task, prompts, known, zero_shot.probabilities)
             text = await self._write(task, prompts[0], self._config.temperature)
             return text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
             return None
 
     async def _calibrated(
-        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: np.ndarray | None = None
+        self,
+        task: TaskSpec,
+        prompts: Sequence[Tokens],
+        known: Sequence[np.ndarray] = (),
+        zero_shot: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Label probabilities of the first prompt, float64 (L,), calibrated by the others."""
+        """Label probabilities of the first prompt, float64 (L,), calibrated by the others' or by what is known."""
         first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
         others = await asyncio.gather(*(self._score(task, one) for one in prompts[1:]))
-        return calibrated(first, others, zero_shot)
+        return calibrated(first, [*known, *others], zero_shot)
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
         """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
@@ -247,16 +378,20 @@ class VllmEngine:
 
         No prompts for a slot of which nothing fits.
         """
-        queries = [query, *task.calibration]
+        return [prompts for _, prompts in self._shown(task, [query, *task.calibration], slots)]
+
+    def _shown(
+        self, task: TaskSpec, queries: Sequence[Mapping[str, str]], slots: Sequence[Slot], *, cut: bool = True
+    ) -> list[tuple[Slot, list[Tokens]]]:
+        """As many of each slot's exemplars as fit, and its prompts with them; all of them or none where not ``cut``."""
         without = self._tokens[task.kind].prompts([render(task.prompt, one) for one in queries])
         room = self._longest - self._answer_tokens(task)
         rooms = [min(room, len(one) + task.slot_tokens) if task.slot_tokens else room for one in without]
         if task.measuring:
-            return self._filled(
-                task, queries, slots, [(len(one), room) for one, room in zip(without, rooms, strict=True)]
-            )
-        prompts: list[list[Tokens]] = [[] for _ in slots]
-        fit = self._fitting(task, slots) if task.slot_tokens else slots
+            sizes = [(len(one), room) for one, room in zip(without, rooms, strict=True)]
+            return list(zip(slots, self._filled(task, queries, slots, sizes), strict=True))
+        shown: list[tuple[Slot, list[Tokens]]] = [((), []) for _ in slots]
+        fit = self._fitting(task, slots) if task.slot_tokens and cut else slots
         kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
             tokens = iter(
@@ -267,10 +402,9 @@ class VllmEngine:
             for i in list(kept):
                 found = [next(tokens) for _ in queries]
                 if all(len(prompt) <= room for prompt, room in zip(found, rooms, strict=True)):
-                    prompts[i] = found
-                    del kept[i]
-            kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1}
-        return prompts
+                    shown[i] = kept.pop(i), found
+            kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1 and cut}
+        return shown
 
     def _fitting(self, task: TaskSpec, slots: Sequence[Slot]) -> list[Slot]:
         """Each slot's exemplars that fit its room, by their tokens; what is far too long is not counted."""
@@ -345,6 +479,22 @@ def _why(error: Exception) -> str:
 def _without_exemplars(task: TaskSpec) -> TaskSpec:
     """The task for prompts that show no exemplar: no knowledge base can have this name, so they share no cache."""
     return replace(task, knowledge_base=f"questions to {task.knowledge_base}")
+
+
+def _saying(text: str) -> Mapping[str, str]:
+    """A query all of whose fields are this text."""
+    return defaultdict(lambda: text)
+
+
+def _digest(task: TaskSpec, slot: Slot) -> bytes:
+    """Of what a prompt shows of a block, before anything is left out."""
+    return hashlib.sha256("\0".join(rendered(task.prompt, slot)).encode()).digest()
+
+
+def _one_token(extra: dict[str, int] | dict[str, list[int]]) -> SamplingParams:
+    """Reads a prompt, and says nothing of it."""
+    final = RequestOutputKind.FINAL_ONLY
+    return SamplingParams(temperature=0.0, max_tokens=1, extra_args=dict(extra), detokenize=False, output_kind=final)
 
 
 @lru_cache(maxsize=256)

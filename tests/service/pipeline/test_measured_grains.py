@@ -264,10 +264,25 @@ def test_questions_to_a_language_model_take_turns_unless_the_operator_sets_the_g
     services = padded(tmp_path, calibrated, LanguageModel(0.05))
     (measured,) = asyncio.run(services.grains.all())
     assert measured.alone
-    assert measured.tokens == 150 + 1024  # the made-up question's, and what a slot may show
+    assert (measured.tokens, measured.beside) == (15, 1024)  # the made-up question's, and what a slot may show
     (tmp_path / "b").mkdir()
     (measured,) = asyncio.run(padded(tmp_path / "b", calibrated, LanguageModel(), latency_grain_ms=5000).grains.all())
     assert not measured.alone
+
+
+def test_a_language_model_is_measured_with_a_question_like_the_public_texts(
+    tmp_path: Path, calibrated: CalibratedPlan
+) -> None:
+    """Longer ones have more time; one of the texts itself would be found cached."""
+    texts = tuple(f"{number} {'word ' * 21}".strip() for number in range(8))
+    task = calibrated.plan.tasks["colour"].model_copy(update={"public_texts": texts})
+    plan = calibrated.plan.model_copy(update={"tasks": {"colour": task}})
+    services = padded(tmp_path, calibrated.model_copy(update={"plan": plan}), LanguageModel(0.0))
+    (measured,) = asyncio.run(services.grains.all())
+    assert measured.tokens == 23
+    assert measured.times(46) > 1
+    (query,) = measured_grains.ordinary_queries(task)
+    assert query["text"] not in texts
 
 
 def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(
