@@ -2,10 +2,11 @@
 
     python benchmarks/evaluation/prepare.py samsum FOLDER OUT
     python benchmarks/evaluation/prepare.py sroie FOLDER OUT
+    python benchmarks/evaluation/prepare.py sst2 FOLDER OUT
 
 SAMSum is in shape, but for one training row without a dialogue, which is left out. Of SROIE, ``documents.jsonl``
 (``doc_id``, ``lines``) and ``qa.jsonl`` (``id``, ``doc_id``, ``question``, ``answer``) are joined, and the last 100
-documents are for testing. Of documents that read alike the first is kept.
+documents are for testing. Of documents that read alike the first is kept. SST-2 is tested on ``dev.jsonl``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def sroie(source: Path, out: Path) -> None:
         _write(out / f"{name}.jsonl", rows)
 
 
+def sst2(source: Path, out: Path) -> None:
+    for name, its in (("train", "train"), ("test", "dev")):
+        _write(out / f"{name}.jsonl", _read(source / f"{its}.jsonl"))
+
+
 def _read(file: Path) -> list[dict]:
     with file.open(encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
@@ -54,11 +60,11 @@ def _write(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Bring a data set into the shape that dpicl eval reads.")
-    parser.add_argument("name", choices=["samsum", "sroie"])
+    parser.add_argument("name", choices=["samsum", "sroie", "sst2"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
-    {"samsum": samsum, "sroie": sroie}[arguments.name](arguments.folder, arguments.out)
+    {"samsum": samsum, "sroie": sroie, "sst2": sst2}[arguments.name](arguments.folder, arguments.out)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,8 @@ async def ask_in(
             if slots is None or not same_slots:
                 probability = task.sampling_probability(size)
                 slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
+                if same_slots:
+                    spec = await _kept(engine, spec, slots, zero_shot.tokens)
             outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
         # If every slot that was asked is silent, the engine may just have been down.
         if kept and (any(output is not None for output in outputs) or not any(slots)):
@@ -183,6 +185,13 @@ async def ask_in(
         said[i] = zero_shot, outputs
         progress("queries", len(said), len(test))
     return [Asked(query, test[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+
+
+async def _kept(engine: Any, spec: TaskSpec, slots: Slots, tokens: int) -> TaskSpec:
+    """The task with slots that the engine has read ahead, if it can."""
+    if (await engine.describe()).keeps_blocks and not await engine.room(spec, tokens, len(slots), len(slots)):
+        return replace(spec, kept=await engine.keep(spec, slots))
+    return spec
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class KeptEngine:
             row = self._database.execute("SELECT said FROM replies WHERE key = ?", [key]).fetchone()
             return None if row is None else json.loads(zlib.decompress(row[0]))
 
-    def keep(self, key: str, said: object) -> None:
+    def store(self, key: str, said: object) -> None:
         """Store it durably: all of it, or, if this is cut off, nothing."""
         content = zlib.compress(json.dumps(said, default=np.ndarray.tolist).encode())  # its checksum shows damage
         with self._explained():
@@ -89,7 +89,7 @@ class KeptEngine:
 
     def keep_row(self, key: str, zero_shot: ZeroShot, outputs: Sequence[Output | None]) -> None:
         """Store what :meth:`row` is to find."""
-        self.keep(key, [zero_shot.probabilities, zero_shot.texts, zero_shot.tokens, outputs])
+        self.store(key, [zero_shot.probabilities, zero_shot.texts, zero_shot.tokens, outputs])
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
@@ -102,7 +102,7 @@ class KeptEngine:
             except (EngineUnavailableError, ValueError):
                 await self._engine.health()
                 said = {"text": " ".join(keywords), "method": "the released words as they are"}
-            self.keep(key, said)
+            self.store(key, said)
         return Sentence(**said)
 
     def close(self) -> None:

@@ -271,7 +271,7 @@ def test_a_damaged_file_is_explained(
 def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:
     replies = KeptEngine(VllmConfig(name="vllm", model="m"), EMBEDDER, tmp_path)
     said = [0.25, 0.75, "a text"]
-    replies.keep("key", said)
+    replies.store("key", said)
     with sqlite3.connect(tmp_path / "replies.sqlite") as database:
         (content,) = database.execute("SELECT said FROM replies").fetchone()
         for bit in range(8 * len(content)):
