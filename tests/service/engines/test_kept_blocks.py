@@ -150,7 +150,9 @@ def test_an_engine_that_has_started_anew_says_so_before_anything_is_sampled(runn
     lost = replace(TASK, kept="another process's")
     with pytest.raises(NotKeptError):
         running.run(running.engine.zero_shot(lost, QUERY))
-    assert all(np.array_equal(*pair) for pair in zip(*(asked(running, t, BLOCKS)[0] for t in (lost, TASK)), strict=True))
+    assert all(
+        np.array_equal(*pair) for pair in zip(*(asked(running, t, BLOCKS)[0] for t in (lost, TASK)), strict=True)
+    )
 
 
 def test_room_is_promised_by_public_numbers_once(running):
