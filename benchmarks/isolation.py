@@ -1,9 +1,9 @@
 """Does a slot change another's output in vLLM? Every bit of every other output is compared, in every circumstance.
 
 For N slots and each kind of output the same prompts are asked again while one slot is changed, removed, the order is
-reversed, the cache is warm or cold, each prompt is alone, and another query runs beside; their tokens and
-log-probabilities must stay the same bits. At last the same checks are made of texts sampled without seeds, as no engine
-of ours does, and must find it. Exit status 1 if any bit differs, or nothing does without seeds.
+reversed, the cache is warm or cold, blocks are kept in it, each prompt is alone, and another query runs beside; their
+tokens and log-probabilities must stay the same bits. At last the same checks are made of texts sampled without seeds,
+as no engine of ours does, and must find it. Exit status 1 if any bit differs, or nothing does without seeds.
 
     python benchmarks/isolation.py                                          # a tiny model, here
     python benchmarks/isolation.py --quick                                  # the same with ten slots only
@@ -20,7 +20,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,13 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
         for slot in slots:
             await ask([slot])
 
+    async def kept(*some: Sequence[Slot]) -> None:
+        known = replace(task, kept=await engine.keep(task, slots))
+        await ask(others, OTHER_QUERY)
+        for one in some:
+            await engine.contributions(known, QUERY, one, ZeroShot())
+        await engine.keep(task, [])
+
     expected = await engine.outcome(lambda: ask(slots), cold=True)
     if len(expected) != number:
         raise SystemExit(f"{number - len(expected)} of {number} prompts were not answered")
@@ -136,6 +143,8 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
         "in reverse order, cold": lambda: ask(slots[::-1]),
         "each alone, cold": alone,
         "beside another query, cold": lambda: asyncio.gather(ask(slots), ask(others, OTHER_QUERY)),
+        "read ahead and kept, cold": lambda: kept(slots),
+        "kept, each alone, cold": lambda: kept(*([slot] for slot in slots)),
     }
     findings = []
     for circumstance, work in circumstances.items():

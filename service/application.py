@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +25,7 @@ from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
+    KeepsBlocks,
     Output,
     Sentence,
     TaskSpec,
@@ -150,6 +151,19 @@ class EngineDeployment:
         """See :class:`service.engines.protocol.Engine`."""
         return await self._engine.reconstruct(task, query, keywords, ordered, zero_shot)
 
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """See :class:`service.engines.protocol.KeepsBlocks`; a replica does not know what others keep."""
+        if (replicas := serve.get_replica_context().world_size) > 1:
+            return f"blocks are not kept by {replicas} engine replicas: run one, on more or larger GPUs"
+        return await cast(KeepsBlocks, self._engine).room(task, tokens, blocks, most)
+
+    async def keep(self, task: TaskSpec, blocks: PackedSlots) -> str | None:
+        """See :class:`service.engines.protocol.KeepsBlocks`; None if it fails, since Serve would log why."""
+        try:
+            return await cast(KeepsBlocks, self._engine).keep(task, blocks.slots())
+        except Exception:
+            return None
+
     async def describe(self) -> EngineInfo:
         """See :class:`service.engines.protocol.Engine`."""
         return await self._engine.describe()
@@ -202,6 +216,19 @@ class RemoteEngine:
         """Make a sentence of released words."""
         sentence: Sentence = await self._call(self._handle, "reconstruct", task, query, keywords, ordered, zero_shot)
         return sentence
+
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+        """Set room aside for blocks."""
+        problem: str = await self._call(self._handle, "room", task, tokens, blocks, most)
+        return problem
+
+    async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
+        """Read blocks ahead."""
+        packed = await privately(lambda: PackedSlots.of(blocks))
+        kept: str | None = await self._call(self._handle, "keep", task, packed)
+        if kept is None:
+            raise EngineUnavailableError("the engine could not read exemplars ahead")
+        return kept
 
     async def describe(self) -> EngineInfo:
         """The engine as it runs; all replicas run the same."""

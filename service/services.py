@@ -16,6 +16,7 @@ from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.protocol import Engine
 from service.engines.with_notice import EngineWithNotice
 from service.pipeline.answering import Answering
+from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded
 from service.pipeline.measured_grains import MeasuredGrains
 from service.pipeline.realigning import Realigner
@@ -124,9 +125,10 @@ def open_services(
         engine = EngineWithNotice(engine, " ".join(notices))
     alerts = Alerts(records, settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     stages = Stages(engine, embedder, settings.query_timeout_s)
+    blocks = KeptBlocks(stages, records.store, records.audit)
     grains: Grains = Unpadded()
     if not settings.latency_unpadded:
-        grains = MeasuredGrains(stages, records.store, records.ledger, grain_s=grain_s)
+        grains = MeasuredGrains(stages, records.store, records.ledger, blocks, grain_s=grain_s)
     public_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
     answering = Answering(
         records.ledger,
@@ -134,6 +136,7 @@ def open_services(
         stages,
         digest_key=records.digest_key,
         grains=grains,
+        blocks=blocks,
         public_grain_s=public_grain_s,
         max_in_flight=settings.max_queries_in_flight,
         realign=Realigner(realign) if realign else None,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TheServices, require_in_scope
 from service.api.releases import ReleaseView, view
+from service.pipeline.latency import Measured
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
 
@@ -138,6 +139,25 @@ async def ask(task: TaskAddress, body: Question, asking: Annotated[Asking, Depen
     return await asking(task, body.query, body.abstain_below)
 
 
+class LatencyView(BaseModel):
+    """How long the task's answers take, in seconds, as it was measured with made-up exemplars."""
+
+    typical_s: float | None = Field(
+        description="Work with slots of an ordinary length, asked of a language model; null for other engines."
+    )
+    largest_s: float = Field(description="Work with the largest slots that there can be.")
+    grain_s: float = Field(description="Answers leave after this, or a multiple.")
+    cold: str | None = Field(
+        description="Why blocks are not read ahead, and what to do; null if they are, or are none."
+    )
+
+    @classmethod
+    def of(cls, measured: Measured) -> LatencyView:
+        """What was measured, as it may be shown."""
+        typical_s, cold = measured.typical_s or None, measured.cold or None
+        return cls(typical_s=typical_s, largest_s=measured.work_s, grain_s=measured.grain_s, cold=cold)
+
+
 class TaskView(BaseModel):
     """What a caller needs to know about a task."""
 
@@ -153,6 +173,9 @@ class TaskView(BaseModel):
     )
     answers: int | None = Field(description="null: any number, from a release that is made once.")
     answers_left: int | None
+    latency: LatencyView | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="Once it was measured."
+    )
 
 
 @router.get("/tasks/{task}", summary="Describe a task", responses={404: ASKING_RESPONSES[404]})
@@ -160,7 +183,9 @@ async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> Ta
     """What it gives, the fields a query brings, and the answers left."""
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
-    return task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
+    shown = task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
+    measured = [LatencyView.of(one) for one in services.grains.report or () if one.task == signed.address]
+    return shown.model_copy(update={"latency": measured[0]}) if measured else shown
 
 
 def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int) -> TaskView:

@@ -152,7 +152,10 @@ def _say_latencies(application: str) -> None:
         raise ValueError("; ".join(problems))
     for one in measured:
         took, grain = 1000 * one.work_s, 1000 * one.grain_s
-        typer.echo(f"{one.task}: answers leave after {grain:.0f} ms or multiples; the largest slots take {took:.0f} ms")
+        typical = f"typical slots take {1000 * one.typical_s:.0f} ms, " if one.typical_s else ""
+        typer.echo(f"{one.task}: answers leave after {grain:.0f} ms or multiples; {typical}the largest {took:.0f} ms")
+        if one.cold:
+            typer.echo(f"{one.task}: blocks are not read ahead, so answers take longer: {one.cold}")
 
 
 def _abandon_dead_ray(ending: threading.Event) -> None:

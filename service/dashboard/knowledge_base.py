@@ -88,6 +88,7 @@ async def plans(visit: Visit) -> Response:
         plan=plan and _plan(plan),
         signed_by=plan and called(plan.signed_by, await asyncio.to_thread(_key_names, visit)),
         versions=[one.version for one in reversed(signed)],
+        latencies={one.task: one for one in visit.services.grains.report or () if not one.problem},
         proposals=await asyncio.to_thread(_proposals, visit) if visit.decides else [],
     )
 

@@ -38,11 +38,13 @@ from service.engines.protocol import (
     EngineBusyError,
     EngineInfo,
     EngineUnavailableError,
+    NotKeptError,
     TaskSpec,
     UnanswerableQueryError,
 )
 from service.pipeline.draw import draw
-from service.pipeline.latency import Departure, Grains, Measured, Turns
+from service.pipeline.kept_blocks import KeptBlocks
+from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
@@ -151,6 +153,7 @@ class Answering:
         store: where slots are sampled.
         stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
         digest_key: secret under which queries are hashed, so that the ledger holds none in the clear.
+        blocks: those that the engine has read ahead, if it keeps any.
         grains: what comes after a charge leaves after a whole number of its task's (:mod:`service.pipeline.latency`).
         public_grain_s: what an engine says to public exemplars leaves after a whole number of these.
         max_in_flight: queries answered at once; more are refused before they are charged. One counts until its answer
@@ -166,6 +169,7 @@ class Answering:
         *,
         digest_key: bytes,
         grains: Grains,
+        blocks: KeptBlocks,
         public_grain_s: float = 0.0,
         max_in_flight: int = 32,
         realign: Realign | None = None,
@@ -176,7 +180,7 @@ class Answering:
         self._made = MadeOnce(ledger, store, stages, public_grain_s)
         self._digest_key = digest_key
         self._grains = grains
-        self._turns = Turns()
+        self._blocks = blocks
         self._max_in_flight = max_in_flight
         self._realign = realign
         self._in_flight = 0
@@ -307,7 +311,7 @@ class Answering:
             await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
             raise
         measured = await self._grains.of(signed)
-        if measured.alone and self._turns.wait_s > self.stages.timeout_s:
+        if self._blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
         spec = task_spec(
             signed.address,
@@ -325,6 +329,16 @@ class Answering:
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
     ) -> Answer | InFlight:
+        try:
+            async with self._blocks.held(question.signed, question.measured) as held:
+                if held.kept:
+                    spec = replace(question.spec, kept=held.kept)
+                    question = replace(question, spec=spec, arrived=held.arrived)
+                return await self._charge(question, key_id, idempotency_key)
+        except EngineBusyError as error:
+            raise BusyError(str(error)) from error
+
+    async def _charge(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer | InFlight:
         signed = question.signed
         try:
             outcome = await asyncio.to_thread(
@@ -369,13 +383,16 @@ class Answering:
             this = asyncio.current_task()
             if this is None or not this.cancelling():
                 await departure.wait()
+            if isinstance(error, NotKeptError):
+                self._blocks.lost(question.signed)
+                self._grains.overran(question.signed)
             reason, refusal = _void(error)
             await asyncio.to_thread(self.ledger.void, charge.id, reason)
             if isinstance(refusal, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refusal from error
         times = question.measured.times(zero_shot.tokens)
-        waits_s = self._turns.take(question.measured, times)
+        waits_s = self._blocks.turns.take(question.measured, times)
         departure.fix(times, waits_s)
         await asyncio.sleep(waits_s)
 

@@ -40,6 +40,12 @@ class Measured:
         tokens: of the question that was measured, in a prompt without exemplars; 0 where the engine counts none.
         beside: tokens of exemplars that were computed in each prompt with it.
         alone: whether that holds for one question at a time, so questions must take turns.
+        typical_s: seconds with slots of an ordinary length; 0 if that was not measured.
+        blocks: how many the engine is to keep (:mod:`service.pipeline.kept_blocks`); 0: it keeps none, and the work is
+            that with cold caches.
+        block_s: seconds to read the largest of them ahead.
+        rows_s: seconds to read the rows of all.
+        cold: why blocks are not kept, although the task draws blocks, and what to do; empty if they are.
     """
 
     task: str
@@ -49,6 +55,11 @@ class Measured:
     tokens: int = 0
     beside: int = 0
     alone: bool = False
+    typical_s: float = 0.0
+    blocks: int = 0
+    block_s: float = 0.0
+    rows_s: float = 0.0
+    cold: str = ""
 
     def times(self, tokens: int) -> float:
         """How much longer slots may take of a question of so many tokens: 1 or more.
@@ -99,15 +110,16 @@ class Departure:
 
 
 class Turns:
-    """When questions' private parts begin that must not slow each other: one after the other, by public times alone."""
+    """When private parts begin that must not slow each other: one after the other, by public times alone."""
 
     def __init__(self) -> None:
         self._free = 0.0
+        self._read = 0.0
+        self._done = 0.0
 
-    @property
-    def wait_s(self) -> float:
-        """Seconds until the next turn."""
-        return max(0.0, self._free - asyncio.get_running_loop().time())
+    def wait_s(self, measured: Measured) -> float:
+        """Seconds until the task's next turn. Questions that may be answered side by side wait for reading alone."""
+        return max(0.0, (self._free if measured.alone else self._read) - asyncio.get_running_loop().time())
 
     def take(self, measured: Measured, times: float) -> float:
         """Take the next turn, which lasts as long as the largest slots can: the seconds until it begins.
@@ -116,11 +128,23 @@ class Turns:
             measured: the task's.
             times: as long.
         """
-        if not measured.alone:
-            return 0.0
-        wait_s = self.wait_s
-        self._free = asyncio.get_running_loop().time() + wait_s + times * measured.work_s
+        wait_s = self.wait_s(measured)
+        begins = asyncio.get_running_loop().time() + wait_s
+        if measured.alone:
+            self._free = begins + times * measured.work_s
+        self._done = max(self._done, begins + times * max(measured.work_s, measured.grain_s / 2))
         return wait_s
+
+    def read(self, takes_s: float) -> float:
+        """Take a turn to read exemplars ahead, after all questions that have theirs: the seconds until it begins.
+
+        Args:
+            takes_s: how long it lasts.
+        """
+        now = asyncio.get_running_loop().time()
+        begins = max(now, self._free, self._read, self._done)
+        self._free = self._read = begins + takes_s
+        return begins - now
 
 
 @asynccontextmanager

@@ -11,14 +11,16 @@ a disk. A grain below twice that is refused, and so is a task whose made-up slot
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from string import ascii_lowercase
+from typing import cast
 
 import structlog
 
@@ -28,7 +30,15 @@ from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
 from service.embedding.embedder import DIMENSION
-from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
+from service.engines.protocol import (
+    EngineInfo,
+    EngineUnavailableError,
+    KeepsBlocks,
+    TaskSpec,
+    UnanswerableQueryError,
+    ZeroShot,
+)
+from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Aggregator, Outputs
 from service.pipeline.queries import InvalidQueryError, task_spec
@@ -60,14 +70,18 @@ class MeasuredGrains:
         stages: those that answer private queries, too.
         store: knows the exemplars' fields, and reads them.
         ledger: knows the tasks.
+        blocks: those that the engine reads ahead.
         grain_s: for every task, in seconds; None chooses the smallest for each. It is measured with one
             question, so questions to a language model then take turns.
     """
 
-    def __init__(self, stages: Stages, store: ExemplarStore, ledger: Ledger, *, grain_s: float | None) -> None:
+    def __init__(
+        self, stages: Stages, store: ExemplarStore, ledger: Ledger, blocks: KeptBlocks, *, grain_s: float | None
+    ) -> None:
         self._stages = stages
         self._store = store
         self._ledger = ledger
+        self._blocks = blocks
         self._grain_s = grain_s
         self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
         self.report: list[Measured] | None = None
@@ -106,7 +120,7 @@ class MeasuredGrains:
         self._measured.pop(_which(task), None)
 
     async def all(self) -> list[Measured]:
-        """The measurements of all tasks that have answers left and draw slots for them.
+        """The measurements of all tasks that have answers left and draw slots for them, whose blocks are read ahead.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: the engine does not answer.
@@ -117,8 +131,12 @@ class MeasuredGrains:
             left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
             return [task for task in left if not read_signed(task.document).plan.tasks[task.name].once]
 
-        self.report = [await self.measured(task) for task in await asyncio.to_thread(open_tasks)]
-        return self.report
+        tasks = await asyncio.to_thread(open_tasks)
+        report = [await self.measured(task) for task in tasks]
+        for task, measured in zip(tasks, report, strict=True):
+            await self._blocks.read(task, measured)
+        self.report = report
+        return report
 
     async def _measure(self, signed: SignedTask) -> Measured:
         task = read_signed(signed.document).plan.tasks[signed.name]
@@ -133,18 +151,36 @@ class MeasuredGrains:
         )
         noise = read_signed(signed.document).noise[signed.name]
         read_s = await largest_read_s(self._store, task, knowledge_base)
+        blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
-            work_s, tokens = await largest_work_s(self._stages, task, noise, spec, knowledge_base)
+            work = await largest_work(self._stages, task, noise, spec, knowledge_base, blocks)
         except NotMeasuredError as error:
             log.error("latency_not_measured", task=signed.address, problem=str(error))
             return Measured(signed.address, 0.0, 0.0, f"{signed.address}: {error}")
-        work_s += read_s
+        work_s = work.work_s + read_s
         grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
         alone = self._grain_s is None and (await self._stages.engine.describe()).is_llm
         problem = _problem(signed.address, work_s, grain_s)
-        measured = Measured(signed.address, work_s, grain_s, problem, tokens, spec.slot_tokens, alone)
+        if blocks and not work.block_s:
+            blocks = 0
+        measured = Measured(
+            signed.address,
+            work_s,
+            grain_s,
+            problem,
+            work.tokens,
+            0 if blocks else spec.slot_tokens,
+            alone,
+            work.typical_s and work.typical_s + read_s,
+            blocks,
+            work.block_s,
+            read_s * blocks / measured_slots(task)[1],
+            work.cold,
+        )
         work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
         log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
+        if measured.cold:
+            log.warning("blocks_not_kept", task=signed.address, problem=measured.cold)
         if measured.problem:
             log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
         return measured
@@ -163,47 +199,113 @@ def _problem(address: str, work_s: float, grain_s: float) -> str:
     )
 
 
-async def largest_work_s(
+@dataclass(frozen=True)
+class Work:
+    """What a task's largest slots take.
+
+    Attributes:
+        work_s: seconds from the rows read to the release.
+        tokens: of the question; 0 where the engine counts none.
+        typical_s: seconds with typical slots; 0 unless a language model in the deployment was measured.
+        block_s: seconds to read one of them ahead, which the work is then without; 0: it is with cold caches.
+        cold: why, where the task draws blocks.
+    """
+
+    work_s: float = 0.0
+    tokens: int = 0
+    typical_s: float = 0.0
+    block_s: float = 0.0
+    cold: str = ""
+
+
+async def largest_work(
     stages: Stages,
     task: ClassifyTask | GenerateTask,
     noise: TaskNoise,
     spec: TaskSpec,
     knowledge_base: KnowledgeBase,
-) -> tuple[float, int]:
-    """Seconds from the rows read to the release with the largest slots, and the tokens of the question.
+    blocks: int = 0,
+) -> Work:
+    """What a sample's largest slots take; nothing if no question can be answered at all.
 
-    Both 0 if no question can be answered at all, and the tokens where the engine counts none.
+    Args:
+        stages: those that answer.
+        task: that is asked.
+        noise: its plan's.
+        spec: the task as the engine sees it, under a knowledge base that there is not.
+        knowledge_base: what its exemplars are like.
+        blocks: how many there are, if it draws blocks. They are kept where the engine has room for them.
 
     Raises:
         NotMeasuredError: not all of these slots were answered.
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
     engine = await stages.engine.describe()
-    queries = made_up_queries(task, _QUERY_WORDS)
-    if engine.is_llm and not engine.remote:  # it counts tokens
+    queries, local = made_up_queries(task, _QUERY_WORDS), engine.is_llm and not engine.remote
+    if local:  # it counts tokens
         queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
     found = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
     if found is None:
-        return 0.0, 0
+        return Work()
     query, zero_shot, aggregator = found
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
+    keeper, cold = cast(KeepsBlocks, stages.engine), ""
+    if blocks and engine.keeps_blocks:
+        cold = await keeper.room(spec, zero_shot.tokens, blocks, most)
+    warm = bool(blocks) and engine.keeps_blocks and not cold
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
     agreed = made_up_text(made_up_words(), getattr(task.mechanism, "k_max", 1))
+    number = itertools.count()
 
-    async def once() -> float:
+    async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
-        outputs = await stages.ask(uncached(spec), query, slots, zero_shot)
-        asked = time.monotonic()
+        outputs = await stages.ask(asked, _rotated(query, next(number)) if asked.kept else query, slots, zero_shot)
+        ended = time.monotonic()
         check_answered(outputs, engine)
         await aggregator.release(outputs)
         released = time.monotonic()
         await aggregator.release([agreed] * most)  # all of them: this need not grow in proportion
         agreeing = time.monotonic() - released
-        return (asked - started) * most / count + max((released - asked) * most / count, agreeing)
+        return (ended - started) * most / count + max((released - ended) * most / count, agreeing)
 
-    return await median_s(once, engine), zero_shot.tokens
+    async def median(spec: TaskSpec) -> tuple[float, float]:
+        """Seconds of a run, and to read a slot ahead."""
+        if not warm:
+            return await median_s(lambda: once(uncached(spec)), engine), 0.0
+        asked, slots = uncached(spec), await privately(open_slots)
+        try:
+            started = time.monotonic()
+            kept = await keeper.keep(asked, slots)
+            took = time.monotonic() - started
+            return await median_s(lambda: once(replace(asked, kept=kept)), engine), took / count
+        finally:
+            await keeper.keep(asked, [])
+
+    work_s, block_s = await median(spec)
+    typical_s = 0.0
+    if local:
+        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, zero_shot.tokens)))
+    return Work(work_s, zero_shot.tokens, typical_s, block_s, cold)
+
+
+def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
+    """Of a slot's exemplars: as many as the task has shots, each as long as a public text; else half of its room.
+
+    Args:
+        task: that.
+        question: tokens of the prompt of its longest public text.
+    """
+    if isinstance(task, ClassifyTask) and task.public_texts:
+        return min(task.slot_room, task.shots * question)
+    return -(-task.slot_room // 2)
+
+
+def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
+    """As long, and other from the first word on: its prompt is not found cached."""
+    words = {name: text.split() for name, text in query.items()}
+    return {name: " ".join(one[by % len(one) :] + one[: by % len(one)]) for name, one in words.items()}
 
 
 def uncached(spec: TaskSpec) -> TaskSpec:

@@ -23,6 +23,7 @@ from exemplar_store import Layout, Slot, read_json_lines
 from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
 from service.pipeline.answering import Answering
+from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Departure, Measured, Unpadded
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
@@ -125,7 +126,12 @@ def answering(services: Services, engine: Engine | None = None, *, timeout_s: fl
         services.records.ledger,
         services.records.store,
         stages,
-        **{"digest_key": b"k" * 32, "grains": Unpadded(), **options},
+        **{
+            "digest_key": b"k" * 32,
+            "grains": Unpadded(),
+            "blocks": KeptBlocks(stages, services.records.store, services.records.audit),
+            **options,
+        },
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +17,7 @@ from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
 from service.api.app import create_app
+from service.pipeline.latency import Measured
 from service.plans.signing import sign
 from service.records.replaying import replay
 from service.services import Services
@@ -633,6 +635,20 @@ def test_an_empty_idempotency_key_is_refused(api: Api) -> None:
 @pytest.mark.parametrize("name", ["", " ", "a\0b", "a\nb", "x" * 101])
 def test_key_names_are_printable(api: Api, name: str) -> None:
     problem(api("admin", "POST", "/v1/keys", json={"name": name, "role": "analyst"}), 422, "invalid-request")
+
+
+def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) -> None:
+    assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
+    measured = Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib to 3")
+    api.services.grains.report = [measured]
+    latency = {"typical_s": 9.5, "largest_s": 12.0, "grain_s": 24.0, "cold": "raise kv_cache_gib to 3"}
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == latency
+    api.services.grains.report = [replace(measured, typical_s=0.0, cold="")]
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == {
+        **latency,
+        "typical_s": None,
+        "cold": None,
+    }
 
 
 def test_shutting_down_waits_for_paid_answers(services: Services) -> None:

@@ -15,6 +15,7 @@ from accounting.ledger.history import Use
 from exemplar_store.tables import exemplars, knowledge_bases, units
 from service.dashboard.usage import _series, charged_by_day
 from service.engines.protocol import EngineUnavailableError
+from service.pipeline.latency import Measured
 from service.services import Services, open_services
 from tests.service.conftest import EMBEDDER, PLAN, Embedding, MajorityEngine
 from tests.service.dashboard.dashboard_browser import Browser
@@ -445,3 +446,12 @@ def test_the_page_does_not_change_with_what_is_private(browser: Browser) -> None
 def strip_now(page: str) -> str:
     """Without the chart's paths, which move with the clock."""
     return re.sub(r' d="[^"]+"', "", page)
+
+
+def test_a_signed_plan_says_how_long_answers_take(browser: Browser) -> None:
+    page = "/knowledge-bases/toys/plans"
+    assert "Answers leave after" not in browser.get(page).text
+    browser.services.grains.report = [Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib")]
+    text = browser.get(page).text
+    assert "24.0 s (typical slots take 9.5 s, the largest 12.0 s)" in text
+    assert "Blocks are not read ahead: raise kv_cache_gib." in text

@@ -16,6 +16,7 @@ from accounting.ledger.tables import charges, releases, tasks
 from accounting.plan import CalibratedPlan
 from accounting.replay.books import violations
 from service.pipeline.answering import Answering
+from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Unpadded
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
@@ -103,6 +104,6 @@ def test_killed_at(step: str, database_url: str, tmp_path: Path, calibrated: Cal
 def _patient(records: Records) -> Answering:
     """A pipeline for which the dead holder's lease is over."""
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
-    return Answering(
-        later, records.store, Stages(MajorityEngine(), EMBEDDER, 60.0), digest_key=records.digest_key, grains=Unpadded()
-    )
+    stages = Stages(MajorityEngine(), EMBEDDER, 60.0)
+    blocks = KeptBlocks(stages, records.store, records.audit)
+    return Answering(later, records.store, stages, digest_key=records.digest_key, grains=Unpadded(), blocks=blocks)

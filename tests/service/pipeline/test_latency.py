@@ -138,6 +138,7 @@ def test_a_failed_probe_leaves_nothing_in_flight() -> None:
 
 
 ALONE = Measured("t", work_s=2.0, grain_s=5.0, tokens=100, beside=300, alone=True)
+BESIDE = replace(ALONE, alone=False)
 
 
 def test_longer_questions_than_were_measured_have_more_time() -> None:
@@ -169,11 +170,22 @@ def test_questions_take_turns_as_long_as_the_largest_slots_take() -> None:
         turns = Turns()
         begun = [turns.take(ALONE, 1.0), turns.take(ALONE, 2.5), turns.take(ALONE, 1.0)]
         await asyncio.sleep(4.0)
-        begun += [turns.wait_s, turns.take(Measured("t", 2.0, 5.0), 1.0), turns.take(ALONE, 1.0)]
+        begun += [turns.wait_s(ALONE), turns.take(BESIDE, 1.0), turns.take(ALONE, 1.0)]
         await asyncio.sleep(100.0)
         return [*begun, turns.take(ALONE, 1.0)]
 
     assert run(waits()) == [0.0, 2.0, 7.0, 5.0, 0.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize(("measured", "free"), [(ALONE, 2.5), (BESIDE, 2.5)])
+def test_reading_ahead_begins_when_questions_must_be_done_and_they_wait_for_it(measured: Measured, free: float) -> None:
+    """The half of a grain that their private part has: when that really ends is private."""
+
+    async def waits() -> list[float]:
+        turns = Turns()
+        return [turns.take(measured, 1.0), turns.read(7.0), turns.take(ALONE, 1.0), turns.take(BESIDE, 1.0)]
+
+    assert run(waits()) == [0.0, free, free + 7.0, free + 7.0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,295 @@
+"""Blocks read ahead: when they are read again, how long that takes, and what it holds up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.plan import CalibratedPlan, load_plan
+from exemplar_store import Layout, Slot, read_json_lines
+from service.engines.protocol import EngineInfo, NotKeptError
+from service.pipeline import kept_blocks
+from service.pipeline.answering import BusyError
+from service.pipeline.latency import GrainTooSmallError, Measured
+from service.services import Services
+from tests.service.conftest import embed, nearly_noiseless, rows
+from tests.service.pipeline.test_answering import BLOCKS_PLAN
+from tests.service.pipeline.test_measured_grains import LanguageModel, padded
+
+READING_S, ANSWER_S = 0.8, 0.05
+
+
+class KeepingEngine(LanguageModel):
+    """Keeps what it is told to, and is silent about all else."""
+
+    def __init__(self) -> None:
+        super().__init__(ANSWER_S)
+        self.kept: dict[str, list[Slot]] = {}
+        self.calls: list[tuple[str, int]] = []
+        self.has_room, self.this, self.takes_s_to_read = "", "first", 0.0
+
+    async def describe(self) -> EngineInfo:
+        return replace(await super().describe(), keeps_blocks=True)
+
+    async def room(self, task, tokens, blocks, most) -> str:
+        return self.has_room
+
+    async def keep(self, task, blocks: Sequence[Slot]) -> str:
+        await asyncio.sleep(READING_S if "measurements" in task.knowledge_base else self.takes_s_to_read)
+        self.calls.append((task.knowledge_base, len(blocks)))
+        self.kept[task.knowledge_base] = list(blocks)
+        return self.this
+
+    async def zero_shot(self, task, query):
+        if task.kept and task.kept != self.this:
+            raise NotKeptError("anew")
+        return await super().zero_shot(task, query)
+
+    async def contributions(self, task, query, slots, zero_shot):
+        outputs = await super().contributions(task, query, slots, zero_shot)
+        if not task.kept:
+            return outputs
+        kept = {contents(slot) for slot in self.kept[task.knowledge_base]}
+        return [output if contents(slot) in kept else None for slot, output in zip(slots, outputs, strict=True)]
+
+
+def contents(slot: Slot) -> tuple[str, ...]:
+    return tuple(exemplar.fields["text"] for exemplar in slot)
+
+
+@pytest.fixture
+def engine() -> KeepingEngine:
+    return KeepingEngine()
+
+
+@pytest.fixture
+def services(tmp_path: Path, engine: KeepingEngine, monkeypatch: pytest.MonkeyPatch) -> Services:
+    monkeypatch.setattr("service.pipeline.measured_grains._RUNS", 1)
+    return padded(tmp_path, plan(), engine)
+
+
+def plan() -> CalibratedPlan:
+    return nearly_noiseless(load_plan(BLOCKS_PLAN.replace("max_exemplars: 9", "max_exemplars: 25")))
+
+
+def private(engine: KeepingEngine) -> list[int]:
+    return [count for name, count in engine.calls if name == "toys"]
+
+
+def more(services: Services, number: int) -> None:
+    exemplars = [{"unit_id": f"more {number}", "text": f"more {number}", "label": "red"}]
+    services.records.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed, by="t")
+
+
+def ask(services: Services, query: str):
+    return services.answering.answer("toys.colour", query, key_id="k")
+
+
+def test_blocks_are_read_before_the_first_answer_and_again_after_each_change(services, engine) -> None:
+    async def all_of_it() -> None:
+        (measured,) = await services.grains.all()
+        assert (measured.blocks, measured.cold, measured.beside) == (8, "", 0)
+        assert measured.work_s < READING_S  # which is not in it: warm blocks are measured
+        assert measured.block_s * 22 >= READING_S  # 22 made up: as many as a sample may have
+        assert private(engine) == [8]
+        await ask(services, "one")
+        await ask(services, "two")
+        assert private(engine) == [8]
+        await asyncio.to_thread(services.records.forget, "toys", "u1", by="t")
+        await ask(services, "three")
+        await asyncio.to_thread(more, services, 1)
+        await asyncio.gather(ask(services, "four"), ask(services, "five"))
+        assert private(engine) == [8, 8, 8]
+
+    asyncio.run(all_of_it())
+
+
+def test_questions_go_on_after_a_public_time_however_long_reading_takes(services, engine, monkeypatch) -> None:
+    """After grains that hide as many of the largest blocks as public events can have changed."""
+    grains: list[float] = []
+
+    @asynccontextmanager
+    async def grain(grain_s: float) -> AsyncIterator[None]:
+        engine.takes_s = 0.0
+        grains.append(grain_s)
+        yield
+        assert not engine.shown  # no question before it is over
+
+    def forget(unit: str):
+        return lambda: services.records.forget("toys", unit, by="t")
+
+    async def all_of_it() -> None:
+        await services.grains.all()
+        largest = Measured("t", 0.1, 0.2, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
+        monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, largest))
+        monkeypatch.setattr(kept_blocks, "on_grain", grain)
+        monkeypatch.setattr(kept_blocks.Turns, "read", lambda _turns, takes_s: grains.append(takes_s) or 0.0)
+        changes = [
+            [lambda: more(services, 1)],
+            [forget("u1")],
+            [forget("u2"), forget("u3")],
+            [forget("u4"), lambda: more(services, 2)],
+            [],
+        ]
+        for number, some in enumerate(changes):
+            for change in some:
+                await asyncio.to_thread(change)
+            engine.shown.clear()
+            await ask(services, f"{number}")
+
+    asyncio.run(all_of_it())
+    whole, one, two = (1.5 * (0.5 + 2.0 * blocks) for blocks in (8, 1, 2))
+    assert grains == [whole, whole, one, one, two, two, whole, whole]
+
+
+def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arrivals_do_not_matter(
+    services, engine, monkeypatch
+) -> None:
+    said: list[list] = []
+    answered = engine.contributions
+
+    async def spy(task, query, slots, zero_shot):
+        outputs = await answered(task, query, slots, zero_shot)
+        if task.kept and task.knowledge_base == "toys":
+            said.append([output is None for output, slot in zip(outputs, slots, strict=True) if slot])
+        return outputs
+
+    async def all_of_it() -> None:
+        await services.grains.all()
+        monkeypatch.setattr(engine, "contributions", spy)
+        charge = services.records.ledger.charge
+        monkeypatch.setattr("service.pipeline.draw.ExemplarStore.sample_blocks", every_block)
+
+        def then_change(change):
+            def charged(*args, **options):
+                outcome = charge(*args, **options)
+                change()
+                return outcome
+
+            return charged
+
+        monkeypatch.setattr(services.records.ledger, "charge", then_change(lambda: more(services, 1)))
+        await ask(services, "arrives")
+        forget = then_change(lambda: services.records.forget("toys", "u3", by="t"))
+        monkeypatch.setattr(services.records.ledger, "charge", forget)
+        await ask(services, "goes")
+        monkeypatch.setattr(services.records.ledger, "charge", charge)
+        await ask(services, "after")
+
+    sample = kept_blocks.ExemplarStore.sample_blocks
+
+    def every_block(*args, **options):
+        return sample(*args, **{**options, "probability": 1.0})
+
+    asyncio.run(all_of_it())
+    assert [sum(one) for one in said] == [0, 1, 0]
+
+
+def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_turn(services, engine) -> None:
+    order: list[str] = []
+    answered, keep = engine.contributions, engine.keep
+
+    async def slow(task, *args):
+        order.append("asked")
+        await asyncio.sleep(0.3)
+        outputs = await answered(task, *args)
+        order.append("answered")
+        return outputs
+
+    async def noted(*args):
+        order.append("read")
+        return await keep(*args)
+
+    async def all_of_it() -> None:
+        await services.grains.all()
+        engine.contributions, engine.keep = slow, noted
+        first = asyncio.create_task(ask(services, "one"))
+        while "asked" not in order:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(more, services, 1)
+        await asyncio.gather(first, ask(services, "two"))
+
+    asyncio.run(all_of_it())
+    first, read = order.index("answered"), order.index("read")
+    assert first < read < len(order) - 1
+
+
+def test_a_question_does_not_wait_longer_than_an_answer_may_take(services, engine, monkeypatch) -> None:
+    async def all_of_it() -> None:
+        (measured,) = await services.grains.all()
+        await asyncio.to_thread(more, services, 1)
+        slow = replace(measured, rows_s=2.0)
+        monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, slow))
+        monkeypatch.setattr(services.answering._blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
+        with pytest.raises(BusyError, match="are read first"):
+            await ask(services, "one")
+
+    asyncio.run(all_of_it())
+    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
+
+
+def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_meanwhile(services, engine) -> None:
+    async def all_of_it() -> None:
+        await services.grains.all()
+        engine.this = "second"
+        with pytest.raises(Exception, match="nothing was charged"):
+            await ask(services, "one")
+        assert private(engine) == [8]
+        assert (await ask(services, "one")).charged
+        assert private(engine) == [8, 8]
+
+    asyncio.run(all_of_it())
+
+
+def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine) -> None:
+    keep, failing = engine.keep, [True]
+
+    async def fails_once(task, blocks):
+        if task.knowledge_base == "toys" and failing.pop():
+            raise RuntimeError("of a block's own text")
+        failing.append(False)
+        return await keep(task, blocks)
+
+    async def all_of_it() -> None:
+        await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
+        engine.keep = fails_once
+        failing[:] = [True]
+        with pytest.raises(Exception, match="could not be read ahead") as error:
+            await ask(services, "one")
+        assert "own text" not in str(error.value)
+        failing[:] = [False]
+        assert (await ask(services, "one")).charged
+
+    asyncio.run(all_of_it())
+
+
+def test_without_room_the_grain_is_that_of_cold_caches_and_says_why(tmp_path: Path, engine) -> None:
+    engine.has_room = "raise kv_cache_gib to 7"
+    (measured,) = asyncio.run(padded(tmp_path, plan(), engine).grains.all())
+    assert (measured.blocks, measured.cold, measured.beside) == (0, "raise kv_cache_gib to 7", 1024)
+    assert engine.calls == []
+
+
+def test_units_are_measured_as_before(tmp_path: Path, engine, calibrated: CalibratedPlan) -> None:
+    (measured,) = asyncio.run(padded(tmp_path, calibrated, engine).grains.all())
+    assert (measured.blocks, measured.cold) == (0, "")
+    assert engine.calls == []
+
+
+def test_made_up_blocks_that_are_not_answered_are_let_go(services, engine) -> None:
+    engine.silent = 1
+
+    async def all_of_it() -> Measured:
+        (measured,) = await services.grains.all()
+        return measured
+
+    measured = asyncio.run(all_of_it())
+    assert "1 of 22 of the largest slots were not answered" in measured.problem
+    assert [count for _, count in engine.calls] == [22, 0]
+    with pytest.raises(GrainTooSmallError):
+        asyncio.run(ask(services, "q"))
