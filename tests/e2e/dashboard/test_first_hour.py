@@ -35,7 +35,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     page.wait_for_url("**/new-knowledge-base")
     window.check()
     window.tab_to("name")
-    for text in ("support", "8", "2e-4", "900", "text, queue, desk, reply"):
+    for text in ("support", "8", "2e-4", "900", "text, team, desk, reply"):
         press("Control+a")
         page.keyboard.type(text)
         press("Tab")
@@ -48,7 +48,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     few.write_text("\n".join([*rows, '{"unit_id": "u", "text": "half a row"}']))
     page.get_by_label("File", exact=True).set_input_files(few)
     page.get_by_role("button", name="Upload").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was stored: row 151, field 'queue': is missing")
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was stored: row 151, field 'team': is missing")
     window.complaints.clear()  # the browser notes a refused form
     few.write_text("\n".join(rows))
     page.get_by_label("File", exact=True).set_input_files(few)
