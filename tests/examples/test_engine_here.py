@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from examples import engine_here
 
 GIB_KB = 1024 * 1024
+ROOT = Path(__file__).parents[2]
 
 
 def machine(root: Path, *, flags: str = "sse2 avx2 fma f16c", free_gib: float = 16, limit: str | None = None) -> Path:
@@ -59,3 +61,25 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     )
     assert done.stdout in ("vllm\n", "nearest_exemplar\n")
     assert (done.stdout == "vllm\n") == (done.stderr == "")
+
+
+@pytest.mark.parametrize(
+    ("machine_says", "chosen", "runs"),
+    [
+        ("vllm", (), "--engine vllm"),
+        ("nearest_exemplar", (), "--engine nearest_exemplar"),
+        ("", ("ENGINE=vllm", "MODEL=some/model"), "--engine vllm --started [0-9]+ --model some/model"),
+        ("", ("MODEL=some/model",), "--engine vllm --started [0-9]+ --model some/model"),
+        ("", ("ENGINE=nearest_exemplar",), "--engine nearest_exemplar"),
+    ],
+)
+def test_the_demo_takes_what_runs_here_unless_told(
+    machine_says: str, chosen: tuple[str, ...], runs: str, tmp_path: Path
+) -> None:
+    """Nothing is run but the script that looks at the machine, and in its place one that says what is wanted."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {machine_says}\n")
+    python.chmod(0o755)
+    make = ["make", "-n", "demo", f"PYTHON={python}", *chosen]
+    told = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.search(f"examples.demo {runs}", told), told
