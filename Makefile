@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -39,8 +39,16 @@ $(BIN)/promtool: $(VENV)/.installed
 	  && cp usr/bin/promtool $(CURDIR)/$@ && rm -r $$folder
 	@touch $@
 
-demo: $(if $(filter vllm,$(ENGINE)),$(VENV)/.vllm,$(VENV)/.installed)  ## Start the service with the example, ask it over HTTP, stop it
-	@$(BIN)/python -m examples.demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(MODEL),--model $(MODEL))
+# The language model where it can run, unless ENGINE=nearest_exemplar, or ENGINE=vllm, which MODEL=... implies.
+demo:  ## Start the service with the example, ask it over HTTP, stop it
+	@engine=$(or $(ENGINE),$(if $(MODEL),vllm)); $(MAKE) --no-print-directory STARTED=$$(date +%s) \
+	  demo-on-$${engine:-$$($(PYTHON) examples/engine_here.py)}
+
+demo-on-vllm: $(VENV)/.vllm
+demo-on-nearest_exemplar: $(VENV)/.installed
+demo-on-vllm demo-on-nearest_exemplar:
+	@$(BIN)/python -m examples.demo --engine $(@:demo-on-%=%) --started $(STARTED) $(if $(MODEL),--model $(MODEL)) \
+	  $(if $(QUESTIONS),--questions $(QUESTIONS))
 
 restore-demo: $(VENV)/.vllm  ## Train, publish and serve a bundle that hides spans of a text (some minutes)
 	$(BIN)/python -m examples.restore.demo

@@ -32,9 +32,9 @@ from service.records.records import open_records
 from service.records.signed import read_signed
 from service.services import Services, open_services
 from service.settings import Settings
-from service.synthetic.tickets import tickets
 
 PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
+TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 EPSILON, DELTA = 8.0, 1e-4
 RETAIN = 4
 MONTHS, QUARTERS = 3, 4
@@ -176,7 +176,8 @@ def read(file: Path) -> list[Example]:
 
 
 def made_up() -> tuple[list[Example], list[Example]]:
-    rows = [{"text": one["text"], "label": one["queue"]} for one in tickets()]
+    tickets = map(json.loads, TICKETS.read_text(encoding="utf-8").splitlines())
+    rows = [{"text": one["text"], "label": one["team"]} for one in tickets]
     random.Random(0).shuffle(rows)
     return rows[100:], rows[:100]
 

@@ -41,13 +41,13 @@ PLAN: dict[str, Any] = {
     "knowledge_base": "bench",
     "budget": {"epsilon": 8, "delta": 1e-4},
     "tasks": {
-        "queue": {
+        "team": {
             "kind": "classify",
-            "labels": ["Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"],
-            "label_field": "queue",
+            "labels": ["Payments", "Shipping", "Security", "Garden", "Members"],
+            "label_field": "team",
             "prompt": {
                 "instruction": "Say which team answers the ticket.",
-                "exemplar": "Ticket: {text}\nTeam: {queue}",
+                "exemplar": "Ticket: {text}\nTeam: {team}",
                 "query": "Ticket: {text}\nTeam:",
             },
             "shots": 4,
@@ -61,8 +61,8 @@ PLAN: dict[str, Any] = {
 
 def plan(exemplars: int) -> dict:
     """The plan that asks all blocks of so many exemplars."""
-    queue = PLAN["tasks"]["queue"]
-    return {**PLAN, "tasks": {"queue": {**queue, "ensemble": exemplars // queue["shots"]}}}
+    team = PLAN["tasks"]["team"]
+    return {**PLAN, "tasks": {"team": {**team, "ensemble": exemplars // team["shots"]}}}
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def fill(folder: Path, number: int) -> str:
     exemplars.write_text(
         "".join(json.dumps({**json.loads(row), "unit_id": f"u{i}"}) + "\n" for i, row in enumerate(rows))
     )
-    fields = [option for name in ("text", "queue") for option in ("--field", name)]
+    fields = [option for name in ("text", "team") for option in ("--field", name)]
     dpicl("kb", "create", "bench", "--epsilon", "8", "--delta", "1e-4", "--public-size", str(number), "--yes", *fields)
     dpicl("kb", "ingest", "bench", str(exemplars))
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan(number)))
@@ -182,7 +182,7 @@ def serve(folder: Path, engine: dict, key: str, queries: list[str], clients: int
             ready(client, server, log)
 
             def ask(query: str) -> None:
-                client.post("/v1/tasks/bench.queue/answers", json={"query": query}).raise_for_status()
+                client.post("/v1/tasks/bench.team/answers", json={"query": query}).raise_for_status()
 
             for query in queries[:WARM_UP]:
                 ask(query)
@@ -236,10 +236,10 @@ def raw(task: dict) -> None:
     from service.records.records import open_records
     from service.settings import Settings
 
-    queue = parse_plan(plan(task["exemplars"])).tasks["queue"]
-    spec = task_spec("bench.queue", queue, "bench", "text", response_field=None, asker="")
+    team = parse_plan(plan(task["exemplars"])).tasks["team"]
+    spec = task_spec("bench.team", team, "bench", "text", response_field=None, asker="")
     store = open_records(Settings()).store
-    slots = store.sample_blocks("bench", probability=1.0, blocks=queue.ensemble, max_exemplars=queue.slot_cap)
+    slots = store.sample_blocks("bench", probability=1.0, blocks=team.ensemble, max_exemplars=team.slot_cap)
     llm = LLM(
         model=config.model,
         dtype=config.dtype,

@@ -26,7 +26,7 @@ from service.records.database import open_database
 from service.records.schema import migrate
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
-FIELDS = ("text", "queue", "desk", "reply")
+FIELDS = ("text", "team", "desk", "reply")
 BOUNDED = (40, 100)
 
 

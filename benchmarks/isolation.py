@@ -37,10 +37,10 @@ TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 QUERY = {"text": "My parcel was left in the rain."}
 OTHER_QUERY = {"text": "Please cancel my contract."}
 LABELS = TaskSpec(
-    "support.queue@1",
-    ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"),
-    Prompt("Say which team answers.", "Ticket: {text}\nTeam: {queue}", "Ticket: {text}\nTeam:"),
-    "queue",
+    "support.team@1",
+    ("Payments", "Shipping", "Security", "Garden", "Members"),
+    Prompt("Say which team answers.", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:"),
+    "team",
     knowledge_base="support",
 )
 TEXTS = TaskSpec(

@@ -40,10 +40,10 @@ from service.records.database import open_database
 
 TICKETS = Path(__file__).parents[1] / "examples" / "support" / "tickets.jsonl"
 TASK = TaskSpec(
-    "bench.queue@1",
-    ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"),
-    Prompt("Say which team answers the ticket.", "Ticket: {text}\nTeam: {queue}", "Ticket: {text}\nTeam:"),
-    "queue",
+    "bench.team@1",
+    ("Payments", "Shipping", "Security", "Garden", "Members"),
+    Prompt("Say which team answers the ticket.", "Ticket: {text}\nTeam: {team}", "Ticket: {text}\nTeam:"),
+    "team",
     knowledge_base="bench",
     slot_tokens=220,
     calibration=tuple({"text": text} for text in ("N/A", "", "[MASK]")),
@@ -132,13 +132,13 @@ def fill(folder: Path, number: int) -> ExemplarStore:
         for at in range(number):
             ticket = tickets[at % len(tickets)]
             again = f"Case {at}. " if at >= len(tickets) else ""
-            yield Row(at + 1, f"u{at}", {"text": again + ticket["text"], "queue": ticket["queue"]})
+            yield Row(at + 1, f"u{at}", {"text": again + ticket["text"], "team": ticket["team"]})
 
     database = open_database(f"sqlite:///{folder}/bench.sqlite")
     metadata.create_all(database)
     store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
-        store.create(connection, "bench", public_size=number, fields=["text", "queue"], embedded_field="text")
+        store.create(connection, "bench", public_size=number, fields=["text", "team"], embedded_field="text")
     store.ingest("bench", rows())
     return store
 

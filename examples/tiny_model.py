@@ -87,7 +87,7 @@ def make_tiny_model(
 def _texts() -> Iterator[str]:
     for line in _TICKETS.read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)
-        yield f"Ticket: {fields['text']}\nTeam: {fields['queue']}\n\nReply: {fields['reply']}"
+        yield f"Ticket: {fields['text']}\nTeam: {fields['team']}\n\nReply: {fields['reply']}"
 
 
 if __name__ == "__main__":

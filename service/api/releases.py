@@ -33,6 +33,11 @@ class ReleaseView(BaseModel):
         description="Of the label, to be right; made of the noisy votes and public things. Where a posterior decides.",
     )
     probabilities: dict[str, float] | None = Field(**_ABSENT, description="The same of every label.")
+    zero_shot: str | None = Field(
+        **_ABSENT,
+        examples=["Technical"],
+        description="The label that the engine finds likeliest without exemplars: public, and free.",
+    )
     text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(
         **_ABSENT,

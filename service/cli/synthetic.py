@@ -19,16 +19,16 @@ _HOW_TO_ASK = """
 It is gone when you stop this. To ask, in another terminal:
 
   export DPICL_URL={url} DPICL_API_KEY={analyst}
-  dpicl ask support.queue "I was charged twice in March."
+  dpicl ask support.team "I was charged twice in March."
 
-  curl "$DPICL_URL/v1/tasks/support.queue/answers" --header "Authorization: Bearer $DPICL_API_KEY" \\
+  curl "$DPICL_URL/v1/tasks/support.team/answers" --header "Authorization: Bearer $DPICL_API_KEY" \\
     --header "Content-Type: application/json" --data '{{"query": "My parcel was left in the rain."}}'
 
   python - <<'END'
   from openai import OpenAI
   client = OpenAI(base_url="{url}/v1", api_key="{analyst}")
   messages = [{{"role": "user", "content": "The pump makes no sound."}}]
-  print(client.chat.completions.create(model="support.queue", messages=messages).choices[0].message.content)
+  print(client.chat.completions.create(model="support.team", messages=messages).choices[0].message.content)
   END
 
 The budget, and what is left of it:  dpicl budget --url $DPICL_URL
@@ -50,7 +50,7 @@ def made_up_data() -> Iterator[Synthetic]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ExitStack() as stack:
         with Progress(*columns) as bar:
-            task = bar.add_task("Making up tickets, and plans for them", total=None)
+            task = bar.add_task("Reading made-up tickets, and signing plans for them", total=None)
             told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed, told))
         yield data

@@ -41,6 +41,7 @@ from service.engines.protocol import (
     NotKeptError,
     TaskSpec,
     UnanswerableQueryError,
+    ZeroShot,
 )
 from service.pipeline.draw import draw
 from service.pipeline.kept_blocks import KeptBlocks
@@ -398,7 +399,7 @@ class Answering:
 
         slots = await self._sample(question)
         outputs = await self.stages.ask(spec, fields, slots, zero_shot)
-        answer = await aggregator.release(outputs)
+        answer = {**await aggregator.release(outputs), **_without_exemplars(question.task, zero_shot)}
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and whoever reads the audit trail
@@ -485,6 +486,13 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase, *, as_que
             f"this service asks a language model outside it, and {knowledge_base.name} does not allow its exemplars "
             "to leave: an admin can allow it for this knowledge base"
         )
+
+
+def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:
+    """What an answer tells of zero-shot, which is public: the label, of a task that classifies."""
+    if not isinstance(task, ClassifyTask) or zero_shot.probabilities is None:
+        return {}
+    return {"zero_shot": task.labels[int(zero_shot.probabilities.argmax())]}
 
 
 def _void(error: BaseException) -> tuple[str, Exception]:

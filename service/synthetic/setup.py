@@ -10,18 +10,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from accounting.plan import load_plan
-from exemplar_store import ExemplarStore, Row
+from exemplar_store import ExemplarStore, Layout, read_json_lines
 from service.embedding.embedder import Embed
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.records.synthetic_store import KEY, KEY_BASE64
 from service.settings import Settings, set_operators_aside
-from service.synthetic.tickets import FIELDS, TICKETS, tickets
 
 KNOWLEDGE_BASE = "support"
+FIELDS = ("text", "team", "desk", "reply")
+TICKETS = 900
 EPSILON, DELTA = 20.0, 4e-4
 """For life; the two plans take 12 and 2e-4 of it, so that another can be signed."""
 _WHO = "dpicl serve --synthetic"
+_FOLDER = Path(__file__).parent
 _PLANS = ("plan.yaml", "replies.yaml")
 
 
@@ -69,12 +71,9 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
         by=_WHO,
     )
     # Not by the records' own store, which is sealed.
-    rows = (
-        Row(number, ticket["unit_id"], {field: ticket[field] for field in FIELDS})
-        for number, ticket in enumerate(tickets(), 1)
-    )
     unsealed = replace(records, store=ExemplarStore(records.database, KEY))
-    unsealed.ingest(KNOWLEDGE_BASE, rows, embed, by=_WHO, progress=progress)
+    with (_FOLDER / "tickets.jsonl").open("rb") as file:
+        unsealed.ingest(KNOWLEDGE_BASE, read_json_lines(file, Layout(FIELDS)), embed, by=_WHO, progress=progress)
     for name in _PLANS:
-        plan = load_plan((Path(__file__).parent / name).read_text(encoding="utf-8"))
+        plan = load_plan((_FOLDER / name).read_text(encoding="utf-8"))
         sign(records, prepare(records, plan), _WHO)

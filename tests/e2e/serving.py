@@ -62,7 +62,7 @@ class Running:
             if connection.status == psutil.CONN_LISTEN
         ]
 
-    def ask(self, query: str, task: str = "support.queue") -> httpx.Response:
+    def ask(self, query: str, task: str = "support.team") -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=150)
 
@@ -121,8 +121,8 @@ def prepared(environment: Mapping[str, str], *plans: str) -> str:
         An API key.
     """
     tickets = [json.loads(line) for line in (SUPPORT / "tickets.jsonl").read_text().splitlines()[:150]]
-    canary = {"text": f"my name is {CANARY}", "queue": "Ledger", "desk": "Office", "reply": f"{CANARY} it is"}
-    layout = Layout(("text", "queue", "desk", "reply"))
+    canary = {"text": f"my name is {CANARY}", "team": "Payments", "desk": "Office", "reply": f"{CANARY} it is"}
+    layout = Layout(("text", "team", "desk", "reply"))
     with opened(environment) as records:
         records.create_knowledge_base(
             "support",

@@ -35,7 +35,7 @@ def test_the_tutorial_and_the_clients_run_as_written(tmp_path: Path) -> None:
     assert "Stored 900 exemplars of 250 new units" in printed
     assert "1 answer charged" in printed
     assert "free, answered before" in printed
-    assert "support.queue\n" in printed, "the models that OpenAI's client lists"
+    assert "support.team\n" in printed, "the models that OpenAI's client lists"
     assert "Deleted " in printed
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 

@@ -34,7 +34,7 @@ WORDS, EPSILON, KEEP = 200, 5.0, ("stopwords", "punctuation")
 SECRET = ("zebrafish", "quagga", "okapi")
 """No words that can come out of a sanitiser."""
 REMOTE_KEY = "for-the-remote-model"  # pragma: allowlist secret
-FITTED = "The platypus is with Ledger."
+FITTED = "The platypus is with Payments."
 PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
 
 
@@ -54,7 +54,7 @@ class Sanitising:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
     folder = tmp_path_factory.mktemp("sanitising")
     with modelling() as model, modelling() as beside:
-        model.behaviour, beside.behaviour = saying("Ledger"), saying(FITTED)
+        model.behaviour, beside.behaviour = saying("Payments"), saying(FITTED)
         config = yaml.safe_load(DEFAULT_CONFIG.read_text())
         config["applications"][0]["args"]["engine"] = {
             "name": "openai_compatible",
@@ -108,7 +108,7 @@ def test_no_raw_word_is_sent_but_as_announced(running: Sanitising) -> None:
 
 def test_one_text_for_all_tasks_of_a_key(running: Sanitising) -> None:
     question = f"Where is my {SECRET[0]} and the new book?"
-    for task in ("queue", "triage", "page"):
+    for task in ("team", "triage", "page"):
         asked = running.service.ask(question, f"support.{task}")
         assert asked.status_code == 200, asked.text
         assert ("realigned" in asked.json()) is (task == "page"), "labels are no texts"

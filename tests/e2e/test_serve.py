@@ -53,13 +53,13 @@ def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.
     shown: dict[str, Any] = {}
     exec(program.replace("http://127.0.0.1:8080", running.url).replace("dpicl_...", running.key), shown)  # noqa: S102
     label, cost = capsys.readouterr().out.splitlines()
-    assert label in load_plan((SUPPORT / "plan.yaml").read_text()).tasks["queue"].labels
+    assert label in load_plan((SUPPORT / "plan.yaml").read_text()).tasks["team"].labels
     assert "answers_left" in cost
 
     client = shown["client"]
-    assert "support.queue" in {model.id for model in client.models.list()}
+    assert "support.team" in {model.id for model in client.models.list()}
     question = [{"role": "user", "content": "The courier left my parcel in the rain."}]
-    stream = client.chat.completions.with_raw_response.create(model="support.queue", messages=question, stream=True)
+    stream = client.chat.completions.with_raw_response.create(model="support.team", messages=question, stream=True)
     said = [chunk.choices[0].delta.content or "" for chunk in stream.parse()]
     assert "".join(said) == label
     for response in (stream.http_response, running.ask("One more question")):
@@ -130,7 +130,7 @@ def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
         questions.append(f"Never mind question {len(questions)}")
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
-                f"{running.url}/v1/tasks/support.queue/answers",
+                f"{running.url}/v1/tasks/support.team/answers",
                 json={"query": questions[-1]},
                 headers=headers,
                 timeout=httpx.Timeout(60, read=0.05),
@@ -188,24 +188,24 @@ def test_ray_tells_no_one_how_long_a_call_took(running: Running) -> None:
 
 def test_the_command_line_asks_and_resumes_a_batch(running: Running, tmp_path: Path) -> None:
     remote = ("--url", running.url, "--key", running.key)
-    answer = json.loads(running.dpicl("ask", "support.queue", "My password does not work.", *remote, "--json"))
-    labels = ("Ledger", "Wheels", "Keys", "Greenhouse", "Farewell")
+    answer = json.loads(running.dpicl("ask", "support.team", "My password does not work.", *remote, "--json"))
+    labels = ("Payments", "Shipping", "Security", "Garden", "Members")
     assert answer["label"] in labels
     questions = tmp_path / "questions.jsonl"
     questions.write_text("".join(json.dumps({"id": i, "text": f"The lamp flickers {i}"}) + "\n" for i in range(4)))
     out = tmp_path / "answers.jsonl"
-    running.dpicl("batch", "support.queue", str(questions), "--out", str(out), *remote)
+    running.dpicl("batch", "support.team", str(questions), "--out", str(out), *remote)
     done = out.read_text().splitlines()
     assert [json.loads(line)["id"] for line in done] == [0, 1, 2, 3]
     assert all(json.loads(line)["answer"] in labels for line in done)
     out.write_text("\n".join(done[:2]) + "\n" + done[2][:9])  # stopped in the middle of a line
-    running.dpicl("batch", "support.queue", str(questions), "--out", str(out), *remote)
+    running.dpicl("batch", "support.team", str(questions), "--out", str(out), *remote)
     assert out.read_text().splitlines() == done  # the last two were asked again, for free
-    assert "support.queue@1" in running.dpicl("budget", *remote)
+    assert "support.team@1" in running.dpicl("budget", *remote)
 
 
 def test_nothing_private_is_logged(running: Running) -> None:
-    for task in ("queue", "page", "topics", "rules"):
+    for task in ("team", "page", "topics", "rules"):
         assert running.ask(f"{CANARY} asks about a lamp", f"support.{task}").status_code == 200
     running.ask("")
     text = running.logs()
@@ -222,7 +222,7 @@ def test_a_task_that_names_no_other_runs_out(running: Running) -> None:
 
 def test_it_says_when_answers_leave(running: Running) -> None:
     printed = running.log.read_text()
-    for task in ("queue@1", "page@2", "topics@2", "rules@2"):
+    for task in ("team@1", "page@2", "topics@2", "rules@2"):
         assert re.search(rf"support\.{task}: answers leave after \d+ ms or multiples", printed), printed
 
 

@@ -17,7 +17,7 @@ from service.cli.serve import DEFAULT_CONFIG
 from service.records.database import open_database
 from tests.e2e.serving import CANARY, Running, serving
 
-LABELS = {"Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"}
+LABELS = {"Payments", "Shipping", "Security", "Garden", "Members"}
 
 
 @pytest.fixture(scope="module")

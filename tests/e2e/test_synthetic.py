@@ -15,7 +15,7 @@ from tests.documented import reader, run
 from tests.e2e.serving import DPICL
 
 EXEMPLARS = [
-    {"text": text, "queue": "Wheels", "reply": "Wheels drives before noon."}
+    {"text": text, "team": "Shipping", "reply": "Shipping leaves with the van at noon."}
     for text in ("My parcel is late.", "The courier left the box in the rain.", "Where is my order?")
 ]
 
@@ -52,20 +52,20 @@ def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
         assert dashboard.status_code == 200
         own = httpx.post(
             f"{url}/v1/knowledge-bases/support/exemplars",
-            content='{"unit_id": "me", "text": "x", "queue": "Keys", "desk": "Office", "reply": "y"}',
+            content='{"unit_id": "me", "text": "x", "team": "Security", "desk": "Office", "reply": "y"}',
             headers={"Authorization": f"Bearer {admin}", "Content-Type": "application/x-ndjson"},
             timeout=60,
         )
         assert own.status_code == 403
         assert own.json()["type"].endswith("made-up-data")
         analyst = {"Authorization": f"Bearer {re.search(r'DPICL_API_KEY=(.*)', printed).group(1)}"}
-        for task in ("queue", "page", "topics", "rules"):  # every mechanism, on the engine in its own process
+        for task in ("team", "page", "topics", "rules"):  # every mechanism, on the engine in its own process
             body = {"query": "Where is my parcel?", "exemplars": EXEMPLARS, "repeats": 5}
             shown = httpx.post(f"{url}/v1/tasks/support.{task}/preview", json=body, headers=analyst, timeout=60).json()
             assert shown["preview"] is True
             assert shown["answered"] > 0
             assert shown["exemplars"]["supplied"] == len(EXEMPLARS)
-        assert shown["noiseless"]["keywords"] == ["drives", "noon", "wheels"]
+        assert shown["noiseless"]["keywords"] == ["leaves", "noon", "shipping", "van"]
         database = Path(re.search(r"DPICL_DATABASE_URL=sqlite:///(\S+)", printed).group(1))
         assert database.is_file()
     finally:

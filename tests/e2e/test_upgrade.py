@@ -91,7 +91,7 @@ class Client:
 
 def ask(url: str, key: str, question: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
-    return httpx.post(f"{url}/v1/tasks/support.queue/answers", json={"query": question}, headers=headers, timeout=300)
+    return httpx.post(f"{url}/v1/tasks/support.team/answers", json={"query": question}, headers=headers, timeout=300)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Service:
     def ask(self, key: str, query: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.post(
-            f"{self.url}/v1/tasks/support.queue/answers", json={"query": query}, headers=headers, timeout=60
+            f"{self.url}/v1/tasks/support.team/answers", json={"query": query}, headers=headers, timeout=60
         )
 
 

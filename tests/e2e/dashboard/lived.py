@@ -34,7 +34,7 @@ from tests.conftest import Clock
 from tests.e2e.serving import calibrated, embedder
 
 _WEEKS = 8
-_FIELDS = ["text", "queue", "desk", "reply"]
+_FIELDS = ["text", "team", "desk", "reply"]
 _TASK = """
   {name}:
     kind: classify
@@ -49,7 +49,7 @@ _TASK = """
     answers: {answers}
     share: {share}
     mechanism: {{type: rnm_gaussian, vote: soft}}"""
-_TEAMS = ["Ledger", "Wheels", "Keys", "Greenhouse", "Farewell"]
+_TEAMS = ["Payments", "Shipping", "Security", "Garden", "Members"]
 _DESKS = ["Office", "Workshop"]
 
 
@@ -102,7 +102,7 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
             records.ledger.release(charge.id, {"label": drawn.choice(labels)})
 
     create("support", 8, 6000)
-    plan("support", 6000, 2, ("queue", _TEAMS, 600, 3), ("triage", _DESKS, 60, 1))
+    plan("support", 6000, 2, ("team", _TEAMS, 600, 3), ("triage", _DESKS, 60, 1))
     for day in range(_WEEKS * 7):
         if day == 20:
             create("claims", 3, 4000)
@@ -114,7 +114,7 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
             plan("letters", 5000, 1, ("topic", _TEAMS, 500, 1))
             records.ledger.groups.join("care", "letters", by=maria.id)
         weekday = clock.now.weekday() < 5
-        ask("support.queue@1", drawn.randint(5, 12) if weekday else drawn.randint(0, 2), _TEAMS)
+        ask("support.team@1", drawn.randint(5, 12) if weekday else drawn.randint(0, 2), _TEAMS)
         ask("support.triage@1", drawn.randint(1, 4) if weekday else 0, _DESKS)
         if day >= 24:
             ask("claims.code@1", drawn.randint(9, 16) if weekday else 1, _DESKS)

@@ -136,7 +136,9 @@ def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
 
 def test_an_answer_carries_public_values_only(api: Api) -> None:
     answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
-    assert set(answer) == {"id", "task", "label", "probability", "probabilities", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
+    assert set(answer) == told
+    assert answer["zero_shot"] in ("red", "blue")
     assert set(answer["cost"]) == {"charged", "answers_left"}
 
 
@@ -189,7 +191,7 @@ def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
     assert "have no probability" in problem(response, 422, "invalid-query")["detail"]
     answer = api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json={"query": "a toy"}).json()
     assert answer["cost"] == {"charged": 1, "answers_left": 19}
-    assert set(answer) == {"id", "task", "label", "created_at", "cost", "engine"}
+    assert set(answer) == {"id", "task", "label", "zero_shot", "created_at", "cost", "engine"}
 
 
 def test_a_task_describes_itself(api: Api) -> None:

@@ -77,7 +77,7 @@ def test_the_whole_response_is_public(asked: Asked) -> None:
     body = {"model": "toys.colour", "messages": [{"role": "user", "content": "a toy"}]}
     response = asked.http.post("/v1/chat/completions", json=body, headers=_auth(asked))
     assert set(response.json()) == {"id", "object", "created", "model", "choices", "usage", "dp_icl"}
-    told = {"id", "task", "label", "probability", "probabilities", "created_at", "cost", "engine"}
+    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
     assert set(response.json()["dp_icl"]) == told
     assert response.headers["x-should-retry"] == "false"
     assert len(response.headers["x-request-id"]) == 32

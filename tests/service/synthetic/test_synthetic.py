@@ -23,8 +23,8 @@ from service.records.synthetic_store import KEY_BASE64, NOTICE, SyntheticUploadE
 from service.records.witness import witness_url
 from service.services import Services, open_services
 from service.settings import Settings, set_operators_aside
-from service.synthetic.setup import Synthetic, synthetic_database
-from service.synthetic.tickets import FIELDS, tickets
+from service.synthetic import setup
+from service.synthetic.setup import FIELDS, Synthetic, synthetic_database
 from tests.service.api.test_api import problem
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
@@ -32,11 +32,11 @@ from tests.service.dashboard.dashboard_browser import Browser
 
 pytestmark = pytest.mark.slow
 
-TICKET = {"unit_id": "me", "text": "my own", "queue": "Keys", "desk": "Office", "reply": "mine"}
+TICKET = {"unit_id": "me", "text": "my own", "team": "Security", "desk": "Office", "reply": "mine"}
 
 
-class QueueEngine(MajorityEngine):
-    """Goes by the queue."""
+class TeamEngine(MajorityEngine):
+    """Goes by the team."""
 
     def _vote(self, task, slot):
         return np.eye(len(task.labels))[task.labels.index(slot[0].fields[task.answer_field])] if slot else None
@@ -50,7 +50,7 @@ def synthetic() -> Iterator[Synthetic]:
 
 @pytest.fixture
 def services(synthetic: Synthetic) -> Services:
-    return open_services(open_records(Settings(latency_unpadded=True)), QueueEngine(), EMBEDDER)
+    return open_services(open_records(Settings(latency_unpadded=True)), TeamEngine(), EMBEDDER)
 
 
 @pytest.fixture
@@ -64,18 +64,18 @@ def bearer(token: str) -> dict[str, str]:
 
 def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthetic: Synthetic) -> None:
     body = {"query": "Where is my parcel?"}
-    answer = client.post("/v1/tasks/support.queue/answers", json=body, headers=bearer(synthetic.analyst_token))
+    answer = client.post("/v1/tasks/support.team/answers", json=body, headers=bearer(synthetic.analyst_token))
     assert answer.status_code == 200, answer.text
     assert answer.json()["engine"]["notice"].startswith(NOTICE)
     message = {"role": "user", "content": "Where is my parcel?"}
     chat = client.post(
         "/v1/chat/completions",
-        json={"model": "support.queue", "messages": [message]},
+        json={"model": "support.team", "messages": [message]},
         headers=bearer(synthetic.analyst_token),
     )
     assert chat.json()["dp_icl"]["engine"]["notice"].startswith(NOTICE)
-    body["exemplars"] = [{"text": "Lost parcel", "queue": "Wheels"}]
-    shown = client.post("/v1/tasks/support.queue/preview", json=body, headers=bearer(synthetic.admin_token)).json()
+    body["exemplars"] = [{"text": "Lost parcel", "team": "Shipping"}]
+    shown = client.post("/v1/tasks/support.team/preview", json=body, headers=bearer(synthetic.admin_token)).json()
     assert shown["engine"]["notice"].startswith(NOTICE)
 
 
@@ -140,7 +140,7 @@ def test_a_service_of_ones_own_takes_exemplars_as_ever(tmp_path: Path, monkeypat
     assert own.store.ingest("toys", more, embed).exemplars == 1
 
 
-def test_it_holds_the_generated_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -> None:
+def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -> None:
     operators = {
         "DPICL_DATABASE_URL": "sqlite:///nowhere/real.sqlite",
         "DPICL_ENCRYPTION_KEY_FILE": "/nowhere/key",
@@ -164,7 +164,8 @@ def test_it_holds_the_generated_tickets_and_leaves_nothing_behind(monkeypatch, t
         known = opened.settings.model_fields_set
         assert known == {"database_url", "encryption_key", "witness_url", "latency_unpadded"}
         (slot,) = opened.store.sample_slots("support", probability=1, ensemble=1, max_exemplars=10_000)
-        key = [tuple(one[field] for field in FIELDS) for one in tickets()]
+        tickets = Path(setup.__file__).with_name("tickets.jsonl").read_text(encoding="utf-8").splitlines()
+        key = [tuple(one[field] for field in FIELDS) for one in map(json.loads, tickets)]
         assert sorted(tuple(exemplar.fields[field] for field in FIELDS) for exemplar in slot) == sorted(key)
         assert isinstance(opened.store, ExemplarStore)
         opened.database.dispose()
@@ -211,7 +212,7 @@ def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: Test
     assert f"DPICL_WITNESS_URL={witness} " in printed
     body = json.loads(re.search(r"--data '(.*)'", printed).group(1))
     token = re.search(r"DPICL_API_KEY=(\S+)", printed).group(1)
-    assert client.post("/v1/tasks/support.queue/answers", json=body, headers=bearer(token)).status_code == 200
+    assert client.post("/v1/tasks/support.team/answers", json=body, headers=bearer(token)).status_code == 200
     program = re.search(r"<<'END'\n(.*?)\n  END", printed, re.DOTALL).group(1)
     compile(re.sub(r"^  ", "", program, flags=re.MULTILINE), "pasted", "exec")
     assert client.get("/v1/keys", headers=bearer(printed.split("this key:")[1].split()[0])).status_code == 200

@@ -1,4 +1,4 @@
-"""The wheel has what the synthetic mode needs: its plans are package data, its tickets are made by modules."""
+"""The wheel has what the synthetic mode needs: its tickets and its plans."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import service.synthetic
 
 
-def test_the_wheel_has_its_plans() -> None:
+def test_the_wheel_has_its_tickets_and_plans() -> None:
     folder = Path(service.synthetic.__file__).parent
     settings = tomllib.loads((folder.parents[1] / "pyproject.toml").read_text())["tool"]["setuptools"]
     shipped = {file for pattern in settings["package-data"]["service"] for file in folder.parent.glob(pattern)}
-    assert {folder / "plan.yaml", folder / "replies.yaml"} <= shipped
+    assert {folder / "tickets.jsonl", folder / "plan.yaml", folder / "replies.yaml"} <= shipped
