@@ -291,8 +291,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         # Until of all blocks a tenth is expected to be still undrawn.
         warm_up = math.ceil(math.log(0.1 / blocks) / math.log1p(-probability)) if probability < 1 else 1
         texts = ask_about(arguments.query_words)
-        most = round(1.5 * arguments.ensemble)
-        reading = read_ahead(engine, sample_blocks, held, most, texts, arguments.queries)
+        largest = round(1.5 * arguments.ensemble)
+        reading = read_ahead(engine, sample_blocks, held, largest, texts, arguments.queries)
         print(loop.run_until_complete(reading), flush=True)
         if arguments.kept_only:
             return
