@@ -206,7 +206,7 @@ async def read_ahead(
         if any(output is None for output in outputs):
             sys.exit("a kept block was not answered")
         started = time.perf_counter()
-        public = engine._tokens.prompts([render(TASK.prompt, one) for one in (other, *TASK.calibration)])
+        public = engine._tokens.prompts([render(TASK.prompt, other)])
         await engine.bare(f"questions to {TASK.knowledge_base}", public)
         await engine.bare(TASK.knowledge_base, [prompt for (prompt,) in prompts])
         if number:  # the first has warmed up what both use
@@ -291,8 +291,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         # Until of all blocks a tenth is expected to be still undrawn.
         warm_up = math.ceil(math.log(0.1 / blocks) / math.log1p(-probability)) if probability < 1 else 1
         texts = ask_about(arguments.query_words)
-        most = round(1.5 * arguments.ensemble)
-        reading = read_ahead(engine, sample_blocks, held, most, texts, arguments.queries)
+        largest = round(1.5 * arguments.ensemble)
+        reading = read_ahead(engine, sample_blocks, held, largest, texts, arguments.queries)
         print(loop.run_until_complete(reading), flush=True)
         if arguments.kept_only:
             return

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -139,6 +139,7 @@ class VllmEngine:
             keeps_blocks=config.prefix_caching,
         )
         self._kept: dict[tuple[str, str], dict[bytes, _Kept]] = {}
+        self._favoured: dict[tuple[Any, ...], Sequence[np.ndarray]] = {}
         self._rooms: dict[str, tuple[int, int]] = {}
         self._reading = asyncio.Lock()
         self._this = secrets.token_hex(8)
@@ -164,7 +165,7 @@ class VllmEngine:
         asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
-                probabilities = await self._public(self._calibrated(asked, prompts))
+                probabilities = await self._public(self._unshown(asked, prompts))
                 return ZeroShot(probabilities=probabilities, tokens=len(prompt))
             writing = [self._write(asked, prompt, 1.0, n) for n in range(1, 1 + samples_wanted(task))]
             first, *others = await self._public(asyncio.gather(self._write(asked, prompt, 0.0), *writing))
@@ -274,10 +275,10 @@ class VllmEngine:
         try:
             pin = {PIN: number, PIN_TOKENS: len(beginning)}
             await self._ask(task, public[0] if public else prompts[0], _one_token(pin))
-            scores = await asyncio.gather(*(self._score(task, one) for one in public))
+            scores = await self._means(task, public)
         except Exception:  # this block's alone
             return None
-        return _Kept(number, shown, beginning, [reference(scores)] if scores else [])
+        return _Kept(number, shown, beginning, scores)
 
     def _continued(
         self, task: TaskSpec, query: Mapping[str, str], blocks: Sequence[_Kept | None]
@@ -316,6 +317,18 @@ class VllmEngine:
             return text or ("-" if task.measuring else None)  # measured, blank or not
         except Exception:  # this slot's alone
             return None
+
+    async def _unshown(self, task: TaskSpec, prompts: Sequence[Tokens]) -> np.ndarray:
+        """The same without exemplars: scores on public queries are the task's, and asked for once."""
+        key = task.prompt, task.labels, task.answer_field, tuple(tuple(one.items()) for one in task.calibration)
+        if key not in self._favoured:
+            self._favoured[key] = await self._means(task, prompts[1:])
+        return await self._calibrated(task, prompts[:1], self._favoured[key])
+
+    async def _means(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Sequence[np.ndarray]:
+        """The :func:`.label_scoring.reference` of label scores, float64 (L,); none where nothing is asked."""
+        scores = await asyncio.gather(*(self._score(task, one) for one in prompts))
+        return [reference(scores)] if scores else []
 
     async def _calibrated(
         self,
