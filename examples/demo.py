@@ -68,7 +68,7 @@ def ask_questions(client: httpx.Client, what: str, number: int, started: float) 
     """Ask, and count what is right with the private tickets and without."""
     say(f"Which team answers a ticket? Only the tickets tell. Zero-shot is {what}, without them")
     questions = read_questions()
-    sample = [questions[i * len(questions) // number] for i in range(number)]
+    sample = [questions[17 * i % len(questions)] for i in range(number)]  # each team in turn
     alone = right = 0
     began = time.monotonic()
     for done, question in enumerate(sample, start=1):
