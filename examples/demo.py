@@ -43,7 +43,10 @@ def main() -> None:
         dpicl("kb", "create", "support", "--epsilon", "12", "--delta", "2e-4", "--public-size", "900", "--yes", *fields)
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
-        plans = {"plan.yaml": "sort tickets"} | ({} if language_model else {"replies.yaml": "answer them in words"})
+        if language_model:
+            plans = {"plan-smollm2.yaml": "sort tickets"}
+        else:
+            plans = {"plan.yaml": "sort tickets", "replies.yaml": "answer them in words"}
         for name, purpose in plans.items():
             say(f"A plan to {purpose}: what the budget buys, seen before it is signed")
             dpicl("plan", "preview", str(SUPPORT / name))
@@ -57,7 +60,7 @@ def main() -> None:
             if not language_model:
                 ask_for_words(client)
             use_up(client)
-            exhaust(client)
+            exhaust(client, "support.single" if language_model else "support.page")
             show_budget(client)
 
 
@@ -65,7 +68,7 @@ def ask_questions(client: httpx.Client, what: str, number: int, started: float) 
     """Ask, and count what is right with the private tickets and without."""
     say(f"Which team answers a ticket? Only the tickets tell. Zero-shot is {what}, without them")
     questions = read_questions()
-    sample = [questions[i * len(questions) // number] for i in range(number)]
+    sample = [questions[17 * i % len(questions)] for i in range(number)]  # each team in turn
     alone = right = 0
     began = time.monotonic()
     for done, question in enumerate(sample, start=1):
@@ -121,12 +124,12 @@ def use_up(client: httpx.Client) -> None:
         sys.exit("a used-up task did not go on answering for free")
 
 
-def exhaust(client: httpx.Client) -> None:
+def exhaust(client: httpx.Client, name: str) -> None:
     """Ask one task more than it has answers."""
     say("One that makes no such release refuses once its answers are used up")
-    task = client.get("/v1/tasks/support.single").raise_for_status().json()
+    task = client.get(f"/v1/tasks/{name}").raise_for_status().json()
     for number in range(task["answers_left"] + 1):
-        response = post(client, "support.single", f"Where is my parcel, number {number}?")
+        response = post(client, name, f"Where is my parcel, number {number}?")
     problem = response.json()
     print(f"  → {response.status_code} {problem['title']}: {problem['detail']}")
     if response.status_code != 402:
