@@ -399,13 +399,14 @@ class Answering:
 
         slots = await self._sample(question)
         outputs = await self.stages.ask(spec, fields, slots, zero_shot)
-        answer = {**await aggregator.release(outputs), **_without_exemplars(question.task, zero_shot)}
+        answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and whoever reads the audit trail
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
             self._grains.overran(question.signed)
-        return await self._settle(charge, question, answer)
+        told = {**answer, **_without_exemplars(question.task, zero_shot)}
+        return await self._settle(charge, question, told)
 
     async def _sample(self, question: _Question) -> Sequence[Slot]:
         sampling = privately(
