@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -62,6 +62,9 @@ class Running:
             if connection.status == psutil.CONN_LISTEN
         ]
 
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", headers={"Authorization": f"Bearer {self.key}"})
+
     def ask(self, query: str, task: str = "support.team") -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=150)
@@ -74,12 +77,13 @@ def dpicl(environment: dict[str, str], *args: str) -> str:
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[Running]:
+def serving(folder: Path, *options: str, plans: Sequence[str | Path] = ()) -> Iterator[Running]:
     """The service with the example's plans, 150 of its tickets and one with a canary, until the block ends.
 
     Args:
         folder: for database and log.
         options: further options of ``dpicl serve``.
+        plans: others than the example's.
     """
     database_url = f"sqlite:///{folder}/e2e.sqlite"
     # A folder for Ray alone, with a short path as its sockets need.
@@ -90,7 +94,7 @@ def serving(folder: Path, *options: str) -> Iterator[Running]:
             "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
             "RAY_TMPDIR": ray,
         }
-        key = prepared(environment)
+        key = prepared(environment, *plans)
         with started(folder, environment, *options) as (url, log, process):
             yield Running(url, key, log, process, database_url, environment)
 
@@ -110,7 +114,7 @@ def opened(environment: Mapping[str, str]) -> Iterator[Records]:
         records.database.dispose()
 
 
-def prepared(environment: Mapping[str, str], *plans: str) -> str:
+def prepared(environment: Mapping[str, str], *plans: str | Path) -> str:
     """Fill the database that the environment names with 150 of the example's tickets and one with a canary.
 
     Args:
