@@ -79,7 +79,7 @@ def serve(
         return
     if "RAY_ADDRESS" in os.environ:
         raise ValueError("--synthetic keeps its database on this machine and starts Ray here: unset RAY_ADDRESS")
-    with made_up_data() as data:
+    with made_up_data(language_model=model is not None) as data:
         _run(schema, lambda: say_how_to_ask(data, f"http://{schema.http_options.host}:{schema.http_options.port}"))
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.witness import witness_url
 from service.settings import Settings
-from service.synthetic.setup import Synthetic, synthetic_database
+from service.synthetic.setup import PLANS, SMALL_PLANS, Synthetic, synthetic_database
 from service.telemetry.logs import configure_logs
 
 _HOW_TO_ASK = """
@@ -41,18 +41,19 @@ Other admin commands (dpicl plan preview, dpicl keys list, ...) need the databas
 
 
 @contextmanager
-def made_up_data() -> Iterator[Synthetic]:
+def made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
     """A temporary database of made-up tickets, which the environment names until the block ends."""
     from service.embedding.embedder import Embedder, cores
 
     configure_logs()
     typer.echo(NOTICE)
+    plans = SMALL_PLANS if language_model else PLANS
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ExitStack() as stack:
         with Progress(*columns) as bar:
             task = bar.add_task("Reading made-up tickets, and signing plans for them", total=None)
             told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
-            data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed, told))
+            data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed, told, plans))
         yield data
 
 

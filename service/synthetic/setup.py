@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,12 @@ KNOWLEDGE_BASE = "support"
 FIELDS = ("text", "team", "desk", "reply")
 TICKETS = 900
 EPSILON, DELTA = 20.0, 4e-4
-"""For life; the two plans take 12 and 2e-4 of it, so that another can be signed."""
+"""For life; the plans take at most 12 and 2e-4 of it, so that another can be signed."""
 _WHO = "dpicl serve --synthetic"
 _FOLDER = Path(__file__).parent
-_PLANS = ("plan.yaml", "replies.yaml")
+PLANS = ("plan.yaml", "replies.yaml")
+SMALL_PLANS = ("plan-smollm2.yaml",)
+"""For a language model, which may be slow here."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,15 @@ class Synthetic:
 
 
 @contextmanager
-def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None = None) -> Iterator[Synthetic]:
+def synthetic_database(
+    embed: Embed, progress: Callable[[int, int], None] | None = None, plans: Sequence[str] = PLANS
+) -> Iterator[Synthetic]:
     """A temporary database of made-up data, which this process's environment names until the block ends.
 
     Args:
         embed: for the tickets; takes some fifteen seconds.
         progress: told how many tickets of how many are embedded.
+        plans: to be signed.
     """
     before = set_operators_aside()
     with TemporaryDirectory(prefix="dpicl-synthetic-") as folder:
@@ -50,7 +55,7 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
         try:
             os.environ.update(DPICL_DATABASE_URL=url, DPICL_ENCRYPTION_KEY=KEY_BASE64)
             opened = open_records(Settings())
-            _fill(opened, embed, progress)
+            _fill(opened, embed, progress, plans)
             keys = {role: opened.keys.create(f"synthetic {role}", role)[1] for role in ("admin", "analyst")}
             opened.database.dispose()
             yield Synthetic(url, keys["admin"], keys["analyst"])
@@ -59,7 +64,7 @@ def synthetic_database(embed: Embed, progress: Callable[[int, int], None] | None
             os.environ.update(before)
 
 
-def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None) -> None:
+def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None, plans: Sequence[str]) -> None:
     records.create_knowledge_base(
         KNOWLEDGE_BASE,
         epsilon=EPSILON,
@@ -74,6 +79,6 @@ def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] |
     unsealed = replace(records, store=ExemplarStore(records.database, KEY))
     with (_FOLDER / "tickets.jsonl").open("rb") as file:
         unsealed.ingest(KNOWLEDGE_BASE, read_json_lines(file, Layout(FIELDS)), embed, by=_WHO, progress=progress)
-    for name in _PLANS:
+    for name in plans:
         plan = load_plan((_FOLDER / name).read_text(encoding="utf-8"))
         sign(records, prepare(records, plan), _WHO)

@@ -19,6 +19,7 @@ from exemplar_store.errors import EncryptionKeyError
 from service.api.app import create_app
 from service.cli.synthetic import say_how_to_ask
 from service.records.records import open_records
+from service.records.signed import read_signed
 from service.records.synthetic_store import KEY_BASE64, NOTICE, SyntheticUploadError
 from service.records.witness import witness_url
 from service.services import Services, open_services
@@ -155,7 +156,7 @@ def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -
     monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
     monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
     told: list[tuple[int, int]] = []
-    with synthetic_database(embed, lambda done, total: told.append((done, total))) as made:
+    with synthetic_database(embed, lambda done, total: told.append((done, total)), setup.SMALL_PLANS) as made:
         file = Path(made.database_url.removeprefix("sqlite:///"))
         assert file.is_file()
         assert told[-1] == (900, 900)
@@ -168,6 +169,7 @@ def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -
         key = [tuple(one[field] for field in FIELDS) for one in map(json.loads, tickets)]
         assert sorted(tuple(exemplar.fields[field] for field in FIELDS) for exemplar in slot) == sorted(key)
         assert isinstance(opened.store, ExemplarStore)
+        assert read_signed(opened.ledger.budgets.task("support.team").document).plan.tasks["team"].ensemble == 8
         opened.database.dispose()
     assert not file.parent.exists()
     assert operators.items() <= os.environ.items()
