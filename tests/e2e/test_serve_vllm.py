@@ -89,6 +89,15 @@ def test_a_dead_engine_charges_nothing_and_is_replaced(running: Running) -> None
     database.dispose()
 
 
+def test_a_killed_replica_leaves_no_engine_behind(running: Running) -> None:
+    """As when it takes too much memory: what vLLM started holds most of it, and would stay."""
+    processes = vllm_processes(running)
+    replica = next(process for process in processes[0].parents() if "EngineDeployment" in " ".join(process.cmdline()))
+    replica.kill()
+    _, alive = psutil.wait_procs(processes, timeout=30)
+    assert alive == []
+
+
 def test_nothing_private_is_logged(running: Running) -> None:
     text = running.logs()
     assert "VLLM" in text or "vllm" in text

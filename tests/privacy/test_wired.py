@@ -185,7 +185,7 @@ BUGS = {
         "order",
         "order of the steps",
         (
-            "service.pipeline.answering:Answering._charge_and_answer",
+            "service.pipeline.answering:Answering._charge",
             "outcome = await asyncio.to_thread(\n",
             f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
         ),
@@ -223,7 +223,7 @@ BUGS = {
         ),
         (
             "service.pipeline.answering:Answering._spend",
-            "return await self._settle(charge, question, answer)",
+            "return await self._settle(charge, question, told)",
             "return stored",
         ),
     ),

@@ -78,7 +78,7 @@ def test_whatever_else_is_asked_a_kept_block_is_found_cached_and_one_that_is_not
         query = {"text": f"{question} pots are broken"}
         _, prompts = asked(running, replace(TASK, kept=kept), BLOCKS, query)
         assert len(prompts) == 6  # one each: the calibration's are done
-        (without,) = running.engine._tokens.prompts(["Ticket: 0 pots are broken\nTeam:"])
+        (without,) = running.engine._tokens["classify"].prompts(["Ticket: 0 pots are broken\nTeam:"])
         assert all(tokens - cached < len(without) + 2 + 32 for tokens, cached in prompts)
     keep(running, blocks=[])
     flood(running)
