@@ -88,7 +88,7 @@ def test_answers_are_watched_and_a_key_is_stopped(service: Service, browser: Bro
     window.check()
 
     page.goto(f"{service.url}/admin/")
-    left = page.get_by_role("table", name="Answers left of support").get_by_role("row", name="queue@1")
+    left = page.get_by_role("table", name="Answers left of support").get_by_role("row", name="team@1")
     expect(left).to_contain_text("100 answers left")
     page.locator("#burn-support-summary").press("Enter")
     page.get_by_role("link", name="support", exact=True).focus()
