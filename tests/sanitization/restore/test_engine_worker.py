@@ -110,7 +110,7 @@ def test_mixed_batches_equal_transformers(llm: Any, folder: Path, table: torch.T
         worst = max(worst, *(abs(a - b) for a, b in zip(found, right, strict=True)))
         plain = expected(folder, text, None, tokens)
         moved += row is not None and max(abs(a - b) for a, b in zip(found, plain, strict=True)) > 1e-2
-    assert worst < 1e-5
+    assert worst < 2e-5
     assert moved == 16  # steering does something, to each that asks for it
     (preempted,) = [one.value for one in llm.get_metrics() if one.name == "vllm:num_preemptions"]
     assert preempted > 0  # and prompts that were computed twice are among them
