@@ -147,6 +147,7 @@ class LatencyView(BaseModel):
     )
     largest_s: float = Field(description="Work with the largest slots that there can be.")
     grain_s: float = Field(description="Answers leave after this, or a multiple.")
+    kept_blocks: int = Field(description="Blocks that are read ahead, where the task draws blocks.")
     cold: str | None = Field(
         description="Why blocks are not read ahead, and what to do; null if they are, or are none."
     )
@@ -154,8 +155,13 @@ class LatencyView(BaseModel):
     @classmethod
     def of(cls, measured: Measured) -> LatencyView:
         """What was measured, as it may be shown."""
-        typical_s, cold = measured.typical_s or None, measured.cold or None
-        return cls(typical_s=typical_s, largest_s=measured.work_s, grain_s=measured.grain_s, cold=cold)
+        return cls(
+            typical_s=measured.typical_s or None,
+            largest_s=measured.work_s,
+            grain_s=measured.grain_s,
+            kept_blocks=measured.blocks,
+            cold=measured.cold or None,
+        )
 
 
 class TaskView(BaseModel):
@@ -184,8 +190,10 @@ async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> Ta
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
     shown = task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
-    measured = [LatencyView.of(one) for one in services.grains.report or () if one.task == signed.address]
-    return shown.model_copy(update={"latency": measured[0]}) if measured else shown
+    for one in services.grains.report or ():
+        if one.task == signed.address and not one.problem:
+            return shown.model_copy(update={"latency": LatencyView.of(one)})
+    return shown
 
 
 def task_view(address: str, task: ClassifyTask | GenerateTask, answers_left: int) -> TaskView:

@@ -48,7 +48,7 @@ def test_answers_go_on_through_every_change(running: Running, tmp_path: Path) ->
     first = running.ask("Where is my parcel?", "support.block")
     assert first.status_code == 200, first.text
     latency = running.get("/v1/tasks/support.block").json()["latency"]
-    assert latency["cold"] is None, "nothing was kept"
+    assert (latency["kept_blocks"], latency["cold"]) == (30, None)
     assert latency["grain_s"] >= 2 * latency["largest_s"] > 0
     more = [json.loads(line) for line in (SUPPORT / "tickets.jsonl").read_text().splitlines()[150:160]]
     (tmp_path / "more.jsonl").write_text("".join(json.dumps(one) + "\n" for one in more))

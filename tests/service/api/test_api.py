@@ -643,14 +643,23 @@ def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) 
     assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
     measured = Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib to 3")
     api.services.grains.report = [measured]
-    latency = {"typical_s": 9.5, "largest_s": 12.0, "grain_s": 24.0, "cold": "raise kv_cache_gib to 3"}
+    latency = {
+        "typical_s": 9.5,
+        "largest_s": 12.0,
+        "grain_s": 24.0,
+        "kept_blocks": 0,
+        "cold": "raise kv_cache_gib to 3",
+    }
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == latency
-    api.services.grains.report = [replace(measured, typical_s=0.0, cold="")]
+    api.services.grains.report = [replace(measured, typical_s=0.0, cold="", blocks=7)]
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == {
         **latency,
         "typical_s": None,
+        "kept_blocks": 7,
         "cold": None,
     }
+    api.services.grains.report = [replace(measured, problem="it could not be measured")]
+    assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
 
 
 def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
