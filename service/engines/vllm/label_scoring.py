@@ -15,8 +15,8 @@ import numpy as np
 _END = -1
 _LEAST = 1e-9  # of probabilities that are divided by or multiplied
 _ZERO_SHOT = 0.25
-"""The weight of zero-shot's opinion beside a slot's own: with it, votes were no worse on any data set, and ten points
-better where a few exemplars mislead a small model (docs/evaluation.md)."""
+"""The weight of zero-shot's opinion beside a slot's own: with it, votes were worse on no data set by more than chance,
+and better where a few exemplars mislead a small model (docs/evaluation.md)."""
 
 
 def reference(scores: Sequence[np.ndarray]) -> np.ndarray:

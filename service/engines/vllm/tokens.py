@@ -2,7 +2,7 @@
 
 Texts are asked of a model with a chat template in one user turn, and it answers in the assistant's. Any other model
 completes the text: its answer follows the prompt as answers do in the exemplar template, and ends where the next
-exemplar would begin. Any model's labels are scored that way: it then follows exemplars better (docs/evaluation.md).
+exemplar would begin. Any model's labels are scored that way, which no data set was worse by (docs/evaluation.md).
 """
 
 from __future__ import annotations
