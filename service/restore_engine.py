@@ -29,7 +29,7 @@ class RestoreEngine:
         root = Settings().restore_bundles
         if root is None:
             raise EngineUnavailableError("the config has restore, and DPICL_RESTORE_BUNDLES is not set")
-        config = config.model_copy(update={"model": model_folder(config.model)})
+        config = config.model_copy(update={"model": model_folder(config.model, exact=True)})
         isolation = isolate(config)  # first: vLLM reads the environment when it is imported
         from service.engines.vllm.steered import SteeredVllm
 

@@ -1,6 +1,8 @@
-"""Models in GGUF files, unpacked for vLLM, which on CPUs cannot read them: once, to bfloat16 in safetensors.
+"""Models in GGUF files, unpacked for vLLM, which on CPUs cannot read them: once, to safetensors.
 
-That gives the same bytes every time. They stay in the cache, and are checked whenever an engine starts.
+That gives the same bytes every time. They stay in the cache, and are checked whenever an engine starts. On a processor
+with instructions for it, the layers multiply integers of 8 bits, which is more than twice as fast: weights are rounded
+once, by rows, and what they multiply is rounded by each token's own largest value, so no other prompt has a part in it.
 """
 
 from __future__ import annotations
@@ -18,18 +20,37 @@ from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 
 
-def unpacked(gguf: Path, digest: str, name: str) -> Path:
+_INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
+_INT8_LAYERS = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "layers": {
+            "targets": ["Linear"],
+            "weights": {**_INT8, "strategy": "channel", "dynamic": False},
+            "input_activations": {**_INT8, "strategy": "token", "dynamic": True},
+        }
+    },
+}
+"""As compressed-tensors calls it, which vLLM reads."""
+
+
+def unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
     """The folder with the model of a file.
 
     Args:
         gguf: the file.
         digest: its SHA-256.
         name: of the folder, which people see as the model's.
+        int8: whether its layers are to multiply integers; else all is bfloat16.
 
     Raises:
         service.engines.protocol.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
             damaged, or there is too little memory or room.
     """
+    name += "-int8" if int8 else ""
     home = cache_folder() / "models" / digest[:32]
     folder, partial = home / name, home / f"{name}.partial"
     try:
@@ -38,7 +59,7 @@ def unpacked(gguf: Path, digest: str, name: str) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when a process dies
             if not folder.exists():
                 try:
-                    _convert(gguf, partial)
+                    _convert(gguf, partial, int8=int8)
                     (partial / "sha256").write_text(model_digest(partial))
                     partial.rename(folder)
                 finally:
@@ -51,7 +72,7 @@ def unpacked(gguf: Path, digest: str, name: str) -> Path:
     raise EngineUnavailableError(f"{folder} is damaged: delete it, and it is made again")
 
 
-def _convert(gguf: Path, folder: Path) -> None:
+def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
     """Write a file's model and tokenizer.
 
     Raises:
@@ -75,5 +96,13 @@ def _convert(gguf: Path, folder: Path) -> None:
         )
     except (OSError, LookupError, TypeError, ValueError, NotImplementedError) as error:
         raise EngineUnavailableError(f"{gguf} is damaged, or no model that transformers reads: {error}") from error
-    model.save_pretrained(folder)
+    weights = model.state_dict()
+    if int8:
+        model.config.quantization_config = _INT8_LAYERS
+        layers = {f"{at}.weight" for at, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+        for at in layers - {"lm_head.weight"}:
+            scale = weights[at].float().abs().amax(1, keepdim=True) / 127
+            weights[f"{at}_scale"] = scale.bfloat16()
+            weights[at] = (weights[at].float() / scale.clamp(min=1e-12)).round().to(torch.int8)
+    model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)
