@@ -54,6 +54,10 @@ class Settings(BaseSettings):
     """Queries an ingress replica works on at once; further ones get a 429."""
     alert_webhook: SecretStr | None = None
     """A URL to POST alerts to as JSON, unsigned, besides the dashboard's webhooks. It may hold a secret."""
+    attention_percent: int = Field(default=90, ge=1, le=100)
+    """The overview and the alerting rules say when a task has spent this percentage of its answers."""
+    attention_days: int = Field(default=14, ge=0, le=365)
+    """They also say when its answers will run out within this many days; 0: never."""
     max_upload_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Largest body of a bulk upload over REST."""
     problem_base: str = Field(default="/problems/", pattern=r"^(https?:/)?/([!-.0-~][!-~]*)?$")

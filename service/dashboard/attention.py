@@ -15,9 +15,8 @@ from accounting.tasks import REFUSE, ClassifyTask
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget
 from service.plans.forecast import Forecast
 from service.records.signed import read_signed
+from service.settings import Settings
 
-SOON = timedelta(days=14)
-_FEW = 0.1
 _NEW = timedelta(days=1)
 _ORDER = ("bad", "warn", "")
 
@@ -56,6 +55,7 @@ def matters(
     forecasts: Mapping[str, Forecast],
     plans: Sequence[SignedPlan],
     proposed: int,
+    settings: Settings,
     now: datetime,
 ) -> list[Matter]:
     """Of a knowledge base, by the newest plan of each task; nothing of one that is archived.
@@ -65,6 +65,7 @@ def matters(
         forecasts: of its tasks whose answers are counted, by address.
         plans: as they were signed.
         proposed: how many plans wait for a second person's approval.
+        settings: which share of answers spent, and how few days left, need attention.
         now: the present, in UTC.
     """
     if budget.archived_at is not None:
@@ -80,7 +81,7 @@ def matters(
         return [Matter("", "no plan", budget.knowledge_base, sentence, "Write a plan", f"{home}/plan")]
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
-        if (matter := _matter(budget, signed[version], task, forecasts.get(task.task), now)) is not None:
+        if (matter := _matter(budget, signed[version], task, forecasts.get(task.task), settings, now)) is not None:
             found.append(matter)
     return sorted(found, key=lambda one: one.rank)
 
@@ -96,7 +97,12 @@ def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
 
 
 def _matter(
-    budget: KnowledgeBaseBudget, plan: SignedPlan, task: TaskBudget, forecast: Forecast | None, now: datetime
+    budget: KnowledgeBaseBudget,
+    plan: SignedPlan,
+    task: TaskBudget,
+    forecast: Forecast | None,
+    settings: Settings,
+    now: datetime,
 ) -> Matter | None:
     home = f"/knowledge-bases/{budget.knowledge_base}"
     if budget.free.epsilon > 0:
@@ -116,8 +122,9 @@ def _matter(
             return None
         sentence = f"Signed {(now - plan.signed_at).days} days ago, and all its {forecast.left:,} answers are left."
         return Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys")
-    ends = forecast.runs_out is not None and forecast.runs_out - now < SOON
-    if (ends or forecast.left < _FEW * forecast.answers) and not _goes_on(plan, task):
+    ends = forecast.runs_out is not None and forecast.runs_out - now < timedelta(days=settings.attention_days)
+    few = 100 * (forecast.answers - forecast.left) >= settings.attention_percent * forecast.answers
+    if (ends or few) and not _goes_on(plan, task):
         return Matter("warn", "ending soon", task.task, forecast.sentence, step, path)
     return None
 

@@ -122,7 +122,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         [one for one, _ in forecasts],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release and not task.rehearsal],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.rehearsal],
-        matters(budget, {one.task: one for one, _ in forecasts}, plans, proposed, now),
+        matters(budget, {one.task: one for one, _ in forecasts}, plans, proposed, records.settings, now),
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 

@@ -32,6 +32,7 @@ from service.records.engine_record import last_engine
 from service.records.records import Records
 from service.records.roles import MAY
 from service.records.signed import read_signed
+from service.settings import Settings
 from service.telemetry.responses import Responses
 
 log = structlog.get_logger()
@@ -108,6 +109,7 @@ class Scrape(Collector):
         }
         tasks = [(budget.knowledge_base, task) for budget in budgets for task in budget.tasks]
         yield from _tasks(tasks, once)
+        yield from _attention(records.settings)
         yield _overdue(records)
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())
@@ -198,6 +200,18 @@ def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metr
         unsettled.add_metric(where, task.states["charged"])
         lost.add_metric(where, task.states["lost"])
     yield from (planned, left, current, made, released, voided, unsettled, lost)
+
+
+def _attention(settings: Settings) -> Iterator[Metric]:
+    """Rules know no settings, so they compare with these."""
+    yield GaugeMetricFamily(
+        "dpicl_attention_percent",
+        "The percentage of its answers at which a task needs attention.",
+        settings.attention_percent,
+    )
+    yield GaugeMetricFamily(
+        "dpicl_attention_days", "A task that runs out within this many days needs attention.", settings.attention_days
+    )
 
 
 def _overdue(records: Records) -> Metric:

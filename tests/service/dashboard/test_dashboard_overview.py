@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -132,6 +133,18 @@ def test_what_needs_attention(services: Services, answers: int, days_on: int, ex
     spend(services, answers)
     (summary,) = summarise(services.records, datetime.now(UTC) + timedelta(days=days_on))
     assert [(one.urgency, one.state, one.path) for one in summary.matters] == expected
+
+
+@pytest.mark.parametrize(
+    ("percent", "days", "ending"), [(25, 0, True), (26, 0, False), (100, 11, False), (100, 12, True)]
+)
+def test_an_operator_sets_when_answers_need_attention(
+    services: Services, percent: int, days: int, ending: bool
+) -> None:
+    spend(services, 5)  # of 20; the others last between 11 and 12 days
+    settings = services.records.settings.model_copy(update={"attention_percent": percent, "attention_days": days})
+    (summary,) = summarise(replace(services.records, settings=settings), datetime.now(UTC) + timedelta(days=3))
+    assert [one.state for one in summary.matters] == ["ending soon"] * ending
 
 
 @pytest.mark.slow

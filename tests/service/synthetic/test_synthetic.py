@@ -195,6 +195,8 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
         "query_timeout_s",
         "lease_s",
         "max_queries_in_flight",
+        "attention_percent",
+        "attention_days",
         "max_upload_bytes",
         "problem_base",
         "sanitizer_words",

@@ -118,6 +118,11 @@ def test_budgets_and_what_was_spent(scraper: Scraper) -> None:
     assert 0 < scraper.value("dpicl_plan_epsilon_spent", knowledge_base="toys", version="1") < 4
 
 
+def test_the_rules_are_told_the_thresholds(scraper: Scraper) -> None:
+    assert scraper.value("dpicl_attention_percent") == scraper.services.records.settings.attention_percent
+    assert scraper.value("dpicl_attention_days") == scraper.services.records.settings.attention_days
+
+
 def test_charges_whose_holder_died_are_overdue_and_then_lost(scraper: Scraper) -> None:
     ledger, settings = scraper.services.records.ledger, scraper.services.records.settings
     ledger.charge(ledger.budgets.task("toys.colour"), b"d" * 32, key_id=scraper.analyst.id)
