@@ -29,7 +29,6 @@ from service.records.records import Records
 from service.records.synthetic_store import NOTICE
 from service.records.witness import check_witness
 from service.settings import Settings
-from service.telemetry.alerts import Alerts
 from service.telemetry.heartbeat import Heartbeat
 from service.trials.trials import Trials
 
@@ -61,7 +60,6 @@ class Services:
     trials: Trials
     make: Make
     rehearsals: Rehearsals
-    alerts: Alerts
     sanitizers: Sanitizers
     restoring: Restoring
 
@@ -123,7 +121,6 @@ def open_services(
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
         engine = EngineWithNotice(engine, " ".join(notices))
-    alerts = Alerts(records, settings.alert_webhook.get_secret_value() if settings.alert_webhook else None)
     stages = Stages(engine, embedder, settings.query_timeout_s)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains: Grains = Unpadded()
@@ -163,7 +160,6 @@ def open_services(
         trials,
         apart.make if apart else partial(release, records, embed=embedder.embed),
         rehearsals,
-        alerts,
         sanitizers,
         restoring,
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "TWO_PERSON_", "ALERT_", "OIDC_")
+_OPERATORS = ("DATABASE_", "WITNESS_", "ENCRYPTION_", "MIGRATE", "DEVELOPMENT", "TWO_PERSON_", "OIDC_")
 
 
 def set_operators_aside() -> dict[str, str]:
@@ -52,8 +52,6 @@ class Settings(BaseSettings):
     """A charge that is not settled by then counts as lost, unless its answer may take longer."""
     max_queries_in_flight: int = Field(default=32, ge=1, le=10_000)
     """Queries an ingress replica works on at once; further ones get a 429."""
-    alert_webhook: SecretStr | None = None
-    """A URL to POST alerts to as JSON, unsigned, besides the dashboard's webhooks. It may hold a secret."""
     attention_percent: int = Field(default=90, ge=1, le=100)
     """The overview and the alerting rules say when a task has spent this percentage of its answers."""
     attention_days: int = Field(default=14, ge=0, le=365)

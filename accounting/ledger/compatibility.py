@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from accounting.ledger.tables import breaking_revisions
 
-REVISION = "0012"
+REVISION = "0011"
 """The newest revision of the schema that this code knows. Revisions are four digits and follow each other."""
 
 OLDEST = sa.select(sa.func.max(breaking_revisions.c.revision).label("oldest"))

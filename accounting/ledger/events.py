@@ -521,64 +521,6 @@ class RemoteEngineChanged(Particulars):
         return f"the rule on remote engines of {self.knowledge_base} was changed: will be changed again"
 
 
-class AlertsChanged(Particulars):
-    """Alerts are raised at other thresholds.
-
-    Attributes:
-        percents: of a task's answers.
-        days: that a task's answers are to last; None: no such alert.
-    """
-
-    kind: ClassVar[str] = "alerts.changed"
-    title: ClassVar[str] = "Alerts changed"
-
-    percents: tuple[int, ...]
-    days: int | None
-    by: str
-
-    def sentence(self, named: Names) -> str:
-        at = f"at {', '.join(map(str, self.percents))} % of a task’s answers" if self.percents else "at no percentage"
-        ahead = "without a forecast" if self.days is None else f"and {_plural(self.days, 'day')} before they run out"
-        return f"{named(self.by)} set alerts {at}, {ahead}."
-
-    def if_lost(self) -> str:
-        return "thresholds of alerts were changed: change them again"
-
-
-class WebhookAdded(Particulars):
-    """Alerts are sent to another address, which is secret."""
-
-    kind: ClassVar[str] = "webhook.added"
-    title: ClassVar[str] = "Webhook added"
-
-    webhook: str
-    name: str
-    by: str
-
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} added the webhook “{self.name}”."
-
-    def if_lost(self) -> str:
-        return f"webhook {self.name} was added: add it again, with another secret"
-
-
-class WebhookRemoved(Particulars):
-    """Alerts are no longer sent to an address."""
-
-    kind: ClassVar[str] = "webhook.removed"
-    title: ClassVar[str] = "Webhook removed"
-
-    webhook: str
-    name: str
-    by: str
-
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} removed the webhook “{self.name}”."
-
-    def if_lost(self) -> str:
-        return f"webhook {self.name} was removed: remove it again"
-
-
 class BundlePublished(Particulars):
     """A bundle of restoration vectors was published; all of it is public, and so must the data behind it be."""
 

@@ -23,7 +23,6 @@ from accounting.ledger.budgets import address
 from accounting.ledger.events import (
     AdminSignedIn,
     AdminSignedOut,
-    AlertsChanged,
     AnswerCharged,
     AnswerReleased,
     BudgetOpened,
@@ -53,8 +52,6 @@ from accounting.ledger.events import (
     RemoteEngineChanged,
     UnitForgotten,
     UploadEnded,
-    WebhookAdded,
-    WebhookRemoved,
     read,
 )
 from accounting.ledger.quotas import in_scope
@@ -162,7 +159,6 @@ class _Replay:
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, KeyCreated] = {}
         self._revoked: set[str] = set()
-        self._webhooks: dict[str, bool] = {}  # whether it stands
         self._uploads: set[str] = set()
         self._people: set[str] = set()  # who signed in with a provider
         self._proposals: dict[str, PlanProposed] = {}
@@ -419,24 +415,6 @@ class _Replay:
     def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:
         if not happened.fingerprint or not happened.by:
             yield "which encryption key, or by whom, is not said"
-
-    @follow.register
-    def _(self, changed: AlertsChanged) -> Iterable[str]:
-        days = 1 if changed.days is None else changed.days
-        if any(not 1 <= percent <= 100 for percent in changed.percents) or days < 1:
-            yield "alerts at thresholds that no task reaches"
-
-    @follow.register
-    def _(self, added: WebhookAdded) -> Iterable[str]:
-        if added.webhook in self._webhooks:
-            yield f"webhook {added.webhook} was added before"
-        self._webhooks[added.webhook] = True
-
-    @follow.register
-    def _(self, removed: WebhookRemoved) -> Iterable[str]:
-        if not self._webhooks.get(removed.webhook):
-            yield f"webhook {removed.webhook} is no webhook that could be removed"
-        self._webhooks[removed.webhook] = False
 
     @follow.register
     def _(self, published: BundlePublished) -> Iterable[str]:

@@ -78,8 +78,6 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
             asyncio.create_task(_measure_grains(services)),
             asyncio.create_task(_note_engine(services)),
             asyncio.create_task(told.responses.keep_storing()),
-            asyncio.create_task(services.alerts.keep_raising()),
-            asyncio.create_task(services.alerts.keep_delivering()),
         ]
         if services.sanitizers.wanted:
             background.append(asyncio.create_task(_prepare_sanitizers(services)))

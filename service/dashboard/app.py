@@ -9,7 +9,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.dashboard import (
-    alerts,
     audit,
     bundles,
     cohorts,
@@ -41,7 +40,6 @@ PAGES = (
     groups,
     sign_in,
     keys,
-    alerts,
     audit,
     plan_studio,
     rehearsing,

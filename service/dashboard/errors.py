@@ -17,13 +17,12 @@ from service.dashboard.pages import Visit
 from service.pipeline.restoring import UnknownBundleError
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
-from service.records.webhooks import UnknownWebhookError
 from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
 
-_IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError, UnknownWebhookError)
+_IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError)
 
 
 def _known(kind: ProblemKind, request: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from accounting.ledger.tables import NAMES, Numbers, UtcDateTime
+from accounting.ledger.tables import NAMES, UtcDateTime
 
 metadata = sa.MetaData(naming_convention=NAMES)
 
@@ -110,48 +110,4 @@ sanitized_texts = sa.Table(
     sa.Column("digest", sa.LargeBinary, primary_key=True, comment="of owner, text and sanitiser, under a secret key"),
     sa.Column("sanitized", sa.Text, nullable=False, comment="what may leave, and has the text's own protection"),
     comment="Sanitised texts: the same text of the same owner is never drawn twice.",
-)
-
-alert_settings = sa.Table(
-    "alert_settings",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("percents", Numbers, nullable=False, comment="of a task's answers, with commas between"),
-    sa.Column("days", sa.Integer, comment="that a task's answers are to last; NULL: no alert"),
-    comment="What to alert at: one row, or none while nobody has changed it.",
-)
-
-alerts = sa.Table(
-    "alerts",
-    metadata,
-    sa.Column("task", sa.String(450), primary_key=True, comment="address with version"),
-    sa.Column("rule", sa.String(10), primary_key=True, comment="percent or days"),
-    sa.Column("threshold", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("raised_at", UtcDateTime, nullable=False),
-    sa.Column("text", sa.Text, comment="what it said; NULL: another of that moment said more"),
-    comment="Alerts that were raised, each once.",
-)
-
-webhooks = sa.Table(
-    "webhooks",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("name", sa.String(100), nullable=False),
-    sa.Column("sealed", sa.LargeBinary, nullable=False, comment="address and signing secret, encrypted"),
-    sa.Column("added_at", UtcDateTime, nullable=False),
-    comment="Where alerts are sent, besides the webhook of the settings.",
-)
-
-deliveries = sa.Table(
-    "webhook_deliveries",
-    metadata,
-    sa.Column("id", sa.String(36), primary_key=True),
-    sa.Column("webhook", sa.ForeignKey(webhooks.c.id, ondelete="CASCADE"), comment="NULL: that of the settings"),
-    sa.Column("payload", sa.Text, nullable=False, comment="JSON, byte for byte as it is signed"),
-    sa.Column("made_at", UtcDateTime, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False, comment="so far, with one that goes on"),
-    sa.Column("due_at", UtcDateTime, comment="when to try next, or the end of the lease; NULL: no more"),
-    sa.Column("error", sa.String(100), comment="why the last attempt failed; NULL: it did not, or there was none"),
-    sa.Index(None, "due_at"),
-    comment="Messages to webhooks, kept until they arrive or are given up.",
 )

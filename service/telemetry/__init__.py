@@ -1,1 +1,1 @@
-"""What operators see: metrics, logs, traces, alerts, health. Public quantities only."""
+"""What operators see: metrics, logs, traces, health. Public quantities only."""

@@ -160,7 +160,6 @@ def planted(folder: Path, *options: str, **environment: str) -> Iterator[Service
             **os.environ,
             "DPICL_DATABASE_URL": f"sqlite:///{folder}/toys.sqlite",
             "DPICL_ENCRYPTION_KEY": plant["secretkey"],
-            "DPICL_ALERT_WEBHOOK": f"http://127.0.0.1:9/{plant('secretwebhook')}",  # where nobody listens
             "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
             "OTEL_EXPORTER_OTLP_HEADERS": f"x-own={plant('secretheader')}",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
@@ -187,7 +186,7 @@ def ask_well(service: Service) -> None:
     service.ask(service.plant("askclassify"), 200, headers={"Idempotency-Key": service.plant("idempotency")})
     service.ask({"text": service.plant("askfields")}, 200)
     for i in range(5):
-        service.ask(f"{service.plant('story')} {i}", 200, task="toys.story")  # all it has: the webhook is told
+        service.ask(f"{service.plant('story')} {i}", 200, task="toys.story")  # all it has
     service.ask(f"{service.plant('refused')}", 402, task="toys.story")
     message = [{"role": "user", "content": service.plant("askchat")}]
     service.send("POST", "/v1/chat/completions", 200, json={"model": "toys.colour", "messages": message})

@@ -18,7 +18,6 @@ from accounting.ledger.events import (
     KINDS,
     AdminSignedIn,
     AdminSignedOut,
-    AlertsChanged,
     BundlePublished,
     EncryptionKeyAdded,
     EncryptionKeyRetired,
@@ -36,8 +35,6 @@ from accounting.ledger.events import (
     RemoteEngineChanged,
     UnitForgotten,
     UploadEnded,
-    WebhookAdded,
-    WebhookRemoved,
 )
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.trail import FIRST, AuditTrail, append, canonical, digest
@@ -129,9 +126,6 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             BundlePublished(
                 bundle="clinic@1", sha256="0" * 64, data="public", data_sha256="1" * 64, declared_by="bo", by="root"
             ),
-            AlertsChanged(percents=(75, 100), days=None, by="root"),
-            WebhookAdded(webhook="w", name="on call", by="root"),
-            WebhookRemoved(webhook="w", name="on call", by="root"),
             EncryptionKeyAdded(fingerprint="0123456789abcdef", by="root"),
             EncryptionKeyRetired(fingerprint="fedc" * 4, by="root"),
             LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),
@@ -276,11 +270,6 @@ def less_noise(events: Events) -> None:
         (later("plan.proposed"), "proposal p was made before"),
         (changed("plan.signed", approval={"proposal": "p", "by": "bo"}), "which is not open"),
         (changed("encryption_key.added", by=""), "by whom, is not said"),
-        (changed("alerts.changed", percents=[75, 101]), "thresholds that no task reaches"),
-        (changed("alerts.changed", days=0), "thresholds that no task reaches"),
-        (later("webhook.added"), "webhook w was added before"),
-        (later("webhook.removed"), "webhook w is no webhook that could be removed"),
-        (without("webhook.added"), "webhook w is no webhook that could be removed"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
@@ -351,7 +340,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
     elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", "ledger.restored"}
     elsewhere |= {"encryption_key.added", "encryption_key.retired", "bundle.published", "group.opened", "key.rotated"}
-    elsewhere |= {"person.signed_in", "person.signed_out", "alerts.changed", "webhook.added", "webhook.removed"}
+    elsewhere |= {"person.signed_in", "person.signed_out"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
     assert trail.events(knowledge_base="k") == []
     assert AuditTrail(engine).events(knowledge_base='kb"') == []

@@ -23,11 +23,9 @@ from accounting.ledger.charges import Charged, Ledger
 from accounting.ledger.events import ExemplarsIngested
 from service.api.app import create_app
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.plans.alerts import raise_due
 from service.plans.signing import sign
 from service.records.api_keys import ApiKeys
 from service.records.records import Records, open_records
-from service.records.webhooks import Webhooks
 from service.services import open_services
 from service.settings import Settings
 from tests.conftest import Clock
@@ -70,8 +68,6 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
     maria, admin = keys.create("Maria", "admin")
     ana, _ = keys.create("ana", "analyst", by=maria.id)
     form, _ = keys.create("ticket form", "analyst", by=maria.id, scope=["support", "claims"])
-    webhooks = Webhooks(records.database, records.digest_key, clock=clock)
-    webhooks.add("on call", "https://hooks.example.org/on-call", by=maria.id)
 
     def create(name: str, epsilon: float, public_size: int) -> None:
         records.create_knowledge_base(
@@ -120,10 +116,6 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
             ask("claims.code@1", drawn.randint(9, 16) if weekday else 1, _DESKS)
         if not records.ledger.answers_left(records.ledger.budgets.task("support.triage@1")):
             records.ledger.refuse("support.triage@1", form.id, "answers-exhausted")
-        if day % 7 == 6:
-            raise_due(records, webhooks, clock(), unlisted=False)
-            for message in webhooks.claim(unlisted=False):
-                webhooks.settle(message, None)
         clock.now += timedelta(days=1)
     return records, admin
 
@@ -131,9 +123,7 @@ def live(records: Records, clock: Clock) -> tuple[Records, str]:
 @contextmanager
 def lived_in(folder: Path) -> Iterator[tuple[str, str]]:
     """Such a service on a port of this machine: its address, and an admin's token."""
-    settings = Settings(
-        database_url=f"sqlite:///{folder}/lived.sqlite", development=True, latency_unpadded=True, alert_webhook=None
-    )
+    settings = Settings(database_url=f"sqlite:///{folder}/lived.sqlite", development=True, latency_unpadded=True)
     records, admin = live(open_records(settings), Clock())
     records = replace(records, ledger=Ledger(records.database), keys=ApiKeys(records.database))
     services = open_services(records, NearestExemplarEngine(embedder()), embedder())

@@ -64,5 +64,5 @@ def test_every_page_in_any_light_and_size(lived: Service, browser: Browser, view
         waiting += [link for link in links if link.startswith("/admin/")]
     assert long == {}, f"pages of more than two screens of {viewport['height']} pixels"
     assert {"/admin/", "/admin/new-knowledge-base", "/admin/knowledge-bases/support", "/admin/groups"} <= seen
-    assert {"/admin/plans", "/admin/keys", "/admin/alerts", "/admin/audit"} <= seen
+    assert {"/admin/plans", "/admin/keys", "/admin/audit"} <= seen
     assert "/admin/knowledge-bases/support/cohorts" in seen

@@ -166,7 +166,6 @@ BROWSE = [
     Entry("GET", "/admin/knowledge-bases/{name}/settings", 200, f"{_TOYS}/settings"),
     Entry("GET", "/admin/knowledge-bases/{name}/cohorts", 200, f"{_TOYS}/cohorts"),
     Entry("GET", "/admin/groups", 200),
-    Entry("GET", "/admin/alerts", 200),
     Entry("GET", "/admin/bundles", 200),
     Entry("GET", "/admin/bundles/{bundle}", 404, "/admin/bundles/none@1"),
     Entry("POST", "/admin/sign-out", 303),
@@ -196,10 +195,6 @@ DECIDE_PAGES = [
     Entry("POST", "/admin/keys/{id}/revoke", 422, "/admin/keys/{key}/revoke"),
     Entry("POST", "/admin/groups", 422),
     Entry("POST", "/admin/groups/{group}/join", 409, "/admin/groups/none/join"),
-    Entry("POST", "/admin/alerts", 303, options={"data": {"percents": "80", "days": ""}}),
-    Entry("POST", "/admin/alerts/webhooks", 422),
-    Entry("POST", "/admin/alerts/webhooks/{id}/test", 404, "/admin/alerts/webhooks/none/test"),
-    Entry("POST", "/admin/alerts/webhooks/{id}/remove", 404, "/admin/alerts/webhooks/none/remove"),
     Entry("GET", "/admin/sanitising", 200),
     Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
@@ -411,12 +406,11 @@ def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry,
 @pytest.mark.parametrize(
     ("role", "seen"),
     [
-        ("viewer", {"/admin/", "/admin/alerts", "/admin/groups", *_TABS}),
+        ("viewer", {"/admin/", "/admin/groups", *_TABS}),
         (
             "auditor",
             {
                 "/admin/",
-                "/admin/alerts",
                 "/admin/groups",
                 "/admin/audit",
                 "/admin/audit/verify",
