@@ -54,6 +54,7 @@ class VllmConfig(_LanguageModel):
     revision: str | None = None
     """Commit of the model's repository; pin it in production."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """``auto`` takes the model's; GGUF files' then computes with integers on a processor that is faster so."""
     quantization: str | None = None
     load_format: str = "auto"
     """vLLM's; ``dummy`` gives random weights, for benchmarks."""

@@ -27,7 +27,8 @@ def open_engine(config: NearestExemplarConfig | VllmConfig | OpenAiCompatibleCon
             from service.engines.vllm.isolation import isolate
             from service.engines.vllm.model_folder import model_folder
 
-            config = config.model_copy(update={"model": model_folder(config.model)})
+            model = model_folder(config.model, exact=config.dtype != "auto")
+            config = config.model_copy(update={"model": model})
             isolation = isolate(config)  # first: vLLM reads the environment when it is imported
             from service.engines.vllm.engine import VllmEngine
 

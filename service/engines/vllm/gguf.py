@@ -19,7 +19,6 @@ from service.embedding.words import cache_folder
 from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.memory import require_memory
 
-
 _INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
 _INT8_LAYERS = {
     "quant_method": "compressed-tensors",
@@ -101,8 +100,7 @@ def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
         model.config.quantization_config = _INT8_LAYERS
         layers = {f"{at}.weight" for at, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
         for at in layers - {"lm_head.weight"}:
-            scale = weights[at].float().abs().amax(1, keepdim=True) / 127
-            weights[f"{at}_scale"] = scale.bfloat16()
-            weights[at] = (weights[at].float() / scale.clamp(min=1e-12)).round().to(torch.int8)
+            scale = weights[at].float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+            weights[at], weights[f"{at}_scale"] = (weights[at].float() / scale).round().to(torch.int8), scale
     model.save_pretrained(folder, state_dict=weights)
     tokenizer.save_pretrained(folder)

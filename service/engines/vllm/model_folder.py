@@ -28,7 +28,7 @@ def model_folder(model: str, *, exact: bool = False) -> str:
 
     Args:
         model: ``smollm2``, a path to a ``.gguf`` file or to a folder, or an id, which is returned as it is.
-        exact: unpack to bfloat16, for vectors that were trained with it, also where integers are faster.
+        exact: unpack GGUF files to bfloat16 also where integers are faster.
 
     Raises:
         service.engines.protocol.EngineUnavailableError: it is missing, no model or damaged, or cannot be unpacked.

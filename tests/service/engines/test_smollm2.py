@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from exemplar_store import Exemplar
@@ -48,6 +49,11 @@ def folder() -> Path:
     return Path(first)
 
 
+@pytest.fixture(scope="module")
+def exact() -> Path:
+    return Path(model_folder.model_folder("smollm2", exact=True))
+
+
 def refusal(model: Path | str) -> str:
     with pytest.raises(EngineUnavailableError) as refused:
         model_folder.model_folder(str(model))
@@ -58,11 +64,29 @@ def test_it_is_unpacked_once(folder: Path) -> None:
     before = (folder / "model.safetensors").stat()
     assert model_folder.model_folder("smollm2") == str(folder)
     assert (folder / "model.safetensors").stat() == before
-    assert sorted(one.name for one in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
+    assert {folder.name, f"{folder.name}.lock"} <= {one.name for one in folder.parent.iterdir()}
+    assert not list(folder.parent.glob("*.partial"))
 
 
-def test_its_answers_are_those_of_transformers(folder: Path) -> None:
-    config = VllmConfig(name="vllm", model="smollm2", max_model_len=1024, kv_cache_gib=1, timeout_s=600)
+def test_integers_are_what_the_weights_are_rounded_to(folder: Path, exact: Path) -> None:
+    if not torch.cpu.get_capabilities().get("avx512_vnni"):
+        assert folder == exact
+        return
+    rounded, weights = (load_file(one / "model.safetensors") for one in (folder, exact))
+    scaled = [name for name in rounded if name.endswith("_scale")]
+    assert len(scaled) == 7 * 30
+    for name, weight in weights.items():
+        scale = rounded.get(f"{name}_scale")
+        if scale is None:
+            assert torch.equal(rounded[name], weight)
+        else:
+            assert ((rounded[name] * scale - weight.float()).abs() <= 0.5001 * scale).all(), name
+
+
+def test_its_answers_are_those_of_transformers(exact: Path) -> None:
+    config = VllmConfig(
+        name="vllm", model="smollm2", dtype="bfloat16", max_model_len=1024, kv_cache_gib=1, timeout_s=600
+    )
     engine = open_engine(config, None)  # type: ignore[arg-type]
     prompt = Prompt("", "Review: {text}\nSentiment: {mood}", "Review: {text}\nSentiment:")
     task = TaskSpec("films.mood@1", ("positive", "negative"), prompt, "mood", knowledge_base="films")
@@ -84,7 +108,7 @@ def test_its_answers_are_those_of_transformers(folder: Path) -> None:
         engine.close()
     assert info.notice == "Answers come from the language model SmolLM2-135M-Instruct."
     assert "Paris" in said.texts[0]
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer, model = AutoTokenizer.from_pretrained(exact), AutoModelForCausalLM.from_pretrained(exact)
     for slot, label in zip(slots, labels, strict=True):
         shown = [f"Review: {one.fields['text']}\nSentiment: {one.fields['mood']}" for one in slot]
         text = "\n\n".join([*shown, f"Review: {QUERY['text']}\nSentiment:"])
@@ -127,4 +151,6 @@ def test_too_little_room_leaves_nothing_behind(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, timeout=600, env=environment)
     assert "cannot be unpacked" in done.stderr
     assert "File too large" in done.stderr
-    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["SmolLM2-135M-Instruct.lock"]
+    (left,) = (file.name for file in tmp_path.rglob("*") if file.is_file())
+    assert left.startswith("SmolLM2-135M-Instruct")
+    assert left.endswith(".lock")
