@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
@@ -90,7 +91,7 @@ class Calibration(Strict):
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
     decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=_is_none)
     """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 7 for
-    hard votes and 12 for soft ones."""
+    hard votes, and 17 over the square root of the number of labels for soft ones."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
     """The share of the votes that a label gains by being right."""
     echo: float = Field(default=1.0, ge=0, le=2)
@@ -102,7 +103,6 @@ class Calibration(Strict):
     below 1. 1 of each label unless set."""
 
 
-_DECISIVENESS = {"hard": 7.0, "soft": 12.0}
 """What was signed means these for ever: they must not change."""
 
 
@@ -162,11 +162,10 @@ class RnmGaussianMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return self.decide == "posterior"
 
-    @property
-    def decisiveness(self) -> float:
-        """As written in the calibration, or what it is unless written."""
+    def decisiveness(self, labels: int) -> float:
+        """As written in the calibration, or what it is unless written, with so many labels."""
         written = self.calibration and self.calibration.decisiveness
-        return written or _DECISIVENESS[self.vote]
+        return written or (7.0 if self.vote == "hard" else 17.0 / math.sqrt(labels))
 
     def family(self, delta: float, draws: float) -> GaussianFamily:
         """See :class:`Mechanism`."""

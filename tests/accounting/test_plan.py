@@ -188,9 +188,10 @@ def test_how_a_label_is_decided_is_signed(written: dict, signed: str) -> None:
 
 def test_decisiveness_is_the_votes_own_unless_written() -> None:
     hard, soft = (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
-    assert (hard.decisiveness, soft.decisiveness) == (7, 12)
+    assert (hard.decisiveness(4), soft.decisiveness(4)) == (7, 8.5)
+    assert soft.decisiveness(2) == pytest.approx(12.02, abs=0.01)
     own = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=3.0))
-    assert own.decisiveness == 3.0
+    assert own.decisiveness(9) == 3.0
 
 
 def test_a_plan_that_was_signed_with_such_a_character_can_still_be_read(calibrated: CalibratedPlan) -> None:

@@ -15,7 +15,7 @@ CALIBRATION = Calibration(prior=0.8, decisiveness=6.0, lead=0.2, echo=0.7)
 ZERO_SHOT = np.array([0.6, 0.3, 0.1])
 SHARES = (np.arange(100) + 0.5) / 100
 HARD, SOFT = (
-    Calibration(signed.calibration.prior, signed.decisiveness, signed.calibration.lead, signed.calibration.echo)
+    Calibration(signed.calibration.prior, signed.decisiveness(6), signed.calibration.lead, signed.calibration.echo)
     for signed in (RnmGaussianMechanism(type="rnm_gaussian", vote=vote) for vote in ("hard", "soft"))
 )
 Density = Callable[[np.ndarray], np.ndarray]

@@ -66,7 +66,7 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Cal
     if signed is None:
         raise ValueError("decide: argmax has no posterior")
     weights = tuple(signed.label_weights.get(label, 1.0) for label in labels) if signed.label_weights else ()
-    return Calibration(signed.prior, written.decisiveness, signed.lead, signed.echo, weights)
+    return Calibration(signed.prior, written.decisiveness(len(labels)), signed.lead, signed.echo, weights)
 
 
 class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
