@@ -4,9 +4,9 @@ Positions are given out in the order in which units first arrive and are never t
 cohort is a range of positions, which begins where the next one to be given out was when the cohort was opened; and a
 unit is in the same cohort for ever, also when it is forgotten and uploaded again, by its tag.
 
-A position below ``next_position`` without a tag belonged to somebody whom nobody would recognise: forgotten by a
-version that deleted tags, or lost in a restore (:func:`note_lost_arrivals`). Such a one may come back, and would then
-be taken for a new arrival, so no cohort is opened beside the one that they belong to.
+A position below ``next_position`` without a tag belonged to somebody whom nobody would recognise, since a restore lost
+them (:func:`note_lost_arrivals`). Such a one may come back, and would then be taken for a new arrival, so no cohort is
+opened beside the one that they belong to.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class UnrecognisedUnitsError(ExemplarStoreError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"Knowledge base {name!r} opens no further cohort: units were forgotten by a version that kept no tag of "
-            "them, or uploads were lost in a restore, and whoever comes back would be taken for new and pay twice. "
+            f"Knowledge base {name!r} opens no further cohort: uploads were lost in a restore, and whoever was in them "
+            "and comes back would be taken for new and pay twice. "
             "Create another knowledge base for new people."
         )
 

@@ -220,11 +220,6 @@ class ProblemKind(Enum):
         "must start it with the right key.",
     )
     STOPPING = 503, "The service is about to stop. Nothing was charged. Retry in a moment."
-    SCHEMA_TOO_NEW = (
-        503,
-        "The database schema is newer than this replica. Perhaps charged: earlier charges stay. Only the "
-        "operator can help, by upgrading this replica.",
-    )
     LEDGER_RESTORED = (
         503,
         "The ledger was restored and lacks later charges. Nothing was charged. The operator must run `dpicl "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError, UnknownReleaseError
-from accounting.ledger.compatibility import SchemaError
 from accounting.ledger.errors import (
     BudgetExceededError,
     BudgetExistsError,
@@ -79,7 +78,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     WeakPromiseError: ProblemKind.WEAK_PROMISE,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
-    SchemaError: ProblemKind.SCHEMA_TOO_NEW,
     NotMadeError: ProblemKind.RELEASE_NOT_MADE,
     GrainTooSmallError: ProblemKind.LATENCY_GRAIN_TOO_SMALL,
     EncryptionKeyError: ProblemKind.WRONG_ENCRYPTION_KEY,

@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     """The witness, a second database, never restored together with the first: it notices a ledger restored from a
     backup. By default a file beside a SQLite database; required with PostgreSQL; `none` runs without one."""
     migrate: Literal["auto", "never"] = "auto"
-    """`auto` migrates the database at start; `never` refuses an outdated one and leaves it to `dpicl migrate`."""
+    """`auto` creates the schema in an empty database; `never` leaves that, too, to `dpicl migrate`."""
     encryption_key: SecretStr | None = None
     """32 random bytes in base64, which encrypt exemplars at rest. Without a key the service refuses to start."""
     encryption_key_file: Path | None = None

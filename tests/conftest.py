@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import tempfile
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,7 +21,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from service.records import database, schema
+from service.records import database
 from service.records.database import open_database
 
 VLLM = (
@@ -105,31 +104,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def equal_schemas_are_copied() -> Iterator[None]:
-    """Most tests begin with an empty SQLite file: the first is migrated, the others are its copies."""
-    migrated = open_database("sqlite://")
-    upgrade, alone = schema._upgrade, threading.Lock()
-
-    def copy(database: sa.Engine, versions: Sequence[Path], breaking: Sequence[str]) -> None:
-        with alone:
-            empty = database.dialect.name == "sqlite" and not sa.inspect(database).get_table_names()
-            if not empty or tuple(versions) != (schema.VERSIONS,):
-                upgrade(database, versions, breaking)
-                return
-            if not schema.revision(migrated):
-                upgrade(migrated, versions, breaking)
-            source, target = migrated.raw_connection(), database.raw_connection()
-            source.driver_connection.backup(target.driver_connection)
-            source.close()
-            target.close()
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(schema, "_upgrade", copy)
-        yield
-    migrated.dispose()
 
 
 @pytest.fixture(scope="session", autouse=True)

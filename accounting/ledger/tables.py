@@ -241,13 +241,6 @@ audit_events = sa.Table(
     comment="The audit trail: what was granted, spent, released and refused, each bound to all before it.",
 )
 
-breaking_revisions = sa.Table(
-    "breaking_revisions",
-    metadata,
-    sa.Column("revision", sa.String(4), primary_key=True),
-    comment="Revisions of the schema that code must know to write here.",
-)
-
 
 @dataclass(frozen=True)
 class Guard:

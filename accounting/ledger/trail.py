@@ -16,7 +16,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger.compatibility import OLDEST, check
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import Particulars, read
 from accounting.ledger.tables import audit_events
@@ -93,14 +92,10 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         connection: in a transaction that writes.
         at: when they happened.
         happened: in this order.
-
-    Raises:
-        accounting.ledger.compatibility.SchemaError: newer code has changed what this code does not know.
     """
     lock_end(connection)
-    end = connection.execute(_END).one()
-    check(end.oldest)
-    sequence, previous = end.sequence or 0, end.hash or FIRST
+    end = connection.execute(_END).one_or_none()
+    sequence, previous = (end.sequence, end.hash) if end else (0, FIRST)
     new = []
     for particulars in happened:
         sequence += 1
@@ -128,12 +123,7 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
 
 
 _NEWEST_FIRST = sa.select(audit_events).order_by(audit_events.c.sequence.desc())
-_oldest = OLDEST.subquery()
-_newest = _NEWEST_FIRST.limit(1).subquery()
-_END = sa.select(_oldest.c.oldest, _newest.c.sequence, _newest.c.hash).select_from(
-    _oldest.outerjoin(_newest, sa.true())
-)
-"""One row, read once the end is locked."""
+_END = sa.select(audit_events.c.sequence, audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
 _ADD = sa.insert(audit_events)
 _FOLLOWING = (
     sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))

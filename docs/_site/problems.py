@@ -43,7 +43,6 @@ _MORE = {
     ProblemKind.BUNDLE_DIFFERS: "../restore.md#over-http",
     ProblemKind.STEERING_NOT_SERVED: "../restore.md#over-http",
     ProblemKind.WRONG_ENCRYPTION_KEY: "../operations.md#change-the-encryption-key",
-    ProblemKind.SCHEMA_TOO_NEW: "../upgrading.md",
 }
 
 

@@ -29,8 +29,6 @@ async def healthz() -> Health:
 @router.get("/readyz", summary="The service can answer")
 async def readyz(services: TheServices) -> Health:
     """200 if a query could be answered now, otherwise 503 naming what is missing. The check is up to a second old."""
-    if services.heartbeat.schema_error is not None:
-        raise services.heartbeat.schema_error
     if missing := services.heartbeat.missing():
         kind = ProblemKind.DATABASE_UNAVAILABLE if missing == "database" else ProblemKind.ENGINE_UNAVAILABLE
         raise Problem(kind, f"the {missing} does not answer", retry_after_s=5)

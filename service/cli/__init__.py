@@ -30,10 +30,10 @@ _EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"),
 _EXTRAS["vllm"] = "vllm"
 _MENDABLE = {
     "accounting.ledger.errors": "LedgerError",
-    "accounting.ledger.compatibility": "SchemaError",
     "accounting.plan": "PlanError",
     "accounting.privacy.accountants": "AccountantsDisagreeError",
     "exemplar_store": "ExemplarStoreError",
+    "service.records.schema": "SchemaError",
     "service.records.text_ledger": "TextBudgetExhaustedError",
 }
 """What a user can mend, beside built-in errors: the module, which need not have been imported, and the class."""

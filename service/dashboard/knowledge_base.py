@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
@@ -60,8 +59,6 @@ _KINDS = [kind.kind for kind in _CHANGED]
 @pages.get(HOME, needs=Right.BROWSE)
 async def budget(visit: Visit) -> Response:
     """What is promised, used and free, and how long the answers last."""
-    if after := visit.request.query_params.get("after"):  # where older releases were before
-        return visit.redirect(f"{HOME.format(name=quote(_name(visit)))}/releases?{urlencode({'after': after})}")
     records = visit.services.records
     described = await asyncio.to_thread(records.store.get, _name(visit))
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)

@@ -24,7 +24,7 @@ from service.embedding.embedder import Embed
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
 from service.records.rate_limits import RateLimits
-from service.records.schema import migrate, require
+from service.records.schema import migrate, require, revision
 from service.records.synthetic_store import KEY, SyntheticStore
 from service.records.text_ledger import TextLedger
 from service.records.witness import open_witness
@@ -164,16 +164,16 @@ def audited(happened: Particulars) -> BeforeCommit:
 
 
 def open_records(settings: Settings, *, restored: bool = False) -> Records:
-    """Open the database, bring its schema up to date, read the encryption key, and compare the ledger with its witness.
+    """Open the database, read the encryption key, and compare the ledger with its witness.
 
-    With ``DPICL_MIGRATE=never`` the schema must be up to date already.
+    An empty database gets its schema first, unless ``DPICL_MIGRATE=never``.
 
     Args:
         settings: where everything is.
         restored: open a ledger, too, that lacks what was witnessed; it charges nothing.
 
     Raises:
-        accounting.ledger.compatibility.SchemaError: this code cannot work on the schema, or not yet.
+        service.records.schema.SchemaError: the schema is older or newer than this code.
         accounting.ledger.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
@@ -186,10 +186,9 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
     if settings.development and settings.encryption_key is None and settings.encryption_key_file is None:
         log.warning("development_key", advice="exemplars are encrypted under a published key: made-up data only")
     database = open_database(settings.database_url)
-    if settings.migrate == "auto":
+    if settings.migrate == "auto" and revision(database) is None:
         migrate(database)
-    else:
-        require(database)
+    require(database)
     synthetic = hmac.compare_digest(master, KEY)
     store = (SyntheticStore if synthetic else ExemplarStore)(database, master)
     store.list()  # refuses keys of another database, now rather than at the first query

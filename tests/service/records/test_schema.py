@@ -1,0 +1,154 @@
+"""The schema: an empty database becomes what the tables say, once, and no code works on another version's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from accounting.ledger.tables import GUARDS
+from service.cli import main
+from service.records.database import open_database
+from service.records.records import open_records
+from service.records.schema import METADATA, SchemaError, migrate, newest, require, revision
+from service.settings import Settings
+from tests.processes import FRESH
+
+
+def migrate_together(url: str, together: threading.Barrier) -> None:
+    database = open_database(url)
+    together.wait()
+    migrate(database)
+
+
+def triggers(engine: sa.Engine) -> set[str]:
+    query = (
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        if engine.dialect.name == "sqlite"
+        else "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+    )
+    with engine.connect() as connection:
+        return set(connection.exec_driver_sql(query).scalars())
+
+
+def differences(engine: sa.Engine) -> list[object]:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        return [*compare_metadata(context, METADATA)]
+
+
+def at_revision(engine: sa.Engine, revision: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+
+
+def test_the_migrated_schema_is_what_the_tables_say(engine: sa.Engine):
+    assert migrate(engine) == (None, newest())
+    assert differences(engine) == []
+    assert triggers(engine) == {guard.name for guard in GUARDS}
+
+
+def test_what_the_ledger_leans_on_is_there(engine: sa.Engine):
+    migrate(engine)
+    inspector = sa.inspect(engine)
+    checks = {check["name"] for table in ("tasks", "charges") for check in inspector.get_check_constraints(table)}
+    assert {"ck_tasks_charged_within_answers", "ck_charges_state_known"} <= checks
+    index = next(index for index in inspector.get_indexes("charges") if index["name"] == "uq_charges_open_query")
+    assert index["unique"]
+    assert "charged" in str(index["dialect_options"][f"{engine.dialect.name}_where"])
+    with engine.begin() as connection:
+        insert = "INSERT INTO budgets VALUES ('kb', '1', '0', '2030-01-01')"
+        connection.exec_driver_sql(insert)
+    with pytest.raises(sa.exc.IntegrityError, match="cannot be deleted"), engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM budgets")
+
+
+def test_migrating_again_changes_nothing(engine: sa.Engine):
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO budgets VALUES ('kb', '1', '0', '2030-01-01')")
+    assert migrate(engine) == (newest(), newest())
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM budgets").scalar_one() == 1
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_may_all_migrate(database_url: str, engine: sa.Engine):
+    engine.dispose()
+    together = FRESH.Barrier(4)
+    processes = [FRESH.Process(target=migrate_together, args=(database_url, together)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert differences(engine) == []
+
+
+def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE releases (n INTEGER)")  # in the way of the ledger's
+    with pytest.raises(sa.exc.DBAPIError, match="releases"):
+        migrate(engine)
+    assert sa.inspect(engine).get_table_names() == ["releases"]
+
+
+@pytest.mark.parametrize(("found", "advice"), [("0000", "run `dpicl migrate`"), ("9999", "use the newer version")])
+def test_neither_an_older_nor_a_newer_schema_is_worked_on(
+    database_url: str, engine: sa.Engine, found: str, advice: str
+):
+    settings = Settings(database_url=database_url, development=True, witness_url="none")
+    open_records(settings).database.dispose()
+    at_revision(engine, found)
+    with pytest.raises(SchemaError, match=rf"{found}.*{advice}"):
+        open_records(settings)
+    with pytest.raises(SchemaError, match=rf"{found}.*{advice}"):
+        require(engine)
+    assert revision(engine) == found
+
+
+def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, engine: sa.Engine):
+    settings = Settings(database_url=database_url, development=True, migrate="never", witness_url="none")
+    with pytest.raises(SchemaError, match=r"the database is empty, .* run `dpicl migrate`"):
+        open_records(settings)
+    migrate(engine)
+    open_records(settings).database.dispose()
+
+
+@pytest.mark.slow
+def test_the_command_tells_what_it_did(
+    database_url: str,
+    engine: sa.Engine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["dpicl", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), " ".join((out + err).split())
+
+    monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
+    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
+    monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/witness.sqlite")
+    behind = f"error: the database is empty, and this version needs revision {newest()}: run `dpicl migrate`"
+    assert run("migrate", "--check") == (1, behind)
+    assert run("migrate", "--wait", "0.1") == (1, behind)
+    assert run("migrate") == (0, f"Migrated from an empty database to {newest()}")
+    done = 0, f"Revision {newest()}: nothing to do"
+    assert run("migrate") == run("migrate", "--check") == run("migrate", "--wait", "9") == done
+    witness = open_database(f"sqlite:///{tmp_path}/witness.sqlite")
+    assert sa.inspect(witness).has_table("witnessed_events")
+    witness.dispose()
+    at_revision(engine, "9999")
+    for command in (["migrate"], ["migrate", "--check"], ["kb", "list"]):
+        code, said = run(*command)
+        assert code == 1
+        assert "use the newer version" in said
