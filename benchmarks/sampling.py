@@ -47,7 +47,7 @@ def build(path: Path, size: int, *, embeddings: bool) -> ExemplarStore:
     store = ExemplarStore(engine, os.urandom(32))
     with engine.begin() as connection:
         store.create(connection, NAME, public_size=size, fields=["text", "label"], embedded_field="text")
-        keys = store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
+        keys = store.keyring.of(connection.execute(knowledge_bases.select()).one())
         dimension = DIMENSION if embeddings else 0
         connection.execute(knowledge_bases.update().values(next_position=size, embedding_dimension=dimension))
     engine.dispose()  # a journal is switched off by the only connection there is

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 
-from exemplar_store.hidden import KnowledgeBaseRow, find
+from exemplar_store.knowledge_base import KnowledgeBaseRow, find
 from exemplar_store.tables import knowledge_bases, units
 
 FIRST = (1,)

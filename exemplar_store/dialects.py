@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from exemplar_store.errors import DatabaseInUseError
+
 _CHECKPOINT_WAIT_MS = 2000
 """Far longer than a sample takes to read."""
+_ENDED_S = 2.0
+"""PostgreSQL takes a moment to end the session of a closed connection."""
+_OTHERS = sa.text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    " AND pid <> pg_backend_pid()"
+)
+_IN_USE = (
+    "Another process has the database open: stop all services and commands, then run this again. Nothing was changed."
+)
 
 
 def reading(database: sa.Engine) -> sa.Connection:
@@ -97,3 +111,43 @@ def empty_write_ahead_log(database: sa.Engine) -> None:
             cursor.close()
     finally:
         connection.close()
+
+
+@contextmanager
+def alone(database: sa.Engine) -> Iterator[sa.Connection]:
+    """A transaction while no other connection to the database is open. On SQLite none can be opened meanwhile, either.
+
+    Raises:
+        DatabaseInUseError: one is open.
+    """
+    database.dispose()  # this process's own that are idle
+    with database.connect() as connection:
+        connection.detach()  # it would keep others out for as long as it is in the pool
+        if database.dialect.name == "sqlite":
+            _lock_file(connection)
+        with connection.begin():
+            if database.dialect.name == "postgresql":
+                _find_no_other(connection)
+            yield connection
+
+
+def _lock_file(connection: sa.Connection) -> None:
+    cursor = connection.connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+    try:
+        cursor.execute("PRAGMA journal_mode=DELETE")  # only the last connection may leave the write-ahead log
+        cursor.execute("PRAGMA locking_mode=EXCLUSIVE")
+        cursor.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError as error:
+        raise DatabaseInUseError(_IN_USE) from error
+    finally:
+        cursor.close()
+
+
+def _find_no_other(connection: sa.Connection) -> None:
+    deadline = time.monotonic() + _ENDED_S
+    while connection.scalar(_OTHERS):
+        if time.monotonic() > deadline:
+            raise DatabaseInUseError(_IN_USE)
+        time.sleep(0.05)
+        connection.execute(sa.select(sa.func.pg_stat_clear_snapshot()))

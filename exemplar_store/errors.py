@@ -67,8 +67,8 @@ class UnitTooLargeError(ExemplarStoreError, ValueError):
         self.units = units
 
 
-class RenewalOvertakenError(ExemplarStoreError):
-    """Another renewal of the same knowledge base began: that one continues, and this one stopped."""
+class DatabaseInUseError(ExemplarStoreError):
+    """Another process has the database open."""
 
 
 class EmbeddingError(ExemplarStoreError, ValueError):

@@ -14,9 +14,8 @@ import sqlalchemy as sa
 from exemplar_store.dialects import among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
-from exemplar_store.exemplar import pack, packed_content, values
-from exemplar_store.hidden import KnowledgeBaseRow
-from exemplar_store.knowledge_base import KnowledgeBase
+from exemplar_store.exemplar import pack, values
+from exemplar_store.knowledge_base import KnowledgeBase, KnowledgeBaseRow
 from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 from exemplar_store.oversized import too_large
 from exemplar_store.rows import Row, row_content
@@ -48,19 +47,8 @@ _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
-    """A knowledge base whose row is locked until the transaction ends, and the copy that a renewal is making of it."""
-
-    row: KnowledgeBaseRow
-    keys: KnowledgeBaseKeys
-    """As they are now."""
-    copy: KnowledgeBaseRow | None = None
-    """None without a renewal (:mod:`exemplar_store.hidden`)."""
-    copy_keys: KnowledgeBaseKeys | None = None
-
-
-Lock = Callable[[sa.Connection], Locked]
+Lock = Callable[[sa.Connection], KnowledgeBaseRow]
+"""Locks a knowledge base until the transaction ends; its row as it is then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,6 @@ class Destination:
     database: sa.Engine
     knowledge_base: KnowledgeBase
     keys: KnowledgeBaseKeys
-    """As they are when the upload begins."""
     lock: Lock
 
 
@@ -151,12 +138,6 @@ class _Record:
     @classmethod
     def from_bytes(cls, record: bytes) -> _Record:
         return cls(record[:TAG_BYTES], record[TAG_BYTES : 2 * TAG_BYTES], record[2 * TAG_BYTES :])
-
-    def renewed(self, before: KnowledgeBaseKeys, now: KnowledgeBaseKeys, packed: bool) -> _Record:
-        """The same with its tags under other keys."""
-        unit_tag = now.renewed_tag(self.unit_tag, before)
-        body = packed_content(self.body) if packed else self.body
-        return _Record(unit_tag, now.content_tag(unit_tag, body), self.body)
 
 
 def _check(knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row], checked: Spool) -> set[str]:
@@ -240,19 +221,14 @@ class _Stored:
 
 
 def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | None, commit: Commit) -> _Stored:
-    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
-
-    Tags were made under the keys as they were; the knowledge base's keys may have been renewed since. While they are
-    being renewed, units that the copy has already get their new exemplars there, too.
-    """
+    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row."""
     stored = _Stored()
     if not len(spool):
         return stored
     if not commit.dry_run:
         commit.announce()
     with to.database.connect() as connection, connection.begin() as transaction:
-        locked = to.lock(connection)
-        row, keys = locked.row, locked.keys
+        row = to.lock(connection)
         if commit.replace:
             overwrite_deleted(connection)
         first_new = next_position = row.next_position
@@ -264,12 +240,10 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
         done = 0
         grown: set[int] = set()  # positions of units stored before this upload
         for batch in _batches(spool, WRITE_BATCH):
-            if keys is not to.keys:
-                batch = [record.renewed(to.keys, keys, dimension > 0) for record in batch]
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             earlier = {position for position in positions.values() if position < first_new} - grown
             if commit.replace:
-                stored.replaced += _delete(connection, locked, sorted(earlier))
+                stored.replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
             new = []
             for record in batch:
@@ -280,8 +254,7 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
             if new:
                 connection.execute(sa.insert(units), new)
             stored.units += len(new)
-            stored.exemplars += _insert(connection, row.id, keys, batch, positions, dimension)
-            _insert_into_copy(connection, locked, batch, positions, dimension)
+            stored.exemplars += _insert(connection, row.id, to.keys, batch, positions, dimension)
             done += len(batch)
             if progress:
                 progress(done, len(spool))
@@ -298,15 +271,12 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
     return stored
 
 
-def _delete(connection: sa.Connection, locked: Locked, positions: Sequence[int]) -> int:
+def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:
     """The exemplars of some units; how many there were."""
     if not positions:
         return 0
     at = among(connection, exemplars.c.position, positions)
-    deleted = connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == locked.row.id, at)).rowcount
-    if locked.copy is not None:
-        connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == locked.copy.id, at))
-    return deleted
+    return connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == kb_id, at)).rowcount
 
 
 def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes]) -> dict[bytes, int]:
@@ -353,20 +323,6 @@ def _insert(
             }
         )
     return connection.execute(insert_new(connection, exemplars), rows).rowcount
-
-
-def _insert_into_copy(
-    connection: sa.Connection, locked: Locked, batch: Sequence[_Record], positions: dict[bytes, int], dimension: int
-) -> None:
-    if locked.copy is None or locked.copy_keys is None:
-        return
-    copied, at = [], {}
-    for record in batch:
-        if positions[record.unit_tag] < locked.copy.next_position:
-            copied.append(record.renewed(locked.keys, locked.copy_keys, dimension > 0))
-            at[copied[-1].unit_tag] = positions[record.unit_tag]
-    if copied:
-        _insert(connection, locked.copy.id, locked.copy_keys, copied, at, dimension)
 
 
 def _records(spool: Spool) -> Iterator[_Record]:

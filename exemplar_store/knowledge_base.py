@@ -1,4 +1,4 @@
-"""What is public about a knowledge base."""
+"""A knowledge base: what is public about it, and its row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import sqlalchemy as sa
+
 from exemplar_store.errors import InvalidKnowledgeBaseError
+from exemplar_store.tables import knowledge_bases
+
+KnowledgeBaseRow = sa.Row[tuple[object, ...]]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -46,6 +51,12 @@ class KnowledgeBase:
     def public_size_of(self, cohorts: Iterable[int]) -> int:
         """How many in some cohorts, by their numbers; sampling probabilities are computed from it."""
         return sum(self.public_sizes[number - 1] for number in cohorts)
+
+
+def find(connection: sa.Connection, name: str, *, lock: bool = False) -> KnowledgeBaseRow | None:
+    """The row of this name; None where there is none. ``lock`` keeps it until the transaction ends."""
+    named = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
+    return connection.execute(named.with_for_update() if lock else named).one_or_none()
 
 
 def default_response_field(fields: Sequence[str], embedded_field: str) -> str | None:

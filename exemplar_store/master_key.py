@@ -1,4 +1,4 @@
-"""The master key: what an operator holds, kept outside the database. It wraps the database's data keys and no more."""
+"""The master key: what an operator holds, kept outside the database. It wraps the database's data key and no more."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class DataKey:
 
 
 class MasterKey:
-    """Wraps data keys: AES-256-GCM under a key derived from the master by HKDF-SHA256 (RFC 5869).
+    """Wraps the data key: AES-256-GCM under a key derived from the master by HKDF-SHA256 (RFC 5869).
 
-    A wrap is bound to the data key's number and the master's fingerprint, so it opens in its own row only.
+    A wrap is bound to the data key's number and the master's fingerprint, so it is of use nowhere else.
 
     Args:
         key: 32 bytes, see :func:`load_key`.
@@ -114,7 +114,7 @@ class MasterKey:
         """The inverse of :meth:`wrap`.
 
         Raises:
-            WrongKeyError: the wrap was changed, or moved from another row.
+            WrongKeyError: the wrap was changed, or is not this one.
         """
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
@@ -123,9 +123,8 @@ class MasterKey:
             plaintext = self._aead.decrypt(nonce, sealed, self._place(number))
         except (InvalidTag, ValueError) as error:
             raise WrongKeyError(
-                f"Data key {number} does not open under encryption key {self.fingerprint}: its row in the table "
-                "key_wraps was changed or moved outside this program. Put the tables data_keys and key_wraps back as "
-                "the newest backup has them; the ledger stays as it is."
+                f"Data key {number} does not open under encryption key {self.fingerprint}: the table data_key was changed "
+                "outside this program. Put it back as the newest backup has it; the ledger stays as it is."
             ) from error
         return DataKey(plaintext[:KEY_BYTES], plaintext[KEY_BYTES:])
 

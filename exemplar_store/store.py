@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from exemplar_store import sampling
 from exemplar_store.blocks import members
 from exemplar_store.cohorts import FIRST, BeforeCohortCommit, add, spans, unrecognised
-from exemplar_store.data_keys import DataKeys
 from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import (
@@ -22,7 +21,6 @@ from exemplar_store.errors import (
     UnrecognisedUnitsError,
 )
 from exemplar_store.exemplar import Slot, overhead
-from exemplar_store.hidden import VISIBLE, KnowledgeBaseRow, beside, find
 from exemplar_store.ingest import (
     Announce,
     BeforeCommit,
@@ -30,17 +28,23 @@ from exemplar_store.ingest import (
     Destination,
     Embed,
     IngestReport,
-    Locked,
     Progress,
     do_nothing,
     ingest,
     say_nothing,
 )
-from exemplar_store.knowledge_base import KnowledgeBase, check_description, check_public_size
+from exemplar_store.keyring import Keyring
+from exemplar_store.knowledge_base import (
+    KnowledgeBase,
+    KnowledgeBaseRow,
+    check_description,
+    check_public_size,
+    find,
+)
 from exemplar_store.limits import MAX_EXEMPLAR_BYTES
 from exemplar_store.made_up import reading_s
 from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
-from exemplar_store.renewing import Percent, Renewal
+from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -65,7 +69,7 @@ class ExemplarStore:
 
     def __init__(self, database: sa.Engine, master: bytes) -> None:
         self._database = database
-        self.data_keys = DataKeys(database, master)
+        self.keyring = Keyring(database, master)
 
     def create(
         self,
@@ -96,7 +100,6 @@ class ExemplarStore:
         """
         check_description(name, public_size, fields, embedded_field, response_field)
         salt = os.urandom(SALT_BYTES)
-        number, data_key = self.data_keys.newest(connection)
         created = connection.execute(
             insert_new(connection, knowledge_bases)
             .values(
@@ -106,10 +109,8 @@ class ExemplarStore:
                 embedded_field=embedded_field,
                 response_field=response_field,
                 remote_engine=remote_engine,
-                data_key=number,
                 key_salt=salt,
-                key_check=KnowledgeBaseKeys(data_key, salt).check,
-                earlier_tag_keys=b"",
+                key_check=self.keyring.of_new(connection, salt).check,
                 next_position=0,
                 created_at=datetime.now(UTC),
             )
@@ -136,9 +137,9 @@ class ExemplarStore:
             WrongKeyError: one was written under another encryption key. (A service calls this before it starts.)
         """
         with self._read() as connection:
-            found = connection.execute(sa.select(knowledge_bases).where(VISIBLE).order_by(knowledge_bases.c.name)).all()
+            found = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
             for row in found:
-                self.data_keys.of(connection, row)
+                self.keyring.of(row)
         return [_describe(row) for row in found]
 
     def allow_remote_engine(self, name: str, allowed: bool, before_commit: BeforeCommit = do_nothing) -> KnowledgeBase:
@@ -228,12 +229,8 @@ class ExemplarStore:
         with self._read() as connection:
             row, keys = self._open(connection, name)
 
-        def lock(connection: sa.Connection) -> Locked:
-            row, keys = self._open(connection, name, lock=True)
-            copy = beside(connection, row)
-            if copy is None or copy.next_position <= 0:
-                return Locked(row, keys)
-            return Locked(row, keys, copy, self.data_keys.of(connection, copy))
+        def lock(connection: sa.Connection) -> KnowledgeBaseRow:
+            return self._open(connection, name, lock=True)[0]
 
         to = Destination(self._database, _describe(row), keys, lock)
         return ingest(to, rows, embed, progress, Commit(announce, before_commit, replace, dry_run))
@@ -265,45 +262,34 @@ class ExemplarStore:
             row, keys = self._open(connection, name, lock=True)
             overwrite_deleted(connection)
             unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
-            position = connection.scalar(sa.select(units.c.position).where(unit))
-            deleted = 0 if position is None else _delete_exemplars(connection, row.id, position)
+            position = sa.select(units.c.position).where(unit).scalar_subquery()
+            of_unit = sa.and_(exemplars.c.kb_id == row.id, exemplars.c.position == position)
+            deleted = connection.execute(sa.delete(exemplars).where(of_unit)).rowcount
             if not deleted:
                 raise UnknownUnitError(f"Knowledge base {name!r} holds no unit of this id; nothing was deleted.")
-            if hidden := beside(connection, row):
-                _delete_exemplars(connection, hidden.id, position)
             before_commit(connection)
         empty_write_ahead_log(self._database)
         return deleted
 
-    def renew(self, name: str, progress: Percent | None = None, before_commit: BeforeCommit = do_nothing) -> int:
-        """Encrypt a knowledge base's exemplars under a data key that nobody has seen yet.
+    def reencrypt(self, progress: Progress, before_commit: BeforeCommit = do_nothing) -> int:
+        """Encrypt all exemplars under a data key that nobody has seen yet (:mod:`exemplar_store.reencryption`).
 
-        See :mod:`exemplar_store.renewing` for what that helps against, and how it goes. Services go on meanwhile:
-        queries read the exemplars as they were until all are renewed, and whatever writes waits for one small step at
-        most. Uploads and deletions hold for what is renewed already, too. Until it ends the database holds both.
-
-        Where it was interrupted queries read the exemplars as before; run again, it starts anew.
+        In one transaction, for which no other process may have the database open. This store cannot be used afterwards:
+        it has the old data key open.
 
         Args:
-            name: the knowledge base.
-            progress: called now and then with the percentage done.
-            before_commit: what else is to be done last in the transaction after which queries read the renewed
-                exemplars.
+            progress: called now and then with the number of units done so far, and of all.
+            before_commit: what else is to be done in the same transaction, last.
 
         Returns:
             How many exemplars did not open, since their rows were changed outside this program. They stay as they were,
             and queries leave them out, as before.
 
         Raises:
-            UnknownKnowledgeBaseError: no knowledge base has this name.
-            EncryptionKeyError: a second master key opens the database and would be shut out; retire it first.
-            RenewalOvertakenError: another renewal of it began meanwhile and continues.
+            DatabaseInUseError: another process has it open; nothing was changed.
+            WrongKeyError: the master key was changed since this store was opened.
         """
-
-        def lock(connection: sa.Connection) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
-            return self._open(connection, name, lock=True)
-
-        return Renewal(self._database, self.data_keys, lock, progress or (lambda _percent: None), before_commit).run()
+        return reencrypt(self._database, self.keyring, progress, before_commit)
 
     def sample_slots(
         self,
@@ -464,13 +450,7 @@ class ExemplarStore:
         row = find(connection, name, lock=lock)
         if row is None:
             raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
-        return row, self.data_keys.of(connection, row)
-
-
-def _delete_exemplars(connection: sa.Connection, kb_id: int, position: int | None) -> int:
-    """A unit's; how many there were."""
-    exemplars_of = sa.and_(exemplars.c.kb_id == kb_id, exemplars.c.position == position)
-    return connection.execute(sa.delete(exemplars).where(exemplars_of)).rowcount
+        return row, self.keyring.of(row)
 
 
 def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:

@@ -4,9 +4,7 @@ A privacy unit has a *position* for life, a number below its knowledge base's ``
 positions, so it reads the sampled units' rows and no others. A forgotten unit keeps its position and its tag
 (:mod:`exemplar_store.cohorts`): a position without exemplars yields nothing, and the others are sampled as before.
 
-A row of ``knowledge_bases`` whose name begins with a full stop is a hidden one's (:mod:`exemplar_store.hidden`).
-
-Unit ids are not stored. A row carries a tag, an HMAC under a key of the knowledge base (see ``encryption``).
+Unit ids are not stored. A row carries a tag, made with a key of the knowledge base (see ``encryption``).
 """
 
 from __future__ import annotations
@@ -23,23 +21,19 @@ metadata = sa.MetaData(
     }
 )
 
-data_keys = sa.Table(
-    "data_keys",
+data_key = sa.Table(
+    "data_key",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-    # A number is never given again: processes remember the data keys that they opened by it.
-    sqlite_autoincrement=True,
-)
-
-key_wraps = sa.Table(
-    "key_wraps",
-    metadata,
-    sa.Column("data_key", sa.Integer, sa.ForeignKey(data_keys.c.id), primary_key=True, autoincrement=False),
-    sa.Column("fingerprint", sa.String(16), primary_key=True, comment="of the master key that opens this wrap"),
+    sa.Column(
+        "number",
+        sa.Integer,
+        primary_key=True,
+        autoincrement=False,
+        comment="1, and one more whenever everything is encrypted anew",
+    ),
+    sa.Column("fingerprint", sa.String(16), nullable=False, comment="of the master key that opens it"),
     sa.Column("wrapped", sa.LargeBinary, nullable=False),
-    sa.Column("added_at", sa.DateTime(timezone=True), nullable=False, comment="when that master key was added"),
-    comment="Every data key once for each master key.",
+    comment="The data key, wrapped under the master key: one row.",
 )
 
 knowledge_bases = sa.Table(
@@ -54,10 +48,8 @@ knowledge_bases = sa.Table(
     sa.Column("remote_engine", sa.Boolean, nullable=False),
     # NULL until the first ingest decides; 0 where exemplars carry no embedding.
     sa.Column("embedding_dimension", sa.Integer),
-    sa.Column("data_key", sa.Integer, sa.ForeignKey(data_keys.c.id), nullable=False),
     sa.Column("key_salt", sa.LargeBinary(16), nullable=False),
     sa.Column("key_check", sa.LargeBinary(16), nullable=False),
-    sa.Column("earlier_tag_keys", sa.LargeBinary, nullable=False, comment="encrypted; empty before the first renewal"),
     sa.Column("next_position", sa.BigInteger, nullable=False),
     # Its number is its place in this list, from 2 on.
     sa.Column(

@@ -541,52 +541,35 @@ class BundlePublished(Particulars):
         return f"bundle {self.bundle} was published: its folder is no part of the database, so nothing is to be done"
 
 
-class ExemplarsRenewed(Particulars):
-    """A knowledge base's exemplars were encrypted under a new data key."""
+class EncryptionKeyChanged(Particulars):
+    """Another master key opens the database, and the one before no longer."""
 
-    kind: ClassVar[str] = "exemplars.renewed"
+    kind: ClassVar[str] = "encryption_key.changed"
+    title: ClassVar[str] = "Encryption key changed"
+
+    fingerprint: str
+    by: str
+
+    def sentence(self, named: Names) -> str:
+        return f"{named(self.by)} changed the encryption key to {self.fingerprint}."
+
+    def if_lost(self) -> str:
+        return f"the encryption key was changed to {self.fingerprint}: change it again"
+
+
+class ExemplarsReencrypted(Particulars):
+    """All exemplars were encrypted under a new data key."""
+
+    kind: ClassVar[str] = "exemplars.reencrypted"
     title: ClassVar[str] = "Exemplars encrypted again"
 
-    knowledge_base: str
     by: str
 
     def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} had the exemplars of {self.knowledge_base} encrypted under a new key."
+        return f"{named(self.by)} had all exemplars encrypted under a new data key."
 
     def if_lost(self) -> str:
-        return f"exemplars of {self.knowledge_base} got new data keys: renew them again"
-
-
-class EncryptionKeyAdded(Particulars):
-    """Another master key opens the database too."""
-
-    kind: ClassVar[str] = "encryption_key.added"
-    title: ClassVar[str] = "Encryption key added"
-
-    fingerprint: str
-    by: str
-
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} let the encryption key {self.fingerprint} open the database too."
-
-    def if_lost(self) -> str:
-        return f"encryption key {self.fingerprint} was added: add it again"
-
-
-class EncryptionKeyRetired(Particulars):
-    """A master key opens the database no longer."""
-
-    kind: ClassVar[str] = "encryption_key.retired"
-    title: ClassVar[str] = "Encryption key retired"
-
-    fingerprint: str
-    by: str
-
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} retired the encryption key {self.fingerprint}."
-
-    def if_lost(self) -> str:
-        return f"encryption key {self.fingerprint} was retired: retire it again"
+        return "all exemplars were encrypted under a new data key: encrypt them again"
 
 
 @dataclass(frozen=True)

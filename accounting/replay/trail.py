@@ -31,10 +31,9 @@ from accounting.ledger.events import (
     ChargeVoided,
     CohortClosed,
     CohortOpened,
-    EncryptionKeyAdded,
-    EncryptionKeyRetired,
+    EncryptionKeyChanged,
     ExemplarsIngested,
-    ExemplarsRenewed,
+    ExemplarsReencrypted,
     GroupJoined,
     GroupOpened,
     KeyChanged,
@@ -399,7 +398,7 @@ class _Replay:
             yield f"key {happened.key} may not sign in"
 
     @follow.register
-    def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged | ExemplarsRenewed) -> Iterable[str]:
+    def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged) -> Iterable[str]:
         if happened.knowledge_base not in self._budgets:
             yield f"there is no knowledge base {happened.knowledge_base}"
         if isinstance(happened, ExemplarsIngested):
@@ -412,8 +411,8 @@ class _Replay:
             yield f"upload {ended.upload} was never announced"
 
     @follow.register
-    def _(self, happened: EncryptionKeyAdded | EncryptionKeyRetired) -> Iterable[str]:
-        if not happened.fingerprint or not happened.by:
+    def _(self, happened: EncryptionKeyChanged | ExemplarsReencrypted) -> Iterable[str]:
+        if not all(happened.model_dump().values()):
             yield "which encryption key, or by whom, is not said"
 
     @follow.register

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from service.cli.lazy import SETTINGS, LazyGroup
-from service.cli.output import tell_witnesses
+from service.cli.output import close_records
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -50,7 +50,7 @@ def _begin(
     context: typer.Context,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    context.call_on_close(tell_witnesses)
+    context.call_on_close(close_records)
 
 
 def main() -> None:

@@ -1,99 +1,62 @@
-"""``dpicl encryption``: change the encryption key while services run."""
+"""``dpicl encryption``: change the encryption key."""
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from exemplar_store import load_key
-from service.cli.output import Json, print_json, print_table, records, who
-from service.records.key_rotation import add_key, renew_exemplars, retire_keys
-from service.records.records import Records
+from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
+from exemplar_store import EncryptionKeyError, MasterKey, load_key
+from service.cli.output import records, who
+from service.records.records import audited
+from service.records.synthetic_store import KEY
 
-app = typer.Typer(no_args_is_help=True, help="Change the encryption key while services run.")
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-@app.command()
-def status(json: Json = False) -> None:
-    """Show the keys that open this database, by fingerprint, and when exemplars were last encrypted again."""
-    keys = records().store.data_keys
-    masters, since = keys.masters(), keys.since()
-    if json:
-        print_json({"keys": [vars(one) for one in masters], "exemplars": since})
-        return
-    rows = [(one.fingerprint, f"{one.added_at:%Y-%m-%d %H:%M}", "the one given" if one.held else "") for one in masters]
-    print_table("Encryption keys that open this database", ["fingerprint", "added (UTC)", ""], rows)
-    if since:
-        renewed = [(name, f"{at:%Y-%m-%d %H:%M}") for name, at in since.items()]
-        print_table("Exemplars", ["knowledge base", "under their data key since (UTC)"], renewed)
+app = typer.Typer(no_args_is_help=True, help="Change the encryption key.")
 
 
 @app.command()
-def add(
+def rewrap(
     new_key_file: Annotated[
         Path, typer.Option(help="A file with the new key: `openssl rand -base64 32`.", dir_okay=False)
     ],
 ) -> None:
-    """Let a second encryption key open the database: services may start with either from now on."""
-    fingerprint = add_key(records(), load_key(file=new_key_file), by=who())
+    """Let a new encryption key open the database, and the present one no longer.
+
+    This takes no time. Running services continue; from now on they start with the new key only.
+    """
+    opened, key = records(), load_key(file=new_key_file)
+    if opened.synthetic or hmac.compare_digest(key, KEY):
+        raise EncryptionKeyError(
+            "The key of made-up data is published and marks a database as made up: it neither replaces another nor is "
+            "replaced. For exemplars of your own make a database of your own (openssl rand -base64 32)."
+        )
+    new = MasterKey(key)
+    opened.store.keyring.rewrap(new, audited(EncryptionKeyChanged(fingerprint=new.fingerprint, by=who())))
     typer.echo(
-        f"Encryption key {fingerprint} opens this database too. Give it to every service and admin, one by one; "
-        "once all have it, run `dpicl encryption retire` with it."
+        f"Only encryption key {new.fingerprint} opens this database now. Give it to every service and admin. Keep the "
+        "key before as long as you keep older backups: nothing else opens them."
     )
 
 
 @app.command()
-def retire(
-    fingerprint: Annotated[
-        str | None, typer.Argument(help="Of the key to retire. [default: all older than the given one]")
-    ] = None,
-    yes: Yes = False,
-) -> None:
-    """Stop all encryption keys but the given one from opening the database.
+def reencrypt(yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+    """Encrypt all exemplars again, under a new data key. Stop all services first.
 
-    Running services continue; none starts with a retired key.
+    Use it if an encryption key leaked together with a copy of the database, after replacing that key. The copy itself
+    stays readable. If it is interrupted, nothing has changed.
     """
     opened = records()
-    if not yes and not typer.confirm("Does every service and admin have the key that this command was given?"):
+    if not yes and not typer.confirm("Are all services stopped?"):
         raise typer.Exit(1)
-    gone = retire_keys(opened, fingerprint, by=who())
-    held = opened.store.data_keys.fingerprint
-    if not gone:
-        typer.echo(f"Nothing to retire: {held} is the only encryption key that opens this database.")
-        return
-    typer.echo(
-        f"Retired {', '.join(gone)}. Keep a retired key as long as you keep older backups: nothing else opens them."
-    )
-
-
-@app.command()
-def renew(
-    names: Annotated[list[str] | None, typer.Argument(help="Knowledge bases. [default: all]")] = None,
-    yes: Yes = False,
-) -> None:
-    """Encrypt exemplars again, under new keys.
-
-    Use it if an encryption key leaked together with a copy of the database, after retiring that key. The copy itself
-    stays readable. Services keep running. If it is interrupted, run it again.
-    """
-    opened = records()
-    chosen = names or [one.name for one in opened.store.list()]
-    if not yes and not typer.confirm(f"Encrypt the exemplars of {', '.join(chosen)} again?"):
-        raise typer.Exit(1)
-    for name in chosen:
-        unreadable = _renew(opened, name)
-        typer.echo(f"Renewed {name}")
-        if unreadable:
-            typer.echo(f"{unreadable} exemplars did not open: something else changed their rows. No query uses them.")
-
-
-def _renew(opened: Records, name: str) -> int:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task(f"Renewing {name}", total=100)
-        return renew_exemplars(opened, name, by=who(), progress=lambda percent: bar.update(task, completed=percent))
+    with Progress(transient=True) as bar:
+        task = bar.add_task("Encrypting", total=None)
+        unreadable = opened.store.reencrypt(
+            lambda done, of: bar.update(task, completed=done, total=of), audited(ExemplarsReencrypted(by=who()))
+        )
+    typer.echo("Encrypted all exemplars under a new data key")
+    if unreadable:
+        typer.echo(f"{unreadable} exemplars did not open: something else changed their rows. No query uses them.")

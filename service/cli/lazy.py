@@ -31,7 +31,7 @@ COMMANDS = {
     "keys": ("keys:app", "Create, list, rotate and revoke API keys."),
     "audit": ("audit:app", "Export the audit trail, and replay an export."),
     "ledger": ("ledger:app", "Back up the database, and continue after a restore."),
-    "encryption": ("encryption:app", "Change the encryption key while services run."),
+    "encryption": ("encryption:app", "Change the encryption key."),
     "sanitize": ("sanitize:app", "Replace the words of a text at random, before it leaves your machine."),
     "restore": ("restore:app", "Ask about a text without showing its sensitive spans."),
     "eval": (

@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from accounting.ledger.witness import Witness
     from service.records.engine_record import EngineView
     from service.records.records import Records
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-_to_tell: list[Witness] = []
+_opened: list[Records] = []
 
 
 def records() -> Records:
@@ -31,15 +30,17 @@ def records() -> Records:
 
     configure_logs()
     opened = open_records(Settings())
-    if opened.witness is not None:
-        _to_tell.append(opened.witness)
+    _opened.append(opened)
     return opened
 
 
-def tell_witnesses() -> None:
+def close_records() -> None:
     """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
-    while _to_tell:
-        _to_tell.pop().catch_up()
+    while _opened:
+        one = _opened.pop()
+        if one.witness is not None:
+            one.witness.catch_up()
+        one.database.dispose()
 
 
 def who() -> str:

@@ -15,7 +15,6 @@ from accounting.ledger.events import (
     CohortClosed,
     CohortOpened,
     ExemplarsIngested,
-    ExemplarsRenewed,
     KnowledgeBaseArchived,
     RemoteEngineChanged,
     UnitForgotten,
@@ -50,7 +49,6 @@ _CHANGED = (
     CohortOpened,
     CohortClosed,
     KnowledgeBaseArchived,
-    ExemplarsRenewed,
     RemoteEngineChanged,
 )
 _KINDS = [kind.kind for kind in _CHANGED]

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from accounting.ledger.budgets import SignedTask
-from accounting.ledger.events import ExemplarsRenewed, UnitForgotten, UploadEnded
+from accounting.ledger.events import UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
 from exemplar_store import ExemplarStore
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
@@ -37,7 +37,7 @@ from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.records.signed import read_signed
 
-_CHANGES = (UploadEnded.kind, UnitForgotten.kind, ExemplarsRenewed.kind)
+_CHANGES = (UploadEnded.kind, UnitForgotten.kind)
 _ROOMY = 1.5  # times what the largest blocks take
 
 

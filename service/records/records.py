@@ -204,7 +204,7 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         audit=AuditTrail(database),
         witness=witness,
         rates=RateLimits(database),
-        texts=TextLedger(database, store.data_keys.queries, cap=settings.text_epsilon_cap),
-        digest_key=store.data_keys.queries,
+        texts=TextLedger(database, store.keyring.queries, cap=settings.text_epsilon_cap),
+        digest_key=store.keyring.queries,
         synthetic=synthetic,
     )

@@ -26,7 +26,7 @@ from accounting.ledger.quotas import set_quota
 from accounting.ledger.trail import AuditEvent
 from accounting.ledger.witness import LedgerRestoredError, Witness
 from exemplar_store.cohorts import add_lost, note_lost_arrivals
-from exemplar_store.hidden import find
+from exemplar_store.knowledge_base import find
 from exemplar_store.tables import knowledge_bases
 from service.records.api_keys import replace_token
 from service.records.database import open_database, parse_url

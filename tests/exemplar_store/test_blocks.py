@@ -48,7 +48,7 @@ def test_many_blocks_have_ranges_too():
 def test_a_units_tag_and_nothing_else_names_its_block(store, engine, tickets, rows):
     store.ingest("tickets", rows(50))
     with engine.connect() as connection:
-        keys = store.data_keys.of(connection, connection.execute(sa.select(knowledge_bases)).one())
+        keys = store.keyring.of(connection.execute(sa.select(knowledge_bases)).one())
     for blocks in (1, 2, 7, 100):
         slots = store.sample_blocks("tickets", blocks=blocks, **EVERYBODY)
         assert len(slots) == blocks

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from exemplar_store import InvalidKnowledgeBaseError, Row, UnrecognisedUnitsError
 from exemplar_store.cohorts import note_lost_arrivals
 from exemplar_store.sampling import sample_spans
+from tests.exemplar_store.test_reencryption import reencrypted
 
 NAME = "tickets"
 
@@ -57,12 +58,12 @@ def test_a_unit_stays_in_its_cohort_when_it_is_forgotten_comes_back_or_grows(thr
     assert drawn(three, 3)[0] == ["c0", "c1", "c2", "c3", "c4"]
 
 
-def test_a_unit_stays_in_its_cohort_through_every_change_of_keys(three) -> None:
+def test_a_unit_stays_in_its_cohort_through_every_change_of_keys(three, engine) -> None:
     for unit in ("a0", "b1"):
         three.forget(NAME, unit)
-        three.renew(NAME)
+        three = reencrypted(three, engine)
     assert three.open_cohort(NAME, 400, nothing) == 4
-    three.renew(NAME)
+    three = reencrypted(three, engine)
     three.ingest(NAME, [row("a0"), row("b1"), row("d0")])
     expected = [["a0", "a1"], ["b0", "b1", "b2"], ["c0", "c1", "c2", "c3"], ["d0"]]
     assert [drawn(three, number)[0] for number in (1, 2, 3, 4)] == expected

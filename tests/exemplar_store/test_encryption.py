@@ -148,11 +148,11 @@ def test_another_key_is_refused_before_anything_is_read_or_written(store, engine
         store.list,
         lambda: store.ingest("tickets", rows(4)),
         lambda: store.forget("tickets", "u1"),
-        lambda: store.renew("tickets"),
+        lambda: store.reencrypt(lambda _done, _of: None),
         lambda: store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=9),
         lambda: store.sample_blocks("tickets", probability=1, blocks=1, max_exemplars=9),
     ):
-        with pytest.raises(WrongKeyError, match="'tickets' was written under another encryption key"):
+        with pytest.raises(WrongKeyError, match="'tickets' is encrypted under another data key"):
             action()
     with engine.connect() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 3

@@ -105,28 +105,14 @@ def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     assert sum(map(len, asked)) == 200
 
 
-def test_renewed_keys_leave_both_embeddings(store, engine, replies, embed, monkeypatch):
-    """And so do uploads while they are renewed."""
+def test_new_keys_leave_both_embeddings(store, engine, replies, embed):
     store.ingest("replies", [row(n) for n in range(1, 41)], embed)
-    uploaded = []
-
-    def upload(_seconds: float) -> None:
-        if len(uploaded) < 3:
-            number = 41 + len(uploaded)
-            uploaded.append(number)
-            # A unit that is copied already gets it in both places.
-            store.ingest("replies", [row(number, unit="u1")], embed)
-
-    monkeypatch.setattr("exemplar_store.renewing.STEP_ROWS", 7)
-    monkeypatch.setattr("exemplar_store.renewing._pause", upload)
-    assert store.renew("replies") == 0
-    assert len(uploaded) == 3
+    assert store.reencrypt(lambda _done, _of: None) == 0
+    store = ExemplarStore(engine, bytes(range(32)))
     assert store.get("replies").response_field == "reply"
-    check(all_of(store), embed, 43)
-    store.ingest("replies", [row(44)], embed)
-    check(all_of(store), embed, 44)
-    with engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 44
+    check(all_of(store), embed, 40)
+    store.ingest("replies", [row(n) for n in range(1, 42)], embed)
+    check(all_of(store), embed, 41)
 
 
 @pytest.mark.parametrize(

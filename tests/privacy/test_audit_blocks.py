@@ -58,7 +58,7 @@ def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
     store = ExemplarStore(databases[0], master)
     with databases[0].begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
-        keys = store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
+        keys = store.keyring.of(connection.execute(knowledge_bases.select()).one())
     source, copy = (database.raw_connection().driver_connection for database in databases)
     source.backup(copy)
     stores = [store, ExemplarStore(databases[1], master)]

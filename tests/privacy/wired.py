@@ -268,7 +268,7 @@ def neighbours(attack: Attack) -> tuple[Records, Records]:
     source, target = (each.database.raw_connection().driver_connection for each in (without, copy))
     source.backup(target)
     store = ExemplarStore(copy.database, load_key(None, None, development=True))
-    with_canary = replace(copy, store=store, digest_key=store.data_keys.queries)
+    with_canary = replace(copy, store=store, digest_key=store.keyring.queries)
     secrets = [
         {"unit_id": canary, "text": f"at 180 canary {number}", "says": attack.canary.format(number=number)}
         for number in range(attack.exemplars)
@@ -282,7 +282,7 @@ def names(of: Records, attack: Attack) -> tuple[list[str], str]:
     if attack.sampling == "units":
         return [f"u{number}" for number in range(len(attack.usual))], "canary"
     with of.database.connect() as connection:
-        keys = of.store.data_keys.of(connection, connection.execute(knowledge_bases.select()).one())
+        keys = of.store.keyring.of(connection.execute(knowledge_bases.select()).one())
     in_block: dict[int, str] = {}
     for name in map("u{}".format, itertools.count()):
         in_block.setdefault(int.from_bytes(keys.unit_tag(name)) * attack.blocks >> 128, name)

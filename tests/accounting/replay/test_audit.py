@@ -19,10 +19,9 @@ from accounting.ledger.events import (
     AdminSignedIn,
     AdminSignedOut,
     BundlePublished,
-    EncryptionKeyAdded,
-    EncryptionKeyRetired,
+    EncryptionKeyChanged,
     ExemplarsIngested,
-    ExemplarsRenewed,
+    ExemplarsReencrypted,
     KeyChanged,
     KeyCreated,
     KeyRevoked,
@@ -122,12 +121,11 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             UploadEnded(knowledge_base="kb", upload="one", by="root"),
             UnitForgotten(knowledge_base="kb", by="root"),
             RemoteEngineChanged(knowledge_base="kb", allowed=True, by="root"),
-            ExemplarsRenewed(knowledge_base="kb", by="root"),
             BundlePublished(
                 bundle="clinic@1", sha256="0" * 64, data="public", data_sha256="1" * 64, declared_by="bo", by="root"
             ),
-            EncryptionKeyAdded(fingerprint="0123456789abcdef", by="root"),
-            EncryptionKeyRetired(fingerprint="fedc" * 4, by="root"),
+            EncryptionKeyChanged(fingerprint="0123456789abcdef", by="root"),
+            ExemplarsReencrypted(by="root"),
             LedgerRestored(by="root", common=9, witness=Mark(30, "0" * 64), charges=0),
         )
     ledger.cohorts.archive("kb", by="root")
@@ -269,7 +267,7 @@ def less_noise(events: Events) -> None:
         (changed("plan.proposed", knowledge_base="other"), "there is no knowledge base other"),
         (later("plan.proposed"), "proposal p was made before"),
         (changed("plan.signed", approval={"proposal": "p", "by": "bo"}), "which is not open"),
-        (changed("encryption_key.added", by=""), "by whom, is not said"),
+        (changed("encryption_key.changed", by=""), "by whom, is not said"),
         (changed("void", charge="other"), "never made and cannot be voided"),
         (changed("lost", task="kb.other@1"), "not of kb.other@1"),
         (lambda events: events.insert(-1, copied(events)[of_kind(events, "charge")]), "was made before"),
@@ -339,7 +337,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
     elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", "ledger.restored"}
-    elsewhere |= {"encryption_key.added", "encryption_key.retired", "bundle.published", "group.opened", "key.rotated"}
+    elsewhere |= {"encryption_key.changed", "exemplars.reencrypted", "bundle.published", "group.opened", "key.rotated"}
     elsewhere |= {"person.signed_in", "person.signed_out"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
     assert trail.events(knowledge_base="k") == []

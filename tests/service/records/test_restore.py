@@ -140,7 +140,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     opened.records.allow_remote_engine("toys", True, by="root")
     new_key = base64.b64encode(secrets.token_bytes(32)).decode()
     (tmp_path / "next.key").write_text(new_key)
-    dpicl.ok("encryption", "add", "--new-key-file", tmp_path / "next.key")
+    dpicl.ok("encryption", "rewrap", "--new-key-file", tmp_path / "next.key")
     opened.records.witness.catch_up()
     close(opened.records)
     database.restore()
@@ -152,7 +152,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
     assert status == 1
     assert "3 answers of toys.colour@1: will be charged as lost" in told
     assert "a unit of toys was forgotten and is back: forget it again" in told
-    assert "was added: add it again" in told
+    assert "the encryption key was changed to" in told
     status, told, _ = dpicl("ledger", "status", "--json")
     lost = json.loads(told)
     assert lost["restored"]

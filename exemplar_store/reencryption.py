@@ -1,0 +1,84 @@
+"""All exemplars encrypted, and their tags made, under a data key that nobody has seen yet.
+
+For when a master key became known together with a copy of the database: then its data key is known too, and another
+master key alone would not help. This keeps a thief from reading later copies. It cannot take back what the known copy
+holds. A unit keeps its position; its block (:mod:`exemplar_store.blocks`) is drawn anew, by its new tag.
+
+It is one transaction, in which nobody else has the database open: how long others waited would tell how many exemplars
+there are. Interrupted, it has changed nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import sqlalchemy as sa
+
+from exemplar_store.dialects import alone, empty_write_ahead_log, overwrite_deleted
+from exemplar_store.encryption import KnowledgeBaseKeys, place
+from exemplar_store.errors import TamperedError
+from exemplar_store.exemplar import packed_content
+from exemplar_store.ingest import BeforeCommit, Progress
+from exemplar_store.keyring import Keyring
+from exemplar_store.reading import read_exemplars
+from exemplar_store.tables import exemplars, knowledge_bases, units
+
+_UNITS_AT_ONCE = 100  # each has at most a quarter of a mebibyte
+
+_TAG = (
+    sa.update(units)
+    .where(units.c.kb_id == sa.bindparam("kb"), units.c.position == sa.bindparam("at"))
+    .values(unit_tag=sa.bindparam("tag"))
+)
+_EXEMPLAR = (
+    sa.update(exemplars)
+    .where(
+        exemplars.c.kb_id == sa.bindparam("kb"),
+        exemplars.c.position == sa.bindparam("at"),
+        exemplars.c.content_tag == sa.bindparam("before"),
+    )
+    .values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted"))
+)
+
+
+def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_commit: BeforeCommit) -> int:
+    """Encrypt every knowledge base anew; see :meth:`exemplar_store.ExemplarStore.reencrypt`."""
+    unreadable = done = 0
+    with alone(database) as connection:
+        overwrite_deleted(connection)
+        fresh = keyring.replace(connection)
+        rows = connection.execute(sa.select(knowledge_bases).with_for_update()).all()
+        for row in rows:
+            before, after = keyring.of(row), KnowledgeBaseKeys(fresh, bytes(row.key_salt))
+            for first in range(0, row.next_position, _UNITS_AT_ONCE):
+                positions = range(first, min(first + _UNITS_AT_ONCE, row.next_position))
+                unreadable += _reencrypt_units(connection, row.id, positions, before, after)
+                done += len(positions)
+                progress(done, sum(one.next_position for one in rows))
+            this = knowledge_bases.c.id == row.id
+            connection.execute(sa.update(knowledge_bases).where(this).values(key_check=after.check))
+        before_commit(connection)
+    empty_write_ahead_log(database)
+    return unreadable
+
+
+def _reencrypt_units(
+    connection: sa.Connection, kb_id: int, positions: range, before: KnowledgeBaseKeys, after: KnowledgeBaseKeys
+) -> int:
+    here = sa.and_(units.c.kb_id == kb_id, units.c.position.between(positions[0], positions[-1]))
+    found = connection.execute(sa.select(units.c.position, units.c.unit_tag).where(here)).all()
+    tags = {at: after.reencrypted_tag(bytes(tag), before) for at, tag in found}
+    unreadable, changed = 0, []
+    for at, content_tag, payload in read_exemplars(connection, kb_id, np.array(positions)):
+        try:
+            packed = before.decrypt(payload, place(at, content_tag))
+        except TamperedError:
+            unreadable += 1
+            continue
+        tag = after.content_tag(tags[at], packed_content(packed))
+        encrypted = after.encrypt(packed, place(at, tag))
+        changed.append({"kb": kb_id, "at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
+    if tags:
+        connection.execute(_TAG, [{"kb": kb_id, "at": at, "tag": tag} for at, tag in tags.items()])
+    if changed:
+        connection.execute(_EXEMPLAR, changed)
+    return unreadable

@@ -1,0 +1,217 @@
+"""The data key under master keys that follow each other: who opens what, and what attackers and accidents achieve."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from exemplar_store import EncryptionKeyError, ExemplarStore, Keyring, MasterKey, WrongKeyError
+from exemplar_store.master_key import DataKey
+from exemplar_store.tables import data_key, metadata
+from service.records.database import open_database
+from tests.exemplar_store.test_encryption import _stored_bytes
+from tests.processes import FRESH
+
+OLD, NEW, THIRD = bytes(range(32)), b"n" * 32, b"t" * 32
+ALL = {"probability": 1, "ensemble": 3, "max_exemplars": 1000}
+
+
+def texts(store: ExemplarStore, name: str = "tickets") -> list[str]:
+    return sorted(one.fields["text"] for slot in store.sample_slots(name, **ALL) for one in slot)
+
+
+def wrap(engine: sa.Engine) -> tuple[int, str, bytes]:
+    with engine.connect() as connection:
+        return tuple(connection.execute(sa.select(data_key)).one())
+
+
+def test_processes_that_open_a_new_database_together_make_one_data_key(engine):
+    metadata.create_all(engine)
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda _: Keyring(engine, OLD), range(4)))
+    assert wrap(engine)[:2] == (1, MasterKey(OLD).fingerprint)
+    assert len({one.queries for one in opened}) == 1
+    with pytest.raises(WrongKeyError, match=f"opens with {MasterKey(OLD).fingerprint}"):
+        Keyring(engine, NEW)  # though nothing is encrypted yet
+
+
+def test_the_key_is_changed_while_processes_run(store, engine, tickets, rows):
+    store.ingest("tickets", rows(5))
+    before = texts(store)
+    store.keyring.rewrap(MasterKey(NEW))
+    newer = ExemplarStore(engine, NEW)
+    assert newer.keyring.queries == store.keyring.queries
+    assert texts(newer) == texts(store) == before
+    with pytest.raises(WrongKeyError, match=f"opens with {MasterKey(NEW).fingerprint}. If the key was changed"):
+        ExemplarStore(engine, OLD)
+    # Who has the database open goes on.
+    assert newer.ingest("tickets", rows(6)).exemplars == 1
+    assert store.ingest("tickets", rows(7)).exemplars == 1
+    with engine.begin() as connection:
+        store.create(connection, "more", public_size=1, fields=["text", "label"], embedded_field="text")
+    store.ingest("more", rows(1))
+    assert texts(newer, "more") == texts(store, "more") == ["text 0 of u0"]
+    assert newer.forget("tickets", "u0") == 1
+
+
+def test_a_change_that_cannot_be_changes_nothing(store, engine, tickets):
+    def fail(_connection: sa.Connection) -> None:
+        raise RuntimeError("power cut")
+
+    before = wrap(engine)
+    with pytest.raises(EncryptionKeyError, match="opens this database already"):
+        store.keyring.rewrap(MasterKey(OLD))
+    with pytest.raises(RuntimeError):
+        store.keyring.rewrap(MasterKey(NEW), fail)
+    assert wrap(engine) == before
+    store.keyring.rewrap(MasterKey(NEW))
+    with pytest.raises(WrongKeyError, match="start with the new one"):
+        store.keyring.rewrap(MasterKey(THIRD))
+    assert wrap(engine)[1] == MasterKey(NEW).fingerprint
+
+
+def test_of_two_admins_who_change_the_key_at_once_one_succeeds(engine):
+    metadata.create_all(engine)
+
+    def change(key: bytes) -> bool:
+        try:
+            admins[key].rewrap(MasterKey(key))
+        except WrongKeyError:
+            return False
+        return True
+
+    admins = {key: Keyring(engine, OLD) for key in (NEW, THIRD)}
+    with ThreadPoolExecutor(2) as pool:
+        succeeded = dict(zip(admins, pool.map(change, admins), strict=True))
+    assert sorted(succeeded.values()) == [False, True]
+    for key, opens in succeeded.items():
+        if opens:
+            assert Keyring(engine, key).queries == admins[key].queries
+        else:
+            with pytest.raises(WrongKeyError):
+                Keyring(engine, key)
+
+
+def rewrap_and_die(url: str, statement: int) -> None:
+    """Be killed before the statement of this number."""
+    database = open_database(url)
+    keyring = Keyring(database, OLD)
+    die_before(database, statement)
+    keyring.rewrap(MasterKey(NEW))
+
+
+def die_before(database: sa.Engine, statement: int) -> None:
+    left = statement
+
+    def count(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for event in ("before_cursor_execute", "commit"):
+        sa.event.listen(database, event, count)
+
+
+@pytest.mark.slow
+def test_a_killed_change_leaves_one_key_that_opens_everything(store, engine, database_url, tickets, rows):
+    store.ingest("tickets", rows(3))
+    before, statement, codes = texts(store), 0, []
+    while not codes or codes[-1]:
+        process = FRESH.Process(target=rewrap_and_die, args=(database_url, statement))
+        process.start()
+        process.join(60)
+        codes.append(process.exitcode)
+        key, other = (NEW, OLD) if codes[-1] == 0 else (OLD, NEW)
+        assert texts(ExemplarStore(engine, key)) == before
+        with pytest.raises(WrongKeyError):
+            ExemplarStore(engine, other)
+        statement += 1
+    assert set(codes) == {-signal.SIGKILL, 0}
+    assert len(codes) >= 4  # find, wrap, commit
+
+
+def test_a_wrap_opens_under_its_number_only_and_unchanged_only():
+    master, opened = MasterKey(OLD), DataKey(b"e" * 32, b"q" * 32)
+    wrapped = master.wrap(opened, 7)
+    assert master.unwrap(wrapped, 7) == opened
+    assert len(wrapped) == 93
+    assert master.wrap(opened, 7) != wrapped
+    assert repr(opened) == "DataKey(...)"
+    for bit in range(8 * len(wrapped)):
+        changed = bytearray(wrapped)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(WrongKeyError, match="data_key was changed"):
+            master.unwrap(bytes(changed), 7)
+    for other, number in ((master, 8), (MasterKey(NEW), 7)):
+        with pytest.raises(WrongKeyError):
+            other.unwrap(wrapped, number)
+    for short in (b"", wrapped[:1], wrapped[:12], wrapped[:13]):
+        with pytest.raises(WrongKeyError):
+            master.unwrap(short, 7)
+
+
+def _flip(connection: sa.Connection) -> None:
+    wrapped = connection.scalars(sa.select(data_key.c.wrapped)).one()
+    connection.execute(sa.update(data_key).values(wrapped=wrapped[:-1] + bytes([wrapped[-1] ^ 1])))
+
+
+def _renumber(connection: sa.Connection) -> None:
+    connection.execute(sa.update(data_key).values(number=2))
+
+
+def _rename(connection: sa.Connection) -> None:
+    connection.execute(sa.update(data_key).values(fingerprint=MasterKey(NEW).fingerprint))
+
+
+def _drop(connection: sa.Connection) -> None:
+    connection.execute(sa.delete(data_key))
+
+
+@pytest.mark.parametrize("attack", [_flip, _renumber, _rename, _drop])
+def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(
+    store, engine, tickets, attack: Callable[[sa.Connection], None]
+):
+    with engine.begin() as connection:
+        attack(connection)
+    for key in (OLD, NEW):
+        with pytest.raises(WrongKeyError):
+            ExemplarStore(engine, key).list()
+
+
+def test_the_wrap_of_another_database_does_not_open_this_ones_exemplars(store, engine, tickets, rows, tmp_path):
+    store.ingest("tickets", rows(2))
+    elsewhere = open_database(f"sqlite:///{tmp_path}/elsewhere.sqlite")
+    metadata.create_all(elsewhere)
+    Keyring(elsewhere, OLD)  # the same master key
+    _, _, wrapped = wrap(elsewhere)
+    elsewhere.dispose()
+    with engine.begin() as connection:
+        connection.execute(sa.update(data_key).values(wrapped=wrapped))
+    with pytest.raises(WrongKeyError, match="'tickets' is encrypted under another data key"):
+        ExemplarStore(engine, OLD).list()
+
+
+def test_neither_keys_nor_what_was_replaced_is_found_in_the_database(store, engine, tickets, rows, caplog, capfd):
+    store.ingest("tickets", rows(3))
+    _, _, replaced = wrap(engine)
+    secrets = [OLD, NEW, store.keyring._data_key.exemplars, store.keyring.queries]
+    store.keyring.rewrap(MasterKey(NEW))
+    newer = ExemplarStore(engine, NEW)
+    newer.reencrypt(lambda _done, _of: None)
+    secrets.append(ExemplarStore(engine, NEW).keyring._data_key.exemplars)
+    assert len(set(secrets)) == 5
+    stored = _stored_bytes(engine)
+    assert b"tickets" in stored
+    assert replaced not in stored
+    told = "".join((*capfd.readouterr(), caplog.text)).encode()
+    for secret in secrets:
+        for written in (secret, secret.hex().encode(), base64.b64encode(secret)):
+            assert written not in stored
+            assert written not in told

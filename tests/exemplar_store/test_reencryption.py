@@ -1,0 +1,157 @@
+"""Exemplars under a new data key: nothing lost, nothing the old one tells, and nobody else there."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from exemplar_store import DatabaseInUseError, ExemplarStore, Row, TamperedError, WrongKeyError, reencryption
+from exemplar_store.encryption import place
+from exemplar_store.tables import exemplars, knowledge_bases, units
+from service.records.database import open_database
+from tests.exemplar_store.test_encryption import _stored_bytes
+from tests.exemplar_store.test_keyring import OLD, die_before, texts, wrap
+from tests.processes import FRESH
+
+pytestmark = pytest.mark.slow
+
+
+def stored(engine: sa.Engine, table: sa.Table) -> list[sa.Row]:
+    with engine.connect() as connection:
+        return list(connection.execute(sa.select(table).order_by(*table.primary_key)))
+
+
+def keys_of(store: ExemplarStore, engine: sa.Engine):
+    return store.keyring.of(stored(engine, knowledge_bases)[0])
+
+
+def reencrypted(store: ExemplarStore, engine: sa.Engine, unreadable: int = 0) -> ExemplarStore:
+    assert store.reencrypt(lambda _done, _of: None) == unreadable
+    return ExemplarStore(engine, OLD)
+
+
+@pytest.mark.parametrize("embeddings", [True, False])
+def test_all_is_there_under_keys_that_the_old_ones_do_not_tell(store, engine, tickets, rows, embed, embeddings):
+    embed = embed if embeddings else None
+    store.ingest("tickets", rows(1001, each=2), embed)
+    before, was = texts(store), keys_of(store, engine)
+    old_units, old_rows = stored(engine, units), stored(engine, exemplars)
+    progress: list[tuple[int, int]] = []
+    assert store.reencrypt(lambda done, of: progress.append((done, of))) == 0
+    assert progress == sorted(progress)
+    assert progress[-1] == (1001, 1001)
+
+    store = ExemplarStore(engine, OLD)
+    now = keys_of(store, engine)
+    assert texts(store) == before
+    new_units, new_rows = stored(engine, units), stored(engine, exemplars)
+    assert [row.position for row in new_units] == [row.position for row in old_units]
+    assert not {row.unit_tag for row in new_units} & {row.unit_tag for row in old_units}
+    for column in ("content_tag", "payload"):
+        assert not {getattr(row, column) for row in new_rows} & {getattr(row, column) for row in old_rows}
+    assert now.unit_tag("u0") in {row.unit_tag for row in new_units}
+    assert was.unit_tag("u0") not in {row.unit_tag for row in new_units}
+    for row in new_rows[:5]:
+        with pytest.raises(TamperedError):
+            was.decrypt(row.payload, place(row.position, row.content_tag))
+    if engine.dialect.name == "sqlite":
+        left = _stored_bytes(engine)
+        assert not [row for row in old_rows if row.payload in left]
+
+    assert store.ingest("tickets", rows(1002, each=2), embed).already_there == 2002
+    store = reencrypted(store, engine)
+    assert wrap(engine)[0] == 3
+    assert store.ingest("tickets", rows(1002, each=2), embed).exemplars == 0
+    assert store.forget("tickets", "u1001") == 2
+    assert texts(store) == before
+
+
+def test_every_knowledge_base_is_encrypted_anew_an_empty_one_too(store, engine, tickets, rows):
+    with engine.begin() as connection:
+        store.create(connection, "other", public_size=1, fields=["text", "label"], embedded_field="text")
+    store.ingest("other", rows(2))
+    store = reencrypted(store, engine)
+    assert texts(store, "other") == ["text 0 of u0", "text 0 of u1"]
+    assert store.ingest("tickets", rows(3)).exemplars == 3
+    with engine.begin() as connection:
+        store.create(connection, "newest", public_size=1, fields=["text", "label"], embedded_field="text")
+    assert [one.name for one in store.list()] == ["newest", "other", "tickets"]
+
+
+def test_a_row_that_does_not_open_stays_as_it_was(store, engine, tickets, rows):
+    store.ingest("tickets", rows(3))
+    with engine.begin() as connection:
+        connection.execute(sa.update(exemplars).where(exemplars.c.position == 1).values(payload=b"broken"))
+    store = reencrypted(store, engine, unreadable=1)
+    assert texts(store) == ["text 0 of u0", "text 0 of u2"]
+    assert [row.payload for row in stored(engine, exemplars)][1] == b"broken"
+    assert store.forget("tickets", "u1") == 1
+
+
+def test_it_is_refused_while_another_process_has_the_database_open(store, engine, database_url, tickets, rows):
+    store.ingest("tickets", rows(3))
+    before = stored(engine, exemplars), wrap(engine)
+    service = open_database(database_url)
+    with closing(service.connect()) as connection:
+        connection.execute(sa.select(1))
+    with pytest.raises(DatabaseInUseError, match="stop all services"):  # its connection is idle in its pool
+        store.reencrypt(lambda _done, _of: None)
+    assert (stored(engine, exemplars), wrap(engine)) == before
+    assert store.ingest("tickets", rows(4)).exemplars == 1
+    service.dispose()
+    assert len(texts(reencrypted(store, engine))) == 4
+
+
+def test_a_process_with_the_old_data_key_reads_and_writes_nothing_afterwards(store, engine, tickets, rows):
+    store.ingest("tickets", rows(3))
+    stale = ExemplarStore(engine, OLD)
+
+    def meanwhile():
+        yield from rows(4)
+        store.reencrypt(lambda _done, _of: None)
+
+    with pytest.raises(WrongKeyError, match="restart this process"):
+        stale.ingest("tickets", meanwhile())
+    after = stored(engine, exemplars), stored(engine, units), stored(engine, knowledge_bases)
+    for refused in (
+        lambda: stale.ingest("tickets", [Row(1, "u9", {"text": "t", "label": "l"})]),
+        lambda: stale.forget("tickets", "u1"),
+        lambda: texts(stale),
+        stale.list,
+    ):
+        with pytest.raises(WrongKeyError, match="restart this process"):
+            refused()
+    with pytest.raises(WrongKeyError, match="restart this process"), engine.begin() as connection:
+        stale.create(connection, "more", public_size=1, fields=["text", "label"], embedded_field="text")
+    assert (stored(engine, exemplars), stored(engine, units), stored(engine, knowledge_bases)) == after
+    assert texts(ExemplarStore(engine, OLD)) == [f"text 0 of u{number}" for number in range(3)]
+
+
+def reencrypt_and_die(url: str, statement: int) -> None:
+    """Be killed before the statement of this number; it takes 20 units at a time."""
+    reencryption._UNITS_AT_ONCE = 20
+    database = open_database(url)
+    store = ExemplarStore(database, OLD)
+    die_before(database, statement)
+    store.reencrypt(lambda _done, _of: None)
+
+
+def test_a_killed_reencryption_has_changed_nothing(store, engine, database_url, tickets, rows):
+    store.ingest("tickets", rows(50))
+    before, statement, codes = texts(store), 0, []
+    while not codes or codes[-1]:
+        was = stored(engine, exemplars), stored(engine, units), wrap(engine)
+        engine.dispose()
+        process = FRESH.Process(target=reencrypt_and_die, args=(database_url, statement))
+        process.start()
+        process.join(60)
+        codes.append(process.exitcode)
+        unchanged = (stored(engine, exemplars), stored(engine, units), wrap(engine)) == was
+        assert unchanged == (codes[-1] != 0)
+        assert texts(ExemplarStore(engine, OLD)) == before
+        statement += 3
+    assert set(codes) == {-signal.SIGKILL, 0}
+    assert len(codes) >= 5

@@ -1,0 +1,138 @@
+"""The encryption key changed: nobody waits, nothing is lost, repeated questions stay free."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
+from accounting.plan import CalibratedPlan
+from accounting.replay.trail import verify
+from exemplar_store import WrongKeyError
+from service.plans.signing import sign
+from service.records.records import open_records
+from service.records.synthetic_store import KEY_BASE64
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.documented import DOCS
+from tests.service.cli.test_cli import Shell, create, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+
+OLD, NEW = (base64.b64encode(key * 32).decode() for key in (b"o", b"n"))
+
+
+def settings(url: str, key: str) -> Settings:
+    return Settings(database_url=url, encryption_key=key, witness_url="none", latency_unpadded=True)
+
+
+def replica(url: str, key: str) -> Services:
+    """A process that serves; of another's, it shares the database alone."""
+    return open_services(open_records(settings(url, key)), MajorityEngine(), EMBEDDER)
+
+
+def charged(services: Services, query: str) -> bool:
+    (key,) = services.records.keys.list()
+    return asyncio.run(services.answering.answer("toys.colour", query, key_id=key.id)).charged
+
+
+@pytest.mark.slow
+def test_a_replica_goes_on_under_the_key_that_it_started_with(
+    database_url: str,
+    tmp_path: Path,
+    calibrated: CalibratedPlan,
+    dpicl: Shell,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = make_records(tmp_path, settings=settings(database_url, OLD))
+    sign(records, calibrated, "test")
+    records.keys.create("ana", "analyst")
+    before = open_services(records, MajorityEngine(), EMBEDDER)
+    assert charged(before, "one")
+    file = tmp_path / "next.key"
+    file.write_text(NEW)
+    for name, value in {"DATABASE_URL": database_url, "WITNESS_URL": "none", "ENCRYPTION_KEY": OLD}.items():
+        monkeypatch.setenv(f"DPICL_{name}", value)
+
+    said = dpicl.ok("encryption", "rewrap", "--new-key-file", file)
+    assert charged(before, "two")
+    with pytest.raises(WrongKeyError, match="start with the new one"):
+        replica(database_url, OLD)
+    after = replica(database_url, NEW)
+    assert not charged(after, "two")
+    assert charged(after, "three")
+
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", NEW)
+    assert "stop all services" in dpicl.fails("encryption", "reencrypt", "--yes")
+    assert charged(after, "four")
+    for services in (before, after):
+        services.records.database.dispose()
+    assert "Encrypted all exemplars" in dpicl.ok("encryption", "reencrypt", "--yes")
+
+    restarted = replica(database_url, NEW)
+    assert not any(charged(restarted, query) for query in ("one", "two", "three", "four"))
+    assert charged(restarted, "five")
+    trail = restarted.records.audit
+    changed, encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
+    assert isinstance(changed.particulars, EncryptionKeyChanged)
+    assert changed.particulars.fingerprint in said
+    assert isinstance(encrypted.particulars, ExemplarsReencrypted)
+    assert verify(trail.export(), recompute=False).problems == []
+    assert [task.charged for budget in restarted.records.ledger.budgets.statuses() for task in budget.tasks] == [5]
+    restarted.records.database.dispose()
+
+
+def commands() -> list[str]:
+    """What the page for operators tells to type."""
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    section = page.split("## Change the encryption key")[1].split("\n## ")[0]
+    found = re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return [line for block in found for line in block.splitlines()]
+
+
+def test_the_documented_commands_change_the_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPICL_DEVELOPMENT")
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", OLD)
+    create(dpicl)
+    for command in commands():
+        match command.split():
+            case ["dpicl", *arguments]:
+                dpicl.ok(*arguments)
+            case ["export", assignment]:  # in a service's environment, the one takes the other's place
+                monkeypatch.setenv(*assignment.split("=", 1))
+                monkeypatch.delenv("DPICL_ENCRYPTION_KEY")
+            case _:
+                subprocess.run(["bash", "-euc", command], check=True)
+    assert "toys" in dpicl.ok("kb", "list")
+    assert oct(os.stat("next.key").st_mode & 0o777) == "0o600"
+    monkeypatch.delenv("DPICL_ENCRYPTION_KEY_FILE")
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", OLD)
+    assert "start with the new one" in dpicl.fails("kb", "list")
+
+
+def test_mistakes_change_nothing(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    create(dpicl)
+    file = tmp_path / "next.key"
+    for content, says in (("short", "not base64"), ("", "0 bytes long"), (KEY_BASE64, "made up")):
+        file.write_text(content)
+        assert says in dpicl.fails("encryption", "rewrap", "--new-key-file", file)
+    file.write_text(base64.b64encode(b"dp-icl development key, public!!").decode())
+    assert "published development key" in dpicl.fails("encryption", "rewrap", "--new-key-file", file)
+    assert "cannot be read" in dpicl.fails("encryption", "rewrap", "--new-key-file", tmp_path / "none")
+    monkeypatch.setattr("typer.confirm", lambda _question: False)
+    assert dpicl("encryption", "reencrypt")[0] == 1
+    assert "toys" in dpicl.ok("kb", "list")
+
+
+def test_made_up_data_keep_their_published_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/made-up.sqlite")
+    monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
+    file = tmp_path / "next.key"
+    file.write_text(NEW)
+    assert "marks a database as made up" in dpicl.fails("encryption", "rewrap", "--new-key-file", file)
