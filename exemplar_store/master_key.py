@@ -123,8 +123,8 @@ class MasterKey:
             plaintext = self._aead.decrypt(nonce, sealed, self._place(number))
         except (InvalidTag, ValueError) as error:
             raise WrongKeyError(
-                f"Data key {number} does not open under encryption key {self.fingerprint}: the table data_key was changed "
-                "outside this program. Put it back as the newest backup has it; the ledger stays as it is."
+                f"Data key {number} does not open under encryption key {self.fingerprint}: the table data_key was "
+                "changed outside this program. Put it back as the newest backup has it; the ledger stays as it is."
             ) from error
         return DataKey(plaintext[:KEY_BYTES], plaintext[KEY_BYTES:])
 

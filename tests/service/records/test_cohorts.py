@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -35,8 +36,7 @@ from accounting.ledger.witness import LedgerRestoredError, Witness
 from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
-from exemplar_store.store import _delete_exemplars
-from exemplar_store.tables import units
+from exemplar_store.tables import exemplars, units
 from service.records import witness
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
@@ -367,9 +367,11 @@ def of_the_newest_alone(number: int, signed) -> list[Pair]:
     return [(plan.epsilon, plan.delta) for plan in signed if number == max(plan.cohorts)]
 
 
-def with_the_tag(connection: sa.Connection, kb_id: int, position: int | None) -> int:
-    deleted = _delete_exemplars(connection, kb_id, position)
-    connection.execute(sa.delete(units).where(units.c.kb_id == kb_id, units.c.position == position))
+def with_the_tag(opened: ExemplarStore, *arguments: Any, forget: Callable[..., int] = ExemplarStore.forget) -> int:
+    deleted = forget(opened, *arguments)
+    with opened._database.begin() as connection:
+        theirs = sa.and_(exemplars.c.kb_id == units.c.kb_id, exemplars.c.position == units.c.position)
+        connection.execute(sa.delete(units).where(~sa.exists().where(theirs)))
     return deleted
 
 
@@ -377,7 +379,7 @@ def with_the_tag(connection: sa.Connection, kb_id: int, position: int | None) ->
     ("where", "what", "bug", "story"),
     [
         (cohorts, "charged_to", of_the_newest_alone, "upload ann; open; sign 2 1 2; sign 2 1"),
-        (store, "_delete_exemplars", with_the_tag, "upload ann; sign 2; open; forget ann; upload ann; sign 2"),
+        (ExemplarStore, "forget", with_the_tag, "upload ann; sign 2; open; forget ann; upload ann; sign 2"),
         (
             store,
             "spans",
