@@ -36,7 +36,7 @@ def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = N
         cohorts: their numbers, from 1.
         arrived: leave out whoever came after so many; None: nobody.
     """
-    starts = [0, *(first for first, _size in row.later_cohorts or ())]
+    starts = [0, *(first for first, _size in row.later_cohorts)]
     ends = [*starts[1:], row.next_position]
     if arrived is not None:
         ends = [max(start, min(end, arrived)) for start, end in zip(starts, ends, strict=True)]
@@ -65,7 +65,7 @@ def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> i
         row: of the knowledge base, read since.
         public_size: number of the cohort's exemplars declared as public.
     """
-    later = [*(row.later_cohorts or ()), [row.next_position, public_size]]
+    later = [*(row.later_cohorts), [row.next_position, public_size]]
     this = knowledge_bases.c.id == row.id
     connection.execute(sa.update(knowledge_bases).where(this).values(later_cohorts=later))
     return len(later) + 1
@@ -93,5 +93,5 @@ def add_lost(connection: sa.Connection, name: str, number: int, public_size: int
         public_size: as it was declared.
     """
     row = find(connection, name, lock=True)
-    if row is not None and number == len(row.later_cohorts or ()) + 2:
+    if row is not None and number == len(row.later_cohorts) + 2:
         add(connection, row, public_size)

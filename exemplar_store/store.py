@@ -112,6 +112,7 @@ class ExemplarStore:
                 key_salt=salt,
                 key_check=self.keyring.of_new(connection, salt).check,
                 next_position=0,
+                later_cohorts=[],
                 created_at=datetime.now(UTC),
             )
             .returning(*knowledge_bases.c)
@@ -457,7 +458,7 @@ def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
     return KnowledgeBase(
         id=row.id,
         name=row.name,
-        public_sizes=(row.public_size, *(size for _first, size in row.later_cohorts or ())),
+        public_sizes=(row.public_size, *(size for _first, size in row.later_cohorts)),
         fields=tuple(row.fields),
         embedded_field=row.embedded_field,
         response_field=row.response_field,

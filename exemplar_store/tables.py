@@ -55,10 +55,10 @@ knowledge_bases = sa.Table(
     sa.Column(
         "later_cohorts",
         sa.JSON,
-        comment="of each cohort after the first: first position, public size; NULL: there is none",
+        nullable=False,
+        comment="of each cohort after the first: first position, public size",
     ),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-    sqlite_autoincrement=True,
 )
 
 units = sa.Table(

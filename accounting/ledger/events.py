@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 Names = Callable[[str], str]
 """How to call whoever acted, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
@@ -224,8 +224,8 @@ class PlanSigned(Particulars):
     epsilon: str
     delta: str
     answers: dict[str, int]
-    cohorts: tuple[int, ...] = Field(default=(1,), exclude_if=lambda cohorts: cohorts == (1,))
-    approval: Approval | None = Field(default=None, exclude_if=lambda approval: approval is None)
+    cohorts: tuple[int, ...] = (1,)
+    approval: Approval | None = None
 
     def sentence(self, named: Names) -> str:
         answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
@@ -329,8 +329,8 @@ class KeyCreated(Particulars):
     role: str
     quota: int | None
     rate_per_minute: int | None = None
-    scope: tuple[str, ...] = Field(default=(), exclude_if=lambda scope: not scope)
-    expires_at: str | None = Field(default=None, exclude_if=lambda at: at is None)
+    scope: tuple[str, ...] = ()
+    expires_at: str | None = None
     by: str = ""
 
     def sentence(self, named: Names) -> str:
@@ -401,10 +401,10 @@ class KeyRevoked(Particulars):
         return f"key {self.key} was revoked: will be revoked again"
 
 
-class AdminSignedIn(Particulars):
-    """A session on the dashboard began. The kind is older than roles that only look."""
+class KeySignedIn(Particulars):
+    """A session on the dashboard began, by a key."""
 
-    kind: ClassVar[str] = "admin.signed_in"
+    kind: ClassVar[str] = "key.signed_in"
     title: ClassVar[str] = "Signed in"
 
     key: str
@@ -413,10 +413,10 @@ class AdminSignedIn(Particulars):
         return f"{named(self.key)} signed in to the dashboard."
 
 
-class AdminSignedOut(Particulars):
+class KeySignedOut(Particulars):
     """Whoever was signed in to the dashboard ended the session."""
 
-    kind: ClassVar[str] = "admin.signed_out"
+    kind: ClassVar[str] = "key.signed_out"
     title: ClassVar[str] = "Signed out"
 
     key: str

@@ -136,7 +136,6 @@ plans = sa.Table(
         "cohorts",
         Numbers,
         nullable=False,
-        server_default="1",
         comment="numbers of the cohorts that are charged, and drawn on, with commas between",
     ),
     sa.UniqueConstraint("knowledge_base", "version"),

@@ -21,8 +21,6 @@ from typing import Any
 from accounting.ledger.amounts import Pair, exact, rest, total
 from accounting.ledger.budgets import address
 from accounting.ledger.events import (
-    AdminSignedIn,
-    AdminSignedOut,
     AnswerCharged,
     AnswerReleased,
     BudgetOpened,
@@ -40,6 +38,8 @@ from accounting.ledger.events import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    KeySignedIn,
+    KeySignedOut,
     KnowledgeBaseArchived,
     LedgerRestored,
     Particulars,
@@ -392,7 +392,7 @@ class _Replay:
             yield f"{person.by} never signed in"
 
     @follow.register
-    def _(self, happened: AdminSignedIn | AdminSignedOut) -> Iterable[str]:
+    def _(self, happened: KeySignedIn | KeySignedOut) -> Iterable[str]:
         key = self._keys.get(happened.key)
         if key is None or key.role == "analyst":
             yield f"key {happened.key} may not sign in"

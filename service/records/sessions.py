@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import AdminSignedIn, AdminSignedOut, Particulars, PersonSignedIn, PersonSignedOut
+from accounting.ledger.events import KeySignedIn, KeySignedOut, Particulars, PersonSignedIn, PersonSignedOut
 from service.records.api_keys import ApiKey, standing, token_digest
 from service.records.roles import MAY, Right, Role, may, why_not
 from service.records.tables import admin_sessions, api_keys
@@ -108,7 +108,7 @@ class Sessions:
             signed_in = PersonSignedIn(by=whose.by, issuer=whose.issuer, subject=whose.subject, role=whose.role)
         else:
             values |= {"key_id": whose.id}
-            signed_in = AdminSignedIn(key=whose.id)
+            signed_in = KeySignedIn(key=whose.id)
         with self._database.begin() as connection:
             connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.expires_at <= now))
             connection.execute(sa.insert(admin_sessions).values(**values, created_at=now, expires_at=now + LASTS))
@@ -148,7 +148,7 @@ class Sessions:
             row = connection.execute(held.returning(admin_sessions)).first()
             if row is None:
                 return
-            signed_out: Particulars = AdminSignedOut(key=row.key_id)
+            signed_out: Particulars = KeySignedOut(key=row.key_id)
             if row.issuer is not None:
                 signed_out = PersonSignedOut(by=Person(row.issuer, row.subject, row.name, row.role).by)
             trail.append(connection, self._clock(), signed_out)

@@ -16,8 +16,6 @@ from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import (
     KINDS,
-    AdminSignedIn,
-    AdminSignedOut,
     BundlePublished,
     EncryptionKeyChanged,
     ExemplarsIngested,
@@ -26,6 +24,8 @@ from accounting.ledger.events import (
     KeyCreated,
     KeyRevoked,
     KeyRotated,
+    KeySignedIn,
+    KeySignedOut,
     LedgerRestored,
     Mark,
     PersonSignedIn,
@@ -109,8 +109,8 @@ def busy_day(ledger: Ledger, engine: sa.Engine, clock: Clock, calibrated: Calibr
             connection,
             NOW,
             KeyCreated(key="root", name="root", role="admin", quota=None),
-            AdminSignedIn(key="root"),
-            AdminSignedOut(key="root"),
+            KeySignedIn(key="root"),
+            KeySignedOut(key="root"),
             PersonSignedIn(by="7 at https://a.example", issuer="https://a.example", subject="7", role="auditor"),
             PersonSignedOut(by="7 at https://a.example"),
             PlanProposed(knowledge_base="kb", proposal="p", digest="0" * 64, by="root"),
@@ -260,7 +260,7 @@ def less_noise(events: Events) -> None:
         (without("exemplars.ingested"), "upload one was never announced"),
         (later("exemplars.ingested"), "(exemplars.ingested): kb was archived"),
         (later("cohort.opened", cohort=3), "(cohort.opened): kb was archived"),
-        (changed("admin.signed_in", key="ana"), "may not sign in"),
+        (changed("key.signed_in", key="ana"), "may not sign in"),
         (changed("key.rotated", key="ghost"), "key ghost is no key whose token could be replaced"),
         (later("key.rotated"), "key bo is no key whose token could be replaced"),
         (later("key.rotated", key="ana"), "key ana got a token that a key had before"),
@@ -336,7 +336,7 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert newest[0] == trail.head()
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
-    elsewhere = {"key.created", "key.changed", "key.revoked", "admin.signed_in", "admin.signed_out", "ledger.restored"}
+    elsewhere = {"key.created", "key.changed", "key.revoked", "key.signed_in", "key.signed_out", "ledger.restored"}
     elsewhere |= {"encryption_key.changed", "exemplars.reencrypted", "bundle.published", "group.opened", "key.rotated"}
     elsewhere |= {"person.signed_in", "person.signed_out"}
     assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]

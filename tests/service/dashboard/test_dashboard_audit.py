@@ -101,7 +101,7 @@ def test_every_kind_has_a_sentence(services: Services) -> None:
         ("in", "“ana” (a) signed in to the dashboard."),
         ("out", "“ana” (a) signed out of the dashboard."),
     ):
-        event = AuditEvent(10, now, f"admin.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
+        event = AuditEvent(10, now, f"key.signed_{kind}", '{"key":"a"}', "0" * 64, "1" * 64)
         assert in_words(event, {"a": "ana"}).sentence == sentence
     event = AuditEvent(10, now, "encryption_key.changed", '{"by":"a","fingerprint":"0ab1"}', "0" * 64, "1" * 64)
     assert in_words(event, {"a": "ana"}).sentence == "“ana” (a) changed the encryption key to 0ab1."

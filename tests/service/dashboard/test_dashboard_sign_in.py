@@ -53,7 +53,7 @@ def test_an_admin_signs_in_and_out(stranger: Browser) -> None:
     held = dict(stranger.client.cookies)
     response = stranger.post("/sign-out")
     noted = stranger.services.records.audit.events(by=[stranger.key.id])[1:]
-    assert [event.kind for event in noted] == ["admin.signed_in", "admin.signed_out"]
+    assert [event.kind for event in noted] == ["key.signed_in", "key.signed_out"]
     assert response.headers["location"] == "/admin/sign-in"
     assert "You are signed out" in stranger.get("/sign-in").text
     stranger.client.cookies.update(held)  # the cookie is worth nothing any more
