@@ -106,8 +106,8 @@ class LabelPosterior:
             zero_shot: shape (..., labels).
             voters: shape (..., 1).
         """
-        evidence = self.evidence(noisy_votes, voters)
-        found: npt.NDArray[np.float64] = special.log_softmax(self.log_prior(zero_shot, voters) + evidence, axis=-1)
+        weighed = self.log_prior(zero_shot, voters) + self.evidence(noisy_votes, voters)
+        found: npt.NDArray[np.float64] = weighed - _log_sum_exp(weighed)[..., None]
         return found
 
     def log_prior(self, zero_shot: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
@@ -129,8 +129,9 @@ class LabelPosterior:
         seen = n * _SHARES * (noisy_votes[..., None] - n * _SHARES / 2) / (self.sigma**2 + (_BLUR * n) ** 2)
         power = c.decisiveness / _SPAN
         shape = power / (c.lead * labels)
-        wrong = special.log_softmax((shape - 1) * _LOG_SHARES - shape * labels * _SHARES + seen, axis=-1)
-        found: npt.NDArray[np.float64] = special.logsumexp(power * _LOG_SHARES + wrong, axis=-1)
+        wrong = (shape - 1) * _LOG_SHARES - shape * labels * _SHARES + seen
+        right = power * _LOG_SHARES + wrong
+        found: npt.NDArray[np.float64] = _log_sum_exp(right) - _log_sum_exp(wrong)
         return found
 
     def reliability(self, voters: Voters) -> Voters:
@@ -163,6 +164,13 @@ class LabelPosterior:
 
         lead = bisect.bisect_left(range(voters + 1), 0.0, key=ahead)
         return lead if lead <= voters else None
+
+
+def _log_sum_exp(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Along the last axis, of finite numbers; SciPy's takes five times as long for one answer."""
+    largest = values.max(axis=-1, keepdims=True)
+    found: npt.NDArray[np.float64] = np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
+    return found
 
 
 def expected_voters(total: float, sd: float, most: float) -> float:

@@ -3,6 +3,9 @@
 The engine here answers at once, so what is left is the service's own work. The baseline is what no durable ledger can
 do without: two committed transactions of one row each on the same disk (the charge, and its settlement).
 
+Then the same application serves over HTTP, in a process of its own. There the processor time of the whole process is
+told, threads and background work included. Its baseline is a request that is let in and asks nothing.
+
     python benchmarks/overhead.py [--answers 300] [--units 8000] [--quick]
 """
 
@@ -11,23 +14,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
+import socket
 import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+import httpx
 import numpy as np
+import psutil
+import uvicorn
 
 from accounting.plan import CalibratedPlan, EpsilonRange, TaskNoise, load_plan
 from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import Layout, Slot
+from service.api.app import create_app
 from service.engines.protocol import EngineInfo, TaskSpec, ZeroShot
 from service.plans.signing import sign
 from service.records.records import open_records
-from service.services import open_services
+from service.services import Services, open_services
 from service.settings import Settings
 
 PLAN = Path(__file__).parent / "evaluation" / "agnews.yaml"
@@ -61,13 +71,16 @@ def main() -> None:
         options.answers, options.units = 20, 1_000
     with tempfile.TemporaryDirectory() as folder:
         baseline = two_commits(Path(folder), options.answers)
-        stages, whole = pipeline(Path(folder), options.answers, options.units)
+        stages, whole = pipeline(opened(Path(folder) / "stages", options.units), options.answers)
+        requests, of_answers = over_http(Path(folder) / "http", options.answers, options.units)
     print(f"{options.answers} answers, 100 slots of 4 exemplars with embeddings, {options.units} units; milliseconds")
     print(f"{'':34}{'median':>8}{'p95':>8}{'ratio':>8}")
     row("baseline: two durable commits", baseline, baseline)
     for name, times in stages.items():
         row(f"  {name}", times, baseline)
     row("an answer, all but the engine", whole, baseline)
+    print(f"Over HTTP, processor milliseconds of the whole process: {of_answers:.2f} an answer, ", end="")
+    print(f"{requests:.2f} a GET /healthz (ratio {of_answers / requests:.1f})")
 
 
 def row(name: str, times: list[float], baseline: list[float]) -> None:
@@ -90,7 +103,9 @@ def two_commits(folder: Path, repeats: int) -> list[float]:
     return times
 
 
-def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[float]], list[float]]:
+def opened(folder: Path, units: int) -> Services:
+    """A knowledge base with a signed task, in a database of its own."""
+    folder.mkdir()
     records = open_records(
         Settings(database_url=f"sqlite:///{folder}/bench.sqlite", development=True, latency_unpadded=True)
     )
@@ -118,7 +133,11 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
         ),
         "benchmark",
     )
-    services = open_services(records, InstantEngine(), RandomVectors(generator))
+    return open_services(records, InstantEngine(), RandomVectors(generator))
+
+
+def pipeline(services: Services, answers: int) -> tuple[dict[str, list[float]], list[float]]:
+    records = services.records
     stages: dict[str, list[float]] = {}
     timed(stages, "look up the task", records.ledger.budgets, "task")
     timed(stages, "charge", records.ledger, "charge")
@@ -137,6 +156,42 @@ def pipeline(folder: Path, answers: int, units: int) -> tuple[dict[str, list[flo
     asyncio.run(ask_all())
     records.database.dispose()
     return stages, whole
+
+
+def over_http(folder: Path, answers: int, units: int) -> tuple[float, float]:
+    """Processor milliseconds of the serving process: for each request for its health, and for each answer."""
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(folder, units, there))
+    server.start()
+    try:
+        address, token = here.recv()
+        headers = {"authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
+            process = psutil.Process(server.pid)
+
+            def each(request: Callable[[int], httpx.Response]) -> float:
+                request(-1).raise_for_status()  # the first one pays for what others find ready
+                before = process.cpu_times()
+                for number in range(answers):
+                    request(number).raise_for_status()
+                after = process.cpu_times()
+                return 1000 * (after.user + after.system - before.user - before.system) / answers
+
+            return each(lambda _: client.get("/healthz")), each(
+                lambda number: client.post("/v1/tasks/agnews.topic/answers", json={"query": str(number)})
+            )
+    finally:
+        server.terminate()
+        server.join()
+
+
+def serve(folder: Path, units: int, told: Connection) -> None:
+    """Serve until terminated; tells the address and an analyst's token."""
+    services = opened(folder, units)
+    _, token = services.records.keys.create("benchmark", "analyst")
+    listening = socket.create_server(("127.0.0.1", 0))
+    told.send((f"http://127.0.0.1:{listening.getsockname()[1]}", token))
+    uvicorn.Server(uvicorn.Config(create_app(services), log_level="error")).run(sockets=[listening])
 
 
 def timed(stages: dict[str, list[float]], name: str, owner: object, method: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -39,12 +40,27 @@ def insert_new(connection: sa.Connection, table: sa.Table) -> postgresql.Insert 
     return postgresql.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
-def among(connection: sa.Connection, column: sa.Column[int], numbers: Iterable[int]) -> sa.ColumnElement[bool]:
-    """``column`` is one of ``numbers``, passed as a single parameter: one cached statement, one index seek each."""
-    if connection.dialect.name == "sqlite":
-        values = sa.func.json_each(json.dumps(list(numbers))).table_valued("value")
-        return column.in_(sa.select(values.c.value))
-    return column == sa.any_(sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.BigInteger)))
+class _Numbers(sa.TypeDecorator[Sequence[int]]):
+    """Whole numbers as a single parameter: JSON on SQLite, an array on PostgreSQL."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        return dialect.type_descriptor(sa.Text() if dialect.name == "sqlite" else postgresql.ARRAY(sa.BigInteger))
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: sa.Dialect) -> Any:
+        return json.dumps(value) if dialect.name == "sqlite" else value
+
+
+NUMBERS = _Numbers()
+
+
+def among(dialect: str, column: sa.Column[int], numbers: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+    """``column`` is one of some :data:`NUMBERS`, a single parameter: one cached statement, one index seek each."""
+    if dialect == "sqlite":
+        return column.in_(sa.select(sa.func.json_each(numbers).table_valued("value").c.value))
+    return column == sa.any_(numbers)
 
 
 def each(connection: sa.Connection, numbers: Iterable[int]) -> sa.ColumnElement[int]:
@@ -62,20 +78,19 @@ def listed(connection: sa.Connection, column: sa.Column[int]) -> sa.ColumnElemen
     return aggregate(column, type_=sa.JSON)
 
 
-def numbered(connection: sa.Connection, numbers: Iterable[int]) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int]]:
-    """Two columns of a table with a row for each of ``numbers``: which it is, from 0, and itself."""
+def numbered(dialect: str, numbers: sa.BindParameter[Any]) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int]]:
+    """Two columns of a table with a row for each of some :data:`NUMBERS`: which it is, from 0, and itself."""
     value = sa.column("value", sa.BigInteger)
-    if connection.dialect.name == "sqlite":
-        table = sa.func.json_each(json.dumps(list(numbers))).table_valued(sa.column("key", sa.Integer), value)
+    if dialect == "sqlite":
+        table = sa.func.json_each(numbers).table_valued(sa.column("key", sa.Integer), value)
         return table.c.key, table.c.value
-    array = sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.BigInteger))
-    rows = sa.func.unnest(array).table_valued(value, with_ordinality="number", name="numbered").render_derived()
+    rows = sa.func.unnest(numbers).table_valued(value, with_ordinality="number", name="numbered").render_derived()
     return sa.cast(rows.c.number, sa.Integer) - 1, rows.c.value
 
 
-def hexadecimal(connection: sa.Connection, column: sa.Column[bytes]) -> sa.ColumnElement[str]:
+def hexadecimal(dialect: str, column: sa.Column[bytes]) -> sa.ColumnElement[str]:
     """An aggregate: the column's bytes one after the other, in hexadecimal."""
-    if connection.dialect.name == "sqlite":
+    if dialect == "sqlite":
         return sa.func.group_concat(sa.func.hex(column), "")
     return sa.func.string_agg(sa.func.encode(column, "hex"), "")
 

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.dialects import among, empty_write_ahead_log, insert_new, overwrite_deleted
+from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
 from exemplar_store.exemplar import pack, values
@@ -275,7 +275,7 @@ def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> 
     """The exemplars of some units; how many there were."""
     if not positions:
         return 0
-    at = among(connection, exemplars.c.position, positions)
+    at = among(connection.dialect.name, exemplars.c.position, sa.literal(positions, NUMBERS))
     return connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == kb_id, at)).rowcount
 
 
@@ -296,7 +296,8 @@ def _check_stored_sizes(connection: sa.Connection, oversized: sa.Select[tuple[in
     """Refuse units that are too large together with what earlier uploads stored."""
     found = 0
     for start in range(0, len(positions), WRITE_BATCH):
-        some = among(connection, exemplars.c.position, positions[start : start + WRITE_BATCH])
+        batch = sa.literal(positions[start : start + WRITE_BATCH], NUMBERS)
+        some = among(connection.dialect.name, exemplars.c.position, batch)
         found += len(connection.execute(oversized.where(some)).all())
     if found:
         raise UnitTooLargeError(found)

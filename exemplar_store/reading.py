@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.dialects import among, hexadecimal, numbered
+from exemplar_store.dialects import NUMBERS, among, hexadecimal, numbered
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import Exemplar, Slot, unpack
@@ -26,13 +27,14 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
         kb_id: the knowledge base.
         positions: int array (units,).
     """
+    drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
     found = connection.execute(
         sa.select(
             exemplars.c.position,
             # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
             sa.cast(exemplars.c.content_tag, sa.LargeBinary),
             sa.cast(exemplars.c.payload, sa.LargeBinary),
-        ).where(exemplars.c.kb_id == kb_id, among(connection, exemplars.c.position, positions.tolist()))
+        ).where(exemplars.c.kb_id == kb_id, drawn)
     )
     return [(position, content_tag, payload) for position, content_tag, payload in found]
 
@@ -61,16 +63,24 @@ def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
         kb_id: the knowledge base.
         positions: int array (units,).
     """
-    # SQLite keeps whatever type was written behind our back: no tag is longer or shorter than another.
-    regular = sa.func.length(sa.cast(exemplars.c.content_tag, sa.LargeBinary)) == TAG_BYTES
-    found = connection.execute(
-        sa.select(exemplars.c.position, hexadecimal(connection, exemplars.c.content_tag))
-        .where(exemplars.c.kb_id == kb_id, among(connection, exemplars.c.position, positions.tolist()), regular)
-        .group_by(exemplars.c.position)
-    ).all()
+    asked = {"of": kb_id, "positions": positions.tolist()}
+    found = connection.execute(_listing(connection.dialect.name), asked).all()
     tags = [bytes.fromhex(of_unit) for _, of_unit in found]
     units = np.array([position for position, _ in found], np.int64)
     return Listed(np.repeat(units, [len(of_unit) // TAG_BYTES for of_unit in tags]), b"".join(tags))
+
+
+@cache
+def _listing(dialect: str) -> sa.Select[int, str]:
+    """Built once, as :func:`_reading` is: that takes longer than SQLite to execute it."""
+    # SQLite keeps whatever type was written behind our back: no tag is longer or shorter than another.
+    regular = sa.func.length(sa.cast(exemplars.c.content_tag, sa.LargeBinary)) == TAG_BYTES
+    drawn = among(dialect, exemplars.c.position, sa.bindparam("positions", type_=NUMBERS))
+    return (
+        sa.select(exemplars.c.position, hexadecimal(dialect, exemplars.c.content_tag))
+        .where(exemplars.c.kb_id == sa.bindparam("of"), drawn, regular)
+        .group_by(exemplars.c.position)
+    )
 
 
 def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Sequence[np.ndarray]) -> dict[int, Stored]:
@@ -86,18 +96,21 @@ def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Seq
         What is stored, by its number among those listed.
     """
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
-    tags = sa.literal(b"".join(map(listed.content_tag, numbers)), sa.LargeBinary)
-    number, position = numbered(connection, listed.positions[numbers].tolist())
+    tags = [listed.content_tag(number) for number in numbers]
+    asked = {"of": kb_id, "positions": listed.positions[numbers].tolist(), "tags": b"".join(tags)}
+    found = connection.execute(_reading(connection.dialect.name), asked).all()
+    return {numbers[i]: (at, tags[i], payload) for i, at, payload in found if payload is not None}
+
+
+@cache
+def _reading(dialect: str) -> sa.Select[int, int, bytes]:
+    number, position = numbered(dialect, sa.bindparam("positions", type_=NUMBERS))
+    tag = sa.func.substr(sa.bindparam("tags", type_=sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
     payload = sa.select(sa.cast(exemplars.c.payload, sa.LargeBinary)).where(
-        exemplars.c.kb_id == kb_id,
-        exemplars.c.position == position,
-        exemplars.c.content_tag == sa.func.substr(tags, number * TAG_BYTES + 1, TAG_BYTES),
+        exemplars.c.kb_id == sa.bindparam("of"), exemplars.c.position == position, exemplars.c.content_tag == tag
     )
     # One subquery each, as in `members`: a join may be turned about.
-    found = connection.execute(sa.select(number, position, payload.scalar_subquery())).all()
-    return {
-        numbers[i]: (at, listed.content_tag(numbers[i]), payload) for i, at, payload in found if payload is not None
-    }
+    return sa.select(number, position, payload.scalar_subquery())
 
 
 def fill(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Response
@@ -13,8 +14,10 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from service.api.dependencies import AnalystKey, AnyKey, TheServices, require_in_scope
 from service.api.releases import ReleaseView, view
 from service.pipeline.latency import Measured
+from service.records.api_keys import ApiKey
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
+from service.services import Services
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -78,42 +81,47 @@ class AnswerView(ReleaseView):
     engine: EngineView
 
 
+@dataclass(frozen=True)
 class Asking:
     """Asks on behalf of the key that calls: the one way from an endpoint to a charge, with the caller's headers."""
 
-    def __init__(
-        self,
-        services: TheServices,
-        key: AnalystKey,
-        response: Response,
-        idempotency_key: Annotated[
-            str | None,
-            Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
-        ] = None,
-    ):
-        self._services = services
-        self._key = key
-        self._response = response
-        self._idempotency_key = idempotency_key
+    services: Services
+    key: ApiKey
+    response: Response
+    idempotency_key: str | None
 
     async def __call__(
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
     ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
-        require_in_scope(self._key, task)
-        answer = await self._services.answering.answer(
-            task, query, key_id=self._key.id, idempotency_key=self._idempotency_key, abstain_below=abstain_below
+        require_in_scope(self.key, task)
+        answer = await self.services.answering.answer(
+            task, query, key_id=self.key.id, idempotency_key=self.idempotency_key, abstain_below=abstain_below
         )
         # Repeating is harmless, but nothing should ask again by itself after a charge.
-        self._response.headers["x-should-retry"] = "false"
+        self.response.headers["x-should-retry"] = "false"
         return AnswerView(
             **view(answer.release).model_dump() | ({"label": None} if answer.abstained else {}),
             abstained=answer.abstained,
             realigned=answer.realigned,
             cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left, source=answer.source),
-            engine=EngineView.of(await self._services.engine.describe()),
+            engine=EngineView.of(await self.services.engine.describe()),
         )
 
+
+async def _asking(
+    services: TheServices,
+    key: AnalystKey,
+    response: Response,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
+    ] = None,
+) -> Asking:
+    return Asking(services, key, response, idempotency_key)
+
+
+MayAsk = Annotated[Asking, Depends(_asking)]
 
 ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
     402: {"description": "No answers are left, and this query was never answered before."},
@@ -130,7 +138,7 @@ ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/tasks/{task}/answers", summary="Ask", responses=ASKING_RESPONSES)
-async def ask(task: TaskAddress, body: Question, asking: Annotated[Asking, Depends()]) -> AnswerView:
+async def ask(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
     """Answer one query under the task's budget.
 
     `task` is `knowledge_base.task`, or `knowledge_base.task@version` for a plan that is not the newest. A query that

@@ -19,7 +19,7 @@ from service.services import Services
 bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
 
 
-def get_services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:  # not async, it would be called in a thread
     """The services the app was built with."""
     services: Services = request.app.state.services
     return services

@@ -216,14 +216,11 @@ class ApiKeys:
     def authenticate(self, token: str) -> ApiKey | None:
         """The key a token belongs to, or None: unknown, revoked or expired."""
         now = self._clock()
-        digest = token_digest(token)
-        retired = sa.select(retired_tokens.c.key_id).where(
-            retired_tokens.c.token_sha256 == digest, retired_tokens.c.ends_at > now
-        )
+        presented = {"digest": token_digest(token), "now": now}
         with reading(self._database) as connection:
-            row = connection.execute(_KEYS.where(api_keys.c.token_sha256 == digest, standing(now))).first()
+            row = connection.execute(_PRESENTED, presented).first()
             if row is None:
-                row = connection.execute(_KEYS.where(api_keys.c.id.in_(retired), standing(now))).first()
+                row = connection.execute(_RETIRED, presented).first()
         if row is None:
             return None
         # Written at most once a minute, so that authenticating does not turn every request into a write.
@@ -331,11 +328,19 @@ def replace_token(connection: sa.Connection, key_id: str, digest: bytes, until: 
     return True
 
 
-def standing(now: datetime) -> sa.ColumnElement[bool]:
+def standing(now: datetime | sa.BindParameter[datetime]) -> sa.ColumnElement[bool]:
     """Of the rows of ``api_keys``: neither revoked nor expired."""
     return sa.and_(
         api_keys.c.revoked_at.is_(None), sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > now)
     )
+
+
+# Executed by every request, and built once: see accounting.ledger.budgets.
+_STANDING = _KEYS.where(standing(sa.bindparam("now")))
+_PRESENTED = _STANDING.where(api_keys.c.token_sha256 == sa.bindparam("digest"))
+_RETIRED = _STANDING.join(retired_tokens, retired_tokens.c.key_id == api_keys.c.id).where(
+    retired_tokens.c.token_sha256 == sa.bindparam("digest"), retired_tokens.c.ends_at > sa.bindparam("now")
+)
 
 
 def _read(row: Any) -> ApiKey:

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.mechanisms import RehearsalMechanism
-from service.api.answers import ASKING_RESPONSES, AnswerView, Asking, TaskAddress, TaskView, task_view
+from service.api.answers import ASKING_RESPONSES, AnswerView, MayAsk, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in
 from service.records.records import Records
@@ -76,7 +76,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def chat_completions(
     body: ChatRequest,
     services: TheServices,
-    asking: Annotated[Asking, Depends()],
+    asking: MayAsk,
     response: Response,
     x_dpicl_context: Annotated[
         Literal["refuse", "ignore"],
