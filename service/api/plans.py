@@ -20,6 +20,7 @@ from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.bodies import streams_body
 from service.plans.alternatives import alternatives
+from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview, preview
 from service.plans.proposals import Proposal, approve, open_proposals, propose
 from service.plans.signing import check_worth, not_free, prepare, sign
@@ -115,6 +116,13 @@ class PlanResult(BaseModel):
     preview: PlanPreview
     alternatives: dict[str, list[TaskPreview]] | None = Field(default=None, exclude_if=lambda value: value is None)
     exceeds: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    latency: dict[str, LatencyEstimate] | None = Field(
+        default=None,
+        exclude_if=lambda value: not value,
+        description="Of a dry run, by task: an estimate of how long answers would take, from a task that this service "
+        "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
+        "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
+    )
     proposed: ProposalView | None = Field(default=None, exclude_if=lambda value: value is None)
     signed: SignedPlanView | None
 
@@ -158,7 +166,11 @@ async def post_plan(
         response.status_code = 200
         otherwise = await asyncio.to_thread(alternatives, plan, calibrated.public_size)
         exceeds = await asyncio.to_thread(not_free, services.records, plan)
-        return PlanResult(engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, signed=None)
+        budgets = services.records.ledger.budgets
+        latency = await asyncio.to_thread(expected_latency, plan, described, services.grains, budgets)
+        return PlanResult(
+            engine=engine, preview=described, alternatives=otherwise, exceeds=exceeds, latency=latency, signed=None
+        )
     check_worth(described, accepted=accept_worse_than_free)
     own = {admin.id: admin.name}
     if services.records.settings.two_person_signing:

@@ -31,6 +31,7 @@ from service.dashboard.plan_studio.drafts import KINDS, chosen
 from service.dashboard.plan_studio.problems import PlanProblem, located, places
 from service.plans.alternatives import Alternatives, alternatives
 from service.plans.calibrating import calibrate
+from service.plans.expected_latency import expected_latency
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import settled
 from service.records.engine_record import last_engine
@@ -215,7 +216,12 @@ def price_of(desk: Desk, outcome: PlanOutcome) -> Price:
 
 async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:
     """What the part of the page that looks at the plan is rendered from."""
+    latency = {}
+    if draft.plan and draft.outcome:
+        measured = draft.outcome.preview, visit.services.grains, visit.services.records.ledger.budgets
+        latency = await asyncio.to_thread(expected_latency, draft.plan, *measured)
     return {
+        "latency": latency,
         "desk": desk,
         "draft": draft,
         "price": price_of(desk, draft.outcome) if draft.outcome else None,

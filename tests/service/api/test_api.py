@@ -17,7 +17,7 @@ from accounting.plan import calibrate_plan, load_plan, parse_plan
 from accounting.replay.trail import verify
 from service.api import gate
 from service.api.app import create_app
-from service.pipeline.latency import Measured
+from service.pipeline.latency import Measured, smallest_grain_s
 from service.plans.signing import sign
 from service.records.replaying import replay
 from service.services import Services
@@ -660,6 +660,34 @@ def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) 
     }
     api.services.grains.report = [replace(measured, problem="it could not be measured")]
     assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
+
+
+def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measured(api: Api) -> None:
+    small = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
+
+    def previewed(plan: str, measured: Measured) -> tuple[dict[str, dict[str, float]] | None, int]:
+        api.services.grains.report = [measured]
+        shown = api("admin", "POST", "/v1/knowledge-bases/toys/plans?dry_run=true", content=plan).json()
+        return shown.get("latency"), shown["preview"]["tasks"]["colour"]["llm_tokens"]
+
+    measured = Measured("toys.colour@1", 12.0, 25.0, typical_s=9.5)
+    same, tokens = previewed(small, measured)
+    assert same == {"colour": {"like": "toys.colour@1", "typical_s": 9.5, "largest_s": 12.0, "grain_s": 25.0}}
+    larger = small.replace("ensemble: 10", "ensemble: 15")
+    estimated, more = previewed(larger, replace(measured, alone=True))
+    assert estimated is not None
+    times = more / tokens
+    assert times > 1.3
+    assert estimated["colour"]["typical_s"] == pytest.approx(9.5 * times)
+    assert estimated["colour"]["largest_s"] == pytest.approx(12 * times)
+    assert estimated["colour"]["grain_s"] == smallest_grain_s(12 * times)
+    for other in (
+        replace(measured, typical_s=0.0),  # it asked no language model here
+        replace(measured, problem="it could not be measured"),
+        replace(measured, blocks=7, block_s=0.1),
+    ):
+        assert previewed(small, other)[0] is None
+    assert previewed(small.replace("    shots:", "    sampling: blocks\n    shots:"), measured)[0] is None
 
 
 def test_shutting_down_waits_for_paid_answers(services: Services) -> None:

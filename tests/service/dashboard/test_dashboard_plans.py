@@ -23,6 +23,7 @@ from service.dashboard.plan_studio import desk
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
 from service.dashboard.plan_studio.drafts import Choices, signed_text, starting_text
 from service.dashboard.plan_studio.problems import located
+from service.pipeline.latency import Measured
 from service.plans.preview import preview
 from service.plans.signing import check_fits, sign
 from service.services import Services
@@ -154,6 +155,18 @@ def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browse
     assert " style=" not in page.text
     assert written(page.text) == SMALL
     assert signed(browser) == 1
+
+
+def test_the_preview_estimates_latency_from_a_task_that_was_measured(browser: Browser) -> None:
+    before = words(browser.post(STUDIO, {"text": SMALL}).text)
+    assert "Prompt tokens" in before
+    assert "an estimate from" not in before
+    browser.services.grains.report = [Measured("toys.colour@1", 12.0, 25.0, typical_s=9.5)]
+    page = words(browser.post(STUDIO, {"text": SMALL}).text)
+    assert (
+        "25.0 s (typical slots take 9.5 s, the largest 12.0 s): an estimate from toys.colour@1, by prompt tokens"
+        in page
+    )
 
 
 def test_htmx_gets_the_preview_alone(browser: Browser) -> None:
