@@ -6,9 +6,9 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 

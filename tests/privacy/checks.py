@@ -217,7 +217,7 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
             every(ran.noise, sigma, "standard deviation of the noise")
             every([prior.tolist() for (prior,) in ran.given], [0.25, 0.75], "prior")
             every(ran.votes, votes, "votes")
-            model = Calibration(0.5, 3, 0.2, 0.9) if hard else Calibration(1, 12, 0.14, 1)
+            model = Calibration(0.5, 3, 0.2, 0.9) if hard else Calibration(1, 17 / math.sqrt(2), 0.14, 1)
             made = LabelPosterior(sigma, ENSEMBLE, model) if "posterior" in kind else votes
         case "embedding mean" | "centred embedding mean":
             radius, centred = (0.7, True) if "centred" in kind else (1.0, False)
