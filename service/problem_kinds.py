@@ -108,6 +108,11 @@ class ProblemKind(Enum):
         "another key.",
     )
     WRONG_ROLE = 403, "The key's role may not do this; the detail says which may. Nothing was charged or changed."
+    UNCONFIRMED = (
+        422,
+        "You must confirm this first; the detail says why. Nothing was changed. To confirm it, repeat the request with "
+        "`?confirm=` and the word in the problem's member `confirm`.",
+    )
     RATE_LIMITED = (
         429,
         "The key sends too many requests per minute. Nothing was charged. `RateLimit-Policy` and `RateLimit` "
@@ -123,11 +128,6 @@ class ProblemKind(Enum):
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "
         "corrections with `?dry_run=true`.",
     )
-    WORSE_THAN_FREE = (
-        422,
-        "With so much noise, a task's answers are expected to be no better than free ones without exemplars. Nothing "
-        "was promised. Change the plan, or sign it all the same with `?accept_worse_than_free=true`.",
-    )
     UNKNOWN_PROPOSAL = 404, "No such proposal is open. Nothing was promised. A plan signed since makes others lapse."
     TWO_PERSONS = 403, "Somebody else must approve, or the plan must be proposed first. Nothing was promised."
     ACCOUNTANTS_DISAGREE = (
@@ -137,11 +137,6 @@ class ProblemKind(Enum):
     )
 
     # Knowledge bases
-    WEAK_PROMISE = (
-        422,
-        "The lifetime budget protects hardly anyone, or hides the answers of so few exemplars. Nothing was created. "
-        "Change the numbers, or create it all the same with `?accept_weak_promise=true`.",
-    )
     UNKNOWN_KNOWLEDGE_BASE = 404, "This knowledge base does not exist. Nothing was changed."
     KNOWLEDGE_BASE_EXISTS = (
         409,

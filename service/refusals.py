@@ -29,6 +29,8 @@ from exemplar_store import (
     UnrecognisedUnitsError,
 )
 from sanitization.text import TextError
+from service.commands.command import UnconfirmedError
+from service.commands.fields import FieldError
 from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, RemoteEngineForbiddenError, StillAnsweringError
@@ -39,8 +41,9 @@ from service.pipeline.restoring import BundleDiffersError, SteeringNotServedErro
 from service.plans.proposals import SamePersonError, UnknownProposalError
 from service.plans.signing import TwoPersonsError, WorseThanFreeError
 from service.problem_kinds import ProblemKind
-from service.records.api_keys import KeyRefusedError, KeyRotatedError, UnknownKeyError
+from service.records.api_keys import KeyRotatedError, UnknownKeyError
 from service.records.new_knowledge_base import WeakPromiseError
+from service.records.roles import NotAllowedError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
 
@@ -74,8 +77,8 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
     UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     PlanError: ProblemKind.INVALID_PLAN,
-    WorseThanFreeError: ProblemKind.WORSE_THAN_FREE,
-    WeakPromiseError: ProblemKind.WEAK_PROMISE,
+    WorseThanFreeError: ProblemKind.UNCONFIRMED,
+    WeakPromiseError: ProblemKind.UNCONFIRMED,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     NotMadeError: ProblemKind.RELEASE_NOT_MADE,
@@ -89,7 +92,9 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     EpsilonNotAttainableError: ProblemKind.EPSILON_NOT_ATTAINABLE,
     TextBudgetExhaustedError: ProblemKind.TEXT_BUDGET_EXHAUSTED,
     TextError: ProblemKind.INVALID_REQUEST,
-    KeyRefusedError: ProblemKind.INVALID_REQUEST,
+    FieldError: ProblemKind.INVALID_REQUEST,
+    NotAllowedError: ProblemKind.WRONG_ROLE,
+    UnconfirmedError: ProblemKind.UNCONFIRMED,
     UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
     BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
     SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,

@@ -7,13 +7,14 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.problems import Problem
+from service.commands.command import Confirmation
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
-from service.records.roles import Right, may, why_not
+from service.records.roles import Actor, Right
 from service.services import Services
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
@@ -98,8 +99,7 @@ def require_in_scope(key: ApiKey, task: str) -> None:
 
 def _with(right: Right) -> Callable[[ApiKey], Awaitable[ApiKey]]:
     async def check(key: Annotated[ApiKey, Depends(authenticate)]) -> ApiKey:
-        if not may(key.role, right):
-            raise Problem(ProblemKind.WRONG_ROLE, why_not(key.role, right))
+        key.actor.require(right)
         return key
 
     return check
@@ -110,4 +110,15 @@ AnalystKey = Annotated[ApiKey, Depends(_with(Right.ASK))]
 TrialKey = Annotated[ApiKey, Depends(_with(Right.TRY))]
 AuditKey = Annotated[ApiKey, Depends(_with(Right.AUDIT))]
 AdminKey = Annotated[ApiKey, Depends(_with(Right.DECIDE))]
+
+
+async def _admin(key: AdminKey) -> Actor:
+    return key.actor
+
+
+Admin = Annotated[Actor, Depends(_admin)]
+Confirmed = Annotated[
+    list[Confirmation],
+    Query(alias="confirm", max_length=10, description="What you confirm, if the request was refused without it."),
+]
 TheServices = Annotated[Services, Depends(get_services)]

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
+from service.commands.command import UnconfirmedError
 from service.embedding.sanitizers import EpsilonNotAttainableError, SanitizersUnavailableError
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import BusyError, StillAnsweringError
@@ -178,6 +179,8 @@ def _known(exception: type[Exception], base: str, _request: Request, error: Exce
     match error:
         case PlanError():
             extra = {"problems": error.problems}
+        case UnconfirmedError():
+            extra = {"confirm": error.confirmation, "problems": error.doubts}
         case EpsilonNotAttainableError():
             extra = {"least": error.least, "largest": error.largest}
     problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from service.commands.command import Confirmation
     from service.records.engine_record import EngineView
     from service.records.records import Records
+    from service.records.roles import Actor
 
+T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 _opened: list[Records] = []
 
 
@@ -49,6 +53,38 @@ def who() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # the latter since Python 3.13
         return f"uid-{os.getuid()}"
+
+
+def actor(signed_by: str | None = None) -> Actor:
+    """Whoever runs the command: an account on the service's machine may do everything.
+
+    Args:
+        signed_by: what names them in the audit trail; their account unless given.
+    """
+    from service.records.roles import Actor
+
+    name = signed_by or who()
+    return Actor(name, name, "account", "admin")
+
+
+def confirmed(do: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
+    """Do something, asking about each of its doubts.
+
+    Args:
+        do: with what is confirmed; raises :class:`service.commands.command.UnconfirmedError`.
+        yes: confirm everything.
+    """
+    from service.commands.command import Confirmation, UnconfirmedError
+
+    given = set(Confirmation) if yes else set()
+    while True:
+        try:
+            return do(given)
+        except UnconfirmedError as error:
+            for doubt in error.doubts:
+                if not typer.confirm(f"{doubt} Go on?"):
+                    raise typer.Exit(1) from None
+            given.add(error.confirmation)
 
 
 def state_folder() -> Path:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
+from pydantic import ValidationError
 from starlette.responses import Response
 
+from service.commands import keys as commands
+from service.commands.command import Confirmation
+from service.commands.fields import problems
+from service.commands.keys import KeyLimits, NewKey, Rotation, Standing
 from service.dashboard.pages import Pages, Visit
-from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey, KeyRotatedError
-from service.records.roles import MAY, Right, Role, a, may
+from service.records.api_keys import ApiKey, KeyRotatedError
 from service.services import Services
 
 pages = Pages()
 
-_BLANK = {"name": "", "role": "analyst", "scope": "", "days": "", "quota": "", "rate_per_minute": ""}
-_LONGEST_DAYS = LONGEST_LIFE.days
-_LONGEST_OVERLAP_H = LONGEST_OVERLAP // timedelta(hours=1)
-_LIMITS = ("quota", "rate_per_minute")
+_BLANK = dict.fromkeys(NewKey.model_fields, "") | {"role": "analyst"}
 
 
 @pages.get("/keys")
@@ -30,35 +31,12 @@ async def keys(visit: Visit) -> Response:
 @pages.post("/keys")
 async def create(visit: Visit) -> Response:
     """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
-    given = {name: visit.field(name) for name in _BLANK}
-    limits, problems = _read_limits(given)
-    if not given["name"]:
-        problems["name"] = "Name the key’s owner, so you know which key to revoke."
-    role: Role = next((role for role in MAY if role == given["role"]), "analyst")
-    if role != given["role"]:
-        problems["role"] = "Choose one of them."
-    if not may(role, Right.ASK) and limits.get("quota") is not None:
-        problems["quota"] = f"{a(role).capitalize()} cannot ask questions, so the key needs no quota. Leave this empty."
-    days = given["days"]
-    if days and not (days.isascii() and days.isdigit() and len(days) < 10 and 1 <= int(days) <= _LONGEST_DAYS):
-        problems["days"] = f"Enter a number of days, 1 to {_LONGEST_DAYS:,}, or nothing for a key that does not expire."
-    if not problems:
-        try:
-            key, token = await asyncio.to_thread(
-                visit.services.records.keys.create,
-                given["name"],
-                role,
-                **limits,
-                scope=given["scope"].replace(",", " ").split(),
-                expires_at=datetime.now(UTC) + timedelta(days=int(days)) if days else None,
-                by=visit.session.by,
-            )
-        except ValueError as error:
-            problems = dict([_named(str(error))])
-        else:
-            example = await asyncio.to_thread(_example, visit.services, key)
-            return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
-    return await _list(visit, given, problems, 422)
+    try:
+        key, token = await commands.create.aside(visit.actor, visit.services.records, visit.read(NewKey))
+    except ValidationError as error:
+        return await _list(visit, visit.given(NewKey), problems(error, NewKey), 422)
+    example = await asyncio.to_thread(_example, visit.services, key)
+    return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
 
 
 @pages.get("/keys/{id}")
@@ -70,38 +48,31 @@ async def key(visit: Visit) -> Response:
 @pages.post("/keys/{id}/limits")
 async def limit(visit: Visit) -> Response:
     """Change what a key may do from now on."""
-    key = await asyncio.to_thread(visit.services.records.keys.get, visit.request.path_params["id"])
-    given = {name: visit.field(name) for name in _LIMITS}
-    limits, problems = _read_limits(given)
-    if not problems:
-        try:
-            await asyncio.to_thread(visit.services.records.keys.limit, key.id, **limits, by=visit.session.by)
-        except ValueError as error:
-            problems = dict([_named(str(error))])
-        else:
-            return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
-    return await _one(visit, problems, 422, given)
+    try:
+        wanted = visit.read(KeyLimits)
+    except ValidationError as error:
+        return await _one(visit, problems(error, KeyLimits), 422, visit.given(KeyLimits))
+    key = await commands.limit.aside(visit.actor, visit.services.records, _id(visit), wanted)
+    return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
 
 
 @pages.post("/keys/{id}/rotate")
 async def rotate(visit: Visit) -> Response:
     """Give a key another token, and show it in this answer alone; the same form sent twice does it once."""
-    keys = visit.services.records.keys
-    key = await asyncio.to_thread(keys.get, visit.request.path_params["id"])
-    hours = visit.field("overlap_hours") or "0"
-    if not (hours.isascii() and hours.isdigit() and len(hours) < 10 and int(hours) <= _LONGEST_OVERLAP_H):
-        problem = f"Enter a number of hours, 0 to {_LONGEST_OVERLAP_H:,}."
-        return await _one(visit, {"overlap_hours": problem}, 422)
-    overlap = timedelta(hours=int(hours))
+    records = visit.services.records
+    seen = await asyncio.to_thread(records.keys.get, _id(visit))
     try:
-        if visit.field("rotated_at") != str(key.rotated_at):
+        wanted = visit.read(Rotation)
+        if visit.field("rotated_at") != str(seen.rotated_at):
             raise KeyRotatedError
-        key, token = await asyncio.to_thread(keys.rotate, key, overlap=overlap, by=visit.session.by)
+        key, token = await commands.rotate.aside(visit.actor, records, seen, wanted)
+    except ValidationError as error:
+        return await _one(visit, problems(error, Rotation), 422)
     except KeyRotatedError:
         problem = "The key got another token after this page was shown, so nothing was changed. Check, then rotate it."
         return await _one(visit, {"overlap_hours": problem}, 409)
     response = visit.page("key_created.html", here="keys", key=key, token=token, example=None)
-    if key.id == visit.session.by and not overlap:
+    if key.id == visit.actor.id and not wanted.overlap_hours:
         visit.forget(response)
     return response
 
@@ -116,9 +87,10 @@ async def revoke(visit: Visit) -> Response:
     if visit.field("sure") != "yes":
         return await _one(visit, {"sure": "Tick the box to confirm. Nothing was changed."}, 422)
     if standing.locks_out and visit.field("name") != key.name:
-        problem = f"Enter the key’s name, {key.name}, exactly. Nothing was changed."
-        return await _one(visit, {"revoke_name": problem}, 422)
-    await asyncio.to_thread(visit.services.records.keys.revoke, key.id, visit.session.by)
+        return await _one(
+            visit, {"revoke_name": f"Enter the key’s name, {key.name}, exactly. Nothing was changed."}, 422
+        )
+    await commands.revoke.aside(visit.actor, visit.services.records, key.id, {Confirmation.LOCK_OUT})
     if standing.own:
         response = visit.redirect("/sign-in", done=f"“{key.name}” is revoked, and you are signed out.")
         visit.forget(response)
@@ -126,40 +98,21 @@ async def revoke(visit: Visit) -> Response:
     return visit.redirect("/keys", done=f"“{key.name}” is revoked: from now on every request with it is refused.")
 
 
-@dataclass(frozen=True)
-class Standing:
-    """What hangs on a key.
-
-    Attributes:
-        key: itself.
-        own: whether the visitor is signed in with it.
-        last_admin: whether no other admin key is left.
-    """
-
-    key: ApiKey
-    own: bool
-    last_admin: bool
-
-    @property
-    def locks_out(self) -> bool:
-        """Whether revoking it shuts somebody out of the dashboard."""
-        return self.own or self.last_admin
+def _id(visit: Visit) -> str:
+    key_id: str = visit.request.path_params["id"]
+    return key_id
 
 
 async def _standing(visit: Visit) -> Standing:
-    records = visit.services.records
-    key = await asyncio.to_thread(records.keys.get, visit.request.path_params["id"])
-    listed = await asyncio.to_thread(records.keys.list)
-    admins = [one.id for one in listed if one.role == "admin" and not _ended(one)]
-    return Standing(key, key.id == visit.session.by, admins == [key.id])
+    return await commands.standing.aside(visit.actor, visit.services.records, _id(visit))
 
 
 async def _one(
-    visit: Visit, problems: dict[str, str] | None = None, status: int = 200, given: dict[str, str] | None = None
+    visit: Visit, wrong: Mapping[str, str] | None = None, status: int = 200, given: Mapping[str, str] | None = None
 ) -> Response:
     standing = await _standing(visit)
     key = standing.key
-    shown = given or {name: "" if (value := getattr(key, name)) is None else str(value) for name in _LIMITS}
+    limits = {name: "" if (value := getattr(key, name)) is None else str(value) for name in KeyLimits.model_fields}
     return visit.page(
         "key.html",
         status,
@@ -167,13 +120,13 @@ async def _one(
         standing=standing,
         key=key,
         ended=_ended(key),
-        given=shown,
-        problems=problems or {},
+        given=given or limits,
+        problems=wrong or {},
     )
 
 
-async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200) -> Response:
-    listed = await asyncio.to_thread(visit.services.records.keys.list)
+async def _list(visit: Visit, given: Mapping[str, str], wrong: Mapping[str, str], status: int = 200) -> Response:
+    listed = await commands.list_.aside(visit.actor, visit.services.records)
     return visit.page(
         "keys.html",
         status,
@@ -182,31 +135,12 @@ async def _list(visit: Visit, given: dict[str, str], problems: dict[str, str], s
         analysts=any(key.role == "analyst" for key in listed),
         ended=[key for key in reversed(listed) if _ended(key)],
         given=given,
-        problems=problems,
+        problems=wrong,
     )
 
 
 def _ended(key: ApiKey) -> bool:
     return key.status(datetime.now(UTC)) != "valid"
-
-
-def _read_limits(given: dict[str, str]) -> tuple[dict[str, int | None], dict[str, str]]:
-    """Limits from text, and what cannot be read; an empty one is none."""
-    limits: dict[str, int | None] = {}
-    problems = {}
-    for name, example in (("quota", "500"), ("rate_per_minute", "60")):
-        text = given[name].replace(",", "")
-        if text and not (text.isascii() and text.isdigit() and len(text) < 19):
-            problems[name] = f"Enter a whole number, such as {example}, or nothing for no limit."
-        else:
-            limits[name] = int(text) if text else None
-    return limits, problems
-
-
-def _named(message: str) -> tuple[str, str]:
-    """An error that begins with the field it is about, and the rest of it."""
-    name, _, rest = message.partition(": ")
-    return (name, f"{rest[:1].upper()}{rest[1:]}.") if name in _BLANK else ("name", message)
 
 
 def _example(services: Services, key: ApiKey) -> str | None:

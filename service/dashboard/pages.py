@@ -11,9 +11,10 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from pydantic import BaseModel
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
@@ -21,12 +22,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from service.bodies import streams_body
+from service.commands.command import Confirmation
 from service.dashboard.forms import MAX_FORM_BYTES, FormError, read_form
 from service.dashboard.security import from_our_page, is_https
 from service.dashboard.templating import render
-from service.records.roles import Right, may, why_not
+from service.records.roles import Actor, Right, may, why_not
 from service.records.sessions import Session, Sessions
 from service.services import Services
+
+M = TypeVar("M", bound=BaseModel)
 
 COOKIE = "dpicl_session"
 ATTEMPT = "dpicl_sign_in"
@@ -73,6 +77,11 @@ class Visit:
         if self._session is None:
             raise LookupError("nobody is signed in here")
         return self._session
+
+    @property
+    def actor(self) -> Actor:
+        """Whoever is signed in."""
+        return self.session.actor
 
     @property
     def signed_in(self) -> Session | None:
@@ -125,6 +134,32 @@ class Visit:
     def fields(self, name: str) -> list[str]:
         """All values of a field that may be repeated."""
         return [value for value in self.form.getlist(name) if isinstance(value, str)]
+
+    def read(self, model: type[M]) -> M:
+        """The form as an input. An empty field is left out, or null where it must be said; a list has commas or spaces.
+
+        Raises:
+            pydantic.ValidationError: it is none; :func:`service.commands.fields.problems` says why.
+        """
+        given: dict[str, Any] = {}
+        for name, field in model.model_fields.items():
+            if not (text := self.field(name)):
+                if field.is_required() and type(None) in get_args(field.annotation):
+                    given[name] = None
+            elif get_origin(field.annotation) is list:
+                given[name] = text.replace(",", " ").split()
+            else:
+                given[name] = text if field.annotation is str else text.replace(",", "")
+        return model.model_validate(given, strict=False)
+
+    def given(self, model: type[BaseModel]) -> dict[str, str]:
+        """What the form has for the fields of an input, to be shown again."""
+        return {name: self.field(name) for name in model.model_fields}
+
+    @property
+    def confirmed(self) -> set[Confirmation]:
+        """What the form confirms."""
+        return {one for one in Confirmation if one in self.fields("confirm")}
 
     def file(self, name: str) -> UploadFile | None:
         """A file of the form, or None where none was chosen."""

@@ -15,7 +15,8 @@ REMOTE_ENGINE = (
 )
 
 
-NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+NAME, SCOPE = rf"^{_NAME}$", rf"^{_NAME}(\.{_NAME})?$"
 LARGEST_EPSILON = 10.0
 SMALLEST_SIZE = 100
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
@@ -43,3 +44,33 @@ def why_not(role: Role, right: Right) -> str:
     """Why a role is refused, in a sentence without its end."""
     able = [a(one) for one in MAY if may(one, right)]
     return f"{a(role)} may not {right.value}; {' or '.join(able)} may"
+
+
+class NotAllowedError(Exception):
+    """The actor's role may not do this; nothing was done."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who wants something done.
+
+    Attributes:
+        id: what names them in the audit trail.
+        name: what people call them.
+        kind: how they came: with an API key, signed in at a provider, or with an account on the service's machine.
+        role: what they may.
+    """
+
+    id: str
+    name: str
+    kind: Literal["key", "person", "account"]
+    role: Role
+
+    def require(self, right: Right) -> None:
+        """Whether they have a right.
+
+        Raises:
+            NotAllowedError: they have not.
+        """
+        if not may(self.role, right):
+            raise NotAllowedError(why_not(self.role, right))

@@ -19,7 +19,7 @@ from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import KeySignedIn, KeySignedOut, Particulars, PersonSignedIn, PersonSignedOut
 from service.records.api_keys import ApiKey, standing, token_digest
-from service.records.roles import MAY, Right, Role, may, why_not
+from service.records.roles import MAY, Actor, Right, Role, may, why_not
 from service.records.tables import admin_sessions, api_keys
 
 LASTS = timedelta(hours=8)
@@ -67,6 +67,11 @@ class Session:
     csrf: str
     expires_at: datetime
     issuer: str | None = None
+
+    @property
+    def actor(self) -> Actor:
+        """Whoever is signed in."""
+        return Actor(self.by, self.name, "key" if self.issuer is None else "person", self.role)
 
 
 class Sessions:

@@ -1,0 +1,5 @@
+"""What a person can do with the service, one module for each kind of thing, beneath all three faces.
+
+A face (REST, command line, dashboard) reads an input, calls one function here with the :class:`Actor` who asks, and
+shows what comes back. Nothing here knows of HTTP, terminals or pages.
+"""

@@ -1,0 +1,176 @@
+"""API keys: made, listed, limited, rotated and revoked."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+
+from service.commands.command import Confirmation, check_confirmed, command
+from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
+from service.records.new_knowledge_base import SCOPE
+from service.records.records import Records
+from service.records.roles import Actor, Right, Role, a, may
+
+Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
+RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
+_INPUT = ConfigDict(extra="forbid", strict=True)
+_ANA: dict[str, Any] = {"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60, "scope": ["support"]}
+
+
+class NewKey(BaseModel):
+    """A key to make."""
+
+    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [_ANA]})
+    name: str = Field(
+        pattern=r"^\P{C}*[^\p{C}\s]\P{C}*$",
+        max_length=100,
+        description="Its owner, a person or a program, in printable characters.",
+    )
+    role: Role = Field(description="Analysts ask, viewers look, auditors also read the audit trail, admins decide.")
+    quota: Quota = None
+    rate_per_minute: RatePerMinute = None
+    scope: list[Annotated[str, StringConstraints(pattern=SCOPE)]] = Field(
+        default=[],
+        max_length=100,
+        description="Knowledge bases and tasks that an analyst's key may ask, such as support or support.queue. "
+        "Empty: all.",
+    )
+    expires_in_days: int | None = Field(
+        default=None, ge=1, le=LONGEST_LIFE.days, description="Days after which it is refused. null: never."
+    )
+
+    @field_validator("quota", "scope")
+    @classmethod
+    def _for_who_asks(cls, value: object, info: ValidationInfo) -> object:
+        role = info.data.get("role")
+        if value and role is not None and not may(role, Right.ASK):
+            raise ValueError(f"{a(role)} cannot ask questions, so leave this empty")
+        return value
+
+
+class KeyLimits(BaseModel):
+    """A key's limits, both of them; null is no limit."""
+
+    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [{"quota": 1000, "rate_per_minute": None}]})
+    quota: Quota
+    rate_per_minute: RatePerMinute
+
+
+class Rotation(BaseModel):
+    """How a key's token is replaced."""
+
+    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [{"overlap_hours": 24}]})
+    overlap_hours: int = Field(
+        default=0,
+        ge=0,
+        le=LONGEST_OVERLAP // timedelta(hours=1),
+        description="How long the token before stands, too. 0: it is refused at once.",
+    )
+
+
+class KeyView(BaseModel):
+    """A key without its secret."""
+
+    model_config = ConfigDict(from_attributes=True)
+    id: str
+    name: str
+    role: Role
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    quota: int | None
+    charged: int
+    rate_per_minute: int | None
+    scope: list[str]
+    expires_at: datetime | None
+    rotated_at: datetime | None
+
+
+class CreatedKey(KeyView):
+    """A key with its secret, shown this once."""
+
+    token: str
+
+    @classmethod
+    def of(cls, made: tuple[ApiKey, str]) -> CreatedKey:
+        """A key and its token, as :func:`create` and :func:`rotate` return them."""
+        return cls(**vars(made[0]) | {"scope": list(made[0].scope)}, token=made[1])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What revoking a key would do to whoever revokes it.
+
+    Attributes:
+        key: the key.
+        own: whether they are signed in with it.
+        last_admin: whether no other admin key is left.
+    """
+
+    key: ApiKey
+    own: bool
+    last_admin: bool
+
+    @property
+    def locks_out(self) -> bool:
+        """Whether it shuts somebody out of the dashboard."""
+        return self.own or self.last_admin
+
+
+@command(Right.DECIDE)
+def create(actor: Actor, records: Records, wanted: NewKey) -> tuple[ApiKey, str]:
+    """Make a key: the key, and its token, which nobody can see again."""
+    days = wanted.expires_in_days
+    return records.keys.create(
+        wanted.name,
+        wanted.role,
+        quota=wanted.quota,
+        rate_per_minute=wanted.rate_per_minute,
+        scope=wanted.scope,
+        expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
+        by=actor.id,
+    )
+
+
+@command(Right.DECIDE)
+def list_(_actor: Actor, records: Records) -> builtins.list[ApiKey]:
+    """All keys, including revoked ones, oldest first."""
+    return records.keys.list()
+
+
+@command(Right.DECIDE)
+def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> ApiKey:
+    """Replace a key's limits. What it was charged stays charged."""
+    return records.keys.limit(key_id, quota=wanted.quota, rate_per_minute=wanted.rate_per_minute, by=actor.id)
+
+
+@command(Right.DECIDE)
+def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> tuple[ApiKey, str]:
+    """Give a key another token; as it was seen, so that two people do not do it at once."""
+    return records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
+
+
+@command(Right.DECIDE)
+def standing(actor: Actor, records: Records, key_id: str) -> Standing:
+    """A key, and whom revoking it would lock out."""
+    key, now = records.keys.get(key_id), datetime.now(UTC)
+    admins = [one.id for one in records.keys.list() if one.role == "admin" and one.status(now) == "valid"]
+    return Standing(key, key.id == actor.id, admins == [key.id])
+
+
+@command(Right.DECIDE)
+def revoke(actor: Actor, records: Records, key_id: str, confirmed: Collection[Confirmation] = ()) -> None:
+    """Revoke a key for good. What it spent stays spent.
+
+    Raises:
+        UnconfirmedError: it is the last admin key; only an account on the service's machine could make another.
+    """
+    if actor.kind != "account" and standing(actor, records, key_id).last_admin:
+        doubt = "It is the only admin key: without it, only `dpicl keys create` on the service's machine makes another."
+        check_confirmed(Confirmation.LOCK_OUT, [doubt], confirmed)
+    records.keys.revoke(key_id, actor.id)
