@@ -1,6 +1,6 @@
 # Two commands do all the set-up they need, in .venv: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs clean
+.PHONY: help demo demo-on-vllm demo-on-nearest_exemplar restore-demo test test-fast format lint types vulnerabilities check bench chaos images alerts lock docs count clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -118,6 +118,22 @@ lock:  ## Pin all requirements again
 
 docs: $(VENV)/.installed  ## Build the documentation site into var/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Without comments, docstrings and blanks.
+define COUNT
+import ast, collections, subprocess, tokenize
+lines = collections.Counter()
+for name in subprocess.check_output(["git", "ls-files", "*.py"], text=True).split():
+    nodes = ast.walk(ast.parse(open(name).read()))
+    texts = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
+    tokens = [t for t in tokenize.generate_tokens(open(name).readline) if t.string.strip() and t.type != tokenize.COMMENT]
+    code = {line for t in tokens for line in range(t.start[0], t.end[0] + 1)}
+    lines[name.partition("/")[0]] += len(code - {line for n in texts for line in range(n.lineno, n.end_lineno + 1)})
+print(*(f"{count:7,} {folder}" for folder, count in lines.most_common()), sep="\n")
+endef
+export COUNT
+count:  ## Count lines of code by folder
+	@$(PYTHON) -c "$$COUNT"
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

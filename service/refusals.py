@@ -43,7 +43,7 @@ from service.plans.signing import TwoPersonsError, WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import KeyRotatedError, UnknownKeyError
 from service.records.new_knowledge_base import WeakPromiseError
-from service.records.roles import NotAllowedError
+from service.records.roles import NotAllowedError, OutOfScopeError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
 
@@ -94,6 +94,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     TextError: ProblemKind.INVALID_REQUEST,
     FieldError: ProblemKind.INVALID_REQUEST,
     NotAllowedError: ProblemKind.WRONG_ROLE,
+    OutOfScopeError: ProblemKind.OUT_OF_SCOPE,
     UnconfirmedError: ProblemKind.UNCONFIRMED,
     UnknownBundleError: ProblemKind.UNKNOWN_BUNDLE,
     BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.api.dependencies import AnalystKey, AnyKey, TheServices, require_in_scope
+from service.api.dependencies import AnalystKey, AnyKey, TheServices
 from service.api.releases import ReleaseView, view
+from service.commands.asking import ask as ask_command
 from service.pipeline.latency import Measured
 from service.records.api_keys import ApiKey
 from service.records.engine_record import EngineView
@@ -94,9 +95,9 @@ class Asking:
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
     ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
-        require_in_scope(self.key, task)
-        answer = await self.services.answering.answer(
-            task, query, key_id=self.key.id, idempotency_key=self.idempotency_key, abstain_below=abstain_below
+        answering, name = self.services.answering, self.idempotency_key
+        answer = await ask_command(
+            self.key.actor, answering, task, query, idempotency_key=name, abstain_below=abstain_below
         )
         # Repeating is harmless, but nothing should ask again by itself after a charge.
         self.response.headers["x-should-retry"] = "false"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import datetime
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from accounting.ledger.trail import AuditEvent
 from service.api.dependencies import AuditKey, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
+from service.commands import audit
 from service.problem_kinds import ProblemKind
 
 NDJSON = "application/x-ndjson"
@@ -36,7 +36,7 @@ class EventView(BaseModel):
 @router.get("", summary="Read the audit trail, oldest first")
 async def events(
     services: TheServices,
-    _key: AuditKey,
+    key: AuditKey,
     window: Paging,
     kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
     knowledge_base: Annotated[str | None, Query(max_length=64, description="Only what names it.")] = None,
@@ -44,8 +44,9 @@ async def events(
     """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
     if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
         raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is not an event's sequence number")
-    found = await asyncio.to_thread(
-        services.records.audit.events,
+    found = await audit.events.aside(
+        key.actor,
+        services.records,
         after=int(window.after or 0),
         limit=window.limit + 1,
         kinds=kind,
@@ -62,10 +63,10 @@ async def events(
         200: {"description": "One event a line; the last line says where the trail ended.", "content": {NDJSON: {}}}
     },
 )
-async def export(services: TheServices, _key: AuditKey) -> StreamingResponse:
+async def export(services: TheServices, key: AuditKey) -> StreamingResponse:
     """Replay it anywhere with `dpicl audit verify FILE`."""
     return StreamingResponse(
-        services.records.audit.export(),
+        audit.export(key.actor, services.records),
         media_type=NDJSON,
         headers={"Content-Disposition": 'attachment; filename="dpicl-audit.ndjson"'},
     )

@@ -87,16 +87,6 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
         )
 
 
-def require_in_scope(key: ApiKey, task: str) -> None:
-    """Refuse a task that the key is not for.
-
-    Raises:
-        Problem: 403.
-    """
-    if not key.may_ask(task):
-        raise Problem(ProblemKind.OUT_OF_SCOPE, f"this key is for {', '.join(key.scope)}, not for {task}")
-
-
 def _with(right: Right) -> Callable[[ApiKey], Awaitable[ApiKey]]:
     async def check(key: Annotated[ApiKey, Depends(authenticate)]) -> ApiKey:
         key.actor.require(right)

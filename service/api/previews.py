@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
-from service.api.dependencies import TheServices, TrialKey, require_in_scope
+from service.api.dependencies import TheServices, TrialKey
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
@@ -101,7 +101,7 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
     send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
     release is stored, no private exemplar is read. Analysts and admins may; it counts toward the key's rate limit.
     """
-    require_in_scope(key, task)
+    key.actor.require_task(task)
     records = services.records
     signed = await asyncio.to_thread(records.ledger.budgets.task, task)
     described = await asyncio.to_thread(records.store.get, signed.knowledge_base)

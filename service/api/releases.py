@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,9 +9,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from accounting.ledger.charges import Release
-from accounting.ledger.history import History
 from service.api.dependencies import AnyKey, AuditKey, TheServices
 from service.api.paging import Page, Paging
+from service.commands import releases
 
 router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -62,7 +61,7 @@ NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 @router.get("", summary="List the releases")
 async def list_releases(
     services: TheServices,
-    _key: AuditKey,
+    key: AuditKey,
     window: Paging,
     task: Annotated[
         str | None,
@@ -77,8 +76,9 @@ async def list_releases(
     ] = None,
 ) -> Page[ReleaseView]:
     """What left, the newest first. Queries are not kept, so none is shown."""
-    found = await asyncio.to_thread(
-        History(services.records.database).releases,
+    found = await releases.list_.aside(
+        key.actor,
+        services.records,
         task=task,
         knowledge_base=knowledge_base,
         after=window.after,
@@ -91,10 +91,10 @@ async def list_releases(
     "/{release_id}", summary="Read a release again", responses={404: {"description": "The release does not exist."}}
 )
 async def get_release(
-    release_id: Annotated[str, Path(examples=[_ID])], services: TheServices, _key: AnyKey
+    release_id: Annotated[str, Path(examples=[_ID])], services: TheServices, key: AnyKey
 ) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
-    return view(await asyncio.to_thread(services.records.ledger.get_release, release_id))
+    return view(await releases.read.aside(key.actor, services.records, release_id))
 
 
 def view(release: Release) -> ReleaseView:

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 
 from accounting.replay.trail import Report, verify
-from service.cli.output import Json, print_json, print_table, records
+from service.cli.output import Json, actor, print_json, print_table, records
+from service.commands import audit
 from service.plans.exported import problems
-from service.records.replaying import replay
 
 app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")
 
@@ -24,7 +24,7 @@ def export(
     file: Annotated[Path | None, typer.Argument(help="Where to write it. [default: standard output]")] = None,
 ) -> None:
     """Write every event as a line of JSON, and a last line that shows where the trail ended."""
-    lines = records().audit.export()
+    lines = audit.export(actor(), records())
     if file is None:
         sys.stdout.writelines(lines)
         return
@@ -60,8 +60,8 @@ def verify_(
 
         if file is None:
             opened = records()
-            report = replay(opened, heads=head or [], progress=progress)
-            report.problems += _exported(exemplars or (), report, opened.audit.export)
+            report = audit.replay(actor(), opened, head or [], progress=progress)
+            report.problems += _exported(exemplars or (), report, partial(audit.export, actor(), opened))
         else:
             report = verify(_lines(file), heads=head or [], progress=progress)
             report.problems += _exported(exemplars or (), report, partial(_lines, file))

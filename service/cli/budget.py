@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from service.cli.ask import checked, connect
-from service.cli.output import Json, print_engine, print_json, print_table, records
-from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
-from service.records.engine_record import EngineView, last_engine
+from service.cli.output import Json, actor, print_engine, print_json, print_table, records
+from service.commands import budgets
+from service.commands.budgets import BudgetsView
+from service.plans.budget_report import TaskBudget
 
 
 def budget(
@@ -23,13 +24,11 @@ def budget(
     counts is the promised ε of the plan.
     """
     if url is None:
-        opened = records()
-        report, engine = budget_report(opened), last_engine(opened.database)
+        read = budgets.read(actor(), records())
     else:
         with connect(url, key) as client:
-            answer = checked(client.get("/v1/budgets"))
-        report = [KnowledgeBaseBudget.model_validate(item) for item in answer["knowledge_bases"]]
-        engine = EngineView.model_validate(answer["engine"]) if answer["engine"] else None
+            read = BudgetsView.model_validate(checked(client.get("/v1/budgets")))
+    report = read.knowledge_bases
     if json:
         print_json([item.model_dump() for item in report])
         return
@@ -62,7 +61,7 @@ def budget(
                     f"ε = {one.promised.epsilon:g}; free ε = {one.free.epsilon:g}, δ = {one.free.delta:g}{closed}"
                 )
         print_table(title, ["task", "answers", "spent", "left", "lost", "plan's ε so far"], rows)
-    print_engine(engine)
+    print_engine(read.engine)
 
 
 def _left(task: TaskBudget) -> object:

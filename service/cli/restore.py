@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.output import Json, console, print_json, print_table, state_folder, who
+from service.cli.output import Json, actor, console, print_json, print_table, records, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
@@ -128,28 +128,9 @@ def publish(
 
     Refused unless profiles restore more answers than a constant vector, another person's vector, and the redacted text.
     """
-    from accounting.ledger.events import BundlePublished
-    from sanitization.restore.bundle import signing_key as read_key
-    from sanitization.restore.training.job import publish as publish_
-    from service.cli.output import records
-    from service.records.records import audited
+    from service.commands.publishing import publish as publish_
 
-    opened = records()
-    root = opened.settings.restore_bundles
-    if root is None:
-        raise ValueError("set DPICL_RESTORE_BUNDLES to the folder that the service reads")
-    with opened.database.begin() as connection:  # an event that cannot be stored is an error before anybody is told
-        made = publish_(job, root, read_key(signing_key), margin)
-        declared = made.manifest.declared
-        happened = BundlePublished(
-            bundle=made.address,
-            sha256=made.sha256,
-            data=declared.data,
-            data_sha256=declared.sha256,
-            declared_by=declared.by,
-            by=by or who(),
-        )
-        audited(happened)(connection)
+    made = publish_(actor(by), records(), job, signing_key, margin)
     typer.echo(f"{made.address}, SHA-256 {made.sha256}, published by {made.signature.publisher}")
 
 

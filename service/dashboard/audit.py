@@ -10,11 +10,10 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
+from service.commands import audit as commands
 from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Pages, Visit
-from service.records import replaying
-from service.records.records import Records
 from service.records.roles import Right
 
 pages = Pages()
@@ -46,7 +45,7 @@ async def export(visit: Visit) -> Response:
     """The whole trail, a line of JSON each: `dpicl audit verify` replays it anywhere."""
     named = f'attachment; filename="dpicl-audit-{datetime.now(UTC):%Y-%m-%d}.ndjson"'
     return StreamingResponse(
-        visit.services.records.audit.export(),
+        commands.export(visit.actor, visit.services.records),
         media_type="application/x-ndjson",
         headers={"Content-Disposition": named},
     )
@@ -68,7 +67,7 @@ async def replay(visit: Visit) -> Response:
     recompute = visit.field("recompute") == "yes"
     job = visit.field("job") or secrets.token_urlsafe(16)
     records = visit.services.records
-    wanted = {(visit.session.by, job): lambda: replaying.replay(records, heads=heads, recompute=recompute)}
+    wanted = {(visit.session.by, job): lambda: commands.replay(visit.actor, records, heads, recompute=recompute)}
     computed = await _replays.results(job, wanted, _POLL_S if visit.is_htmx else _WAIT_S, insist=False)
     if computed is None:
         return await _replayed(visit, 200, job=job, recompute=recompute)
@@ -91,18 +90,21 @@ async def _page(
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    context = await asyncio.to_thread(_read, visit.services.records, filters, day, before)
+    context = await asyncio.to_thread(_read, visit, filters, day, before)
     chosen = {name: value for name, value in filters.items() if value}
     return visit.page(
         "audit.html", status, here="audit", filters=filters, chosen=chosen, problem=problem, kinds=_KINDS, **context
     )
 
 
-def _read(records: Records, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
+def _read(visit: Visit, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:
+    records = visit.services.records
     keys = records.keys.list()
     names = {key.id: key.name for key in keys}
     shown = told_apart(names)
-    events = records.audit.events(
+    events = commands.events(
+        visit.actor,
+        records,
         before=before,
         limit=_PER_PAGE + 1,
         kinds=[filters["kind"]] if filters["kind"] else None,

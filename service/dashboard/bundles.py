@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from typing import Any
 
 from starlette.responses import Response
 
+from service.commands import restoring as commands
 from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
 from service.dashboard.pages import Pages, Visit
 from service.records.roles import Right
@@ -32,14 +32,15 @@ CONTROLS = {
 @pages.get("/bundles", needs=Right.BROWSE)
 async def bundles(visit: Visit) -> Response:
     """All of them."""
-    restoring = visit.services.restoring
-    return visit.page("bundles.html", here="bundles", addresses=await asyncio.to_thread(restoring.addresses))
+    listed = await commands.list_bundles.aside(visit.actor, visit.services.restoring)
+    return visit.page("bundles.html", here="bundles", addresses=listed.items)
 
 
 @pages.get("/bundles/{bundle}", needs=Right.BROWSE)
 async def bundle(visit: Visit) -> Response:
     """One, with its report."""
-    found = await asyncio.to_thread(visit.services.restoring.bundle, visit.request.path_params["bundle"])
+    address = visit.request.path_params["bundle"]
+    found = await commands.bundle.aside(visit.actor, visit.services.restoring, address)
     report = found.manifest.report
     return visit.page(
         "bundle.html",

@@ -89,7 +89,7 @@ class ApiKey:
     @property
     def actor(self) -> Actor:
         """Whoever calls with it."""
-        return Actor(self.id, self.name, "key", self.role)
+        return Actor(self.id, self.name, "key", self.role, self.scope)
 
     def may_ask(self, task: str) -> bool:
         """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in its scope."""

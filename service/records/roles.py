@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from accounting.ledger.quotas import in_scope
+
 Role = Literal["analyst", "viewer", "auditor", "admin"]
 
 
@@ -50,6 +52,10 @@ class NotAllowedError(Exception):
     """The actor's role may not do this; nothing was done."""
 
 
+class OutOfScopeError(Exception):
+    """The actor may ask, and not this task."""
+
+
 @dataclass(frozen=True)
 class Actor:
     """Who wants something done.
@@ -59,12 +65,14 @@ class Actor:
         name: what people call them.
         kind: how they came: with an API key, signed in at a provider, or with an account on the service's machine.
         role: what they may.
+        scope: the knowledge bases and tasks that they may ask; empty: all.
     """
 
     id: str
     name: str
     kind: Literal["key", "person", "account"]
     role: Role
+    scope: tuple[str, ...] = ()
 
     def require(self, right: Right) -> None:
         """Whether they have a right.
@@ -74,3 +82,12 @@ class Actor:
         """
         if not may(self.role, right):
             raise NotAllowedError(why_not(self.role, right))
+
+    def require_task(self, task: str) -> None:
+        """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in their scope.
+
+        Raises:
+            OutOfScopeError: it is not.
+        """
+        if not in_scope(self.scope, task):
+            raise OutOfScopeError(f"this key is for {', '.join(self.scope)}, not for {task}")

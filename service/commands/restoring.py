@@ -1,0 +1,93 @@
+"""Redacted texts in, answers out; and the bundles that clients redact with."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sanitization.restore.bundle import LONGEST_TEXT, Bundle
+from service.commands.command import command
+from service.pipeline.restoring import Redacted, Restoring
+from service.records.roles import Actor, Right
+
+_EXAMPLE: dict[str, Any] = {
+    "bundle": "clinic@1",
+    "bundle_sha256": "0" * 64,
+    "query": "Known: smoker. Reports: ___.",
+    "profile": 3,
+    "mode": "text",
+}
+
+
+class RedactedText(BaseModel):
+    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+
+    bundle: str = Field(max_length=80)
+    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
+    query: str = Field(max_length=LONGEST_TEXT)
+    profile: int = Field(ge=0, lt=1 << 31)
+    mode: Literal["text", "steer"] = "text"
+
+
+class RestoredAnswer(BaseModel):
+    """An answer to a redacted text."""
+
+    answer: str
+    bundle: str
+    mode: Literal["text", "steer"]
+
+
+class BundleView(BaseModel):
+    """All that a client needs to redact, and to check whose bundle it is."""
+
+    bundle: str = Field(examples=["clinic@1"])
+    sha256: str = Field(description="Of `manifest`.")
+    manifest: str = Field(description="JSON, exactly as it was signed.")
+    book: str = Field(description="A safetensors file in base64; the manifest has its SHA-256.")
+    publisher: str = Field(description="An Ed25519 public key, in hexadecimal.")
+    signature: str = Field(description="Over `manifest`, in hexadecimal.")
+
+    @classmethod
+    def of(cls, found: Bundle) -> BundleView:
+        """A bundle as JSON shows it."""
+        return cls(
+            bundle=found.address,
+            sha256=found.sha256,
+            manifest=found.manifest_bytes.decode(),
+            book=base64.b64encode(found.book_bytes).decode(),
+            publisher=found.signature.publisher,
+            signature=found.signature.signature,
+        )
+
+
+class Bundles(BaseModel):
+    """The bundles that are served, by name and version."""
+
+    items: list[str]
+
+
+@command(Right.ASK)
+async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
+    """Answer as if the spans that were taken out had been what the profile says."""
+    said = await restoring.answer(Redacted(**wanted.model_dump()), actor.id)
+    return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
+
+
+@command(Right.SEE)
+def list_bundles(_actor: Actor, restoring: Restoring) -> Bundles:
+    """All bundles that are served, by name and version."""
+    return Bundles(items=restoring.addresses())
+
+
+@command(Right.SEE)
+def bundle(_actor: Actor, restoring: Restoring, address: str) -> Bundle:
+    """A bundle as it was signed.
+
+    Raises:
+        service.pipeline.restoring.UnknownBundleError: there is none.
+    """
+    return restoring.bundle(address)
