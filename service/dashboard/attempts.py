@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -34,11 +33,6 @@ class Attempt:
     nonce: str
     verifier: str
     going: str
-
-    @classmethod
-    def new(cls, going: str) -> Attempt:
-        """One that nobody can guess."""
-        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(32), going)
 
     @classmethod
     def read(cls, kept: str) -> Attempt:

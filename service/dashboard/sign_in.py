@@ -69,9 +69,8 @@ async def to_provider(request: Request) -> Response:
     going = visit.inside(visit.root + request.query_params.get("next", "")) or "/"
     if wait_s := await asyncio.to_thread(_too_soon, visit):
         return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
-    attempt = Attempt.new(going)
     try:
-        address = await provider.address(attempt, _callback(visit))
+        address, attempt = await provider.begin(_callback(visit), going)
     except SignInRefusedError as error:
         return _show(visit, going, error.status, str(error))
     response = RedirectResponse(address, 303)

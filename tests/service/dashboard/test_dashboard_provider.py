@@ -227,6 +227,14 @@ def test_a_provider_that_is_another_or_away_is_named(browser: Browser, idp: Prov
     assert "calls itself &#39;https://elsewhere.example&#39;" in page.text
     idp.described = {"token_endpoint": idp.issuer.replace("127.0.0.1", "127.0.0.2") + "/token"}  # nobody listens there
     assert "cannot be reached" in refused(browser, begin(browser), 503)
+    idp.described = {"jwks_uri": f"{idp.issuer}/nowhere"}
+    assert "refused (404)" in refused(browser, begin(browser), 502)
+    idp.described = {"jwks_uri": f"{idp.issuer}/.well-known/openid-configuration"}  # which holds no keys
+    assert "does not answer as one" in refused(browser, begin(browser), 503)
+    idp.described = {"token_endpoint": None}
+    assert browser.get("/sign-in/provider").status_code == 502
+    idp.described = {"client_id": "another"}
+    assert browser.get("/sign-in/provider").status_code == 503
 
 
 def test_a_session_ends_with_its_time_or_its_provider(browser: Browser, idp: Provider) -> None:
@@ -278,7 +286,7 @@ def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp:
     (kept,) = [one for one in arrived.headers.get_list("set-cookie") if one.startswith("dpicl_id_token=")]
     assert all(part in kept for part in ("HttpOnly", "SameSite=strict", "Path=/admin/sign-out"))
     ended = httpx.get(leave(browser))
-    assert (ended.status_code, ended.headers["location"]) == (302, "http://testserver/admin/sign-in")
+    assert (ended.status_code, ended.headers["location"].partition("?")[0]) == (302, "http://testserver/admin/sign-in")
     assert idp.signed_out.pop() == "248289761001"
     # An ID token that no cookie holds is not sent: then the provider asks whoever is there.
     idp.person |= {"groups": ["staff", *(f"group-{number:04}" for number in range(400))]}
@@ -286,6 +294,7 @@ def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp:
     going = leave(browser)
     asked = {name: value for name, (value,) in parse_qs(urlsplit(going).query).items()}
     assert asked == {
+        "state": asked["state"],
         "realm": "staff",
         "client_id": CLIENT,
         "post_logout_redirect_uri": "http://testserver/admin/sign-in",
