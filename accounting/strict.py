@@ -8,4 +8,6 @@ from pydantic import BaseModel, ConfigDict
 class Strict(BaseModel):
     """Immutable, without unknown keys, without silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

@@ -5,9 +5,11 @@ Nothing generated is stored, so nothing can go stale.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from _site import cli, formulas, metrics, plan, policy, problems, rest, settings, sources
+from _site import formulas, metrics, plan, policy, problems, rest, settings, sources
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -20,7 +22,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     generated = {
         "reference/rest.md": rest.page(),
         "reference/openapi.json": rest.document(),
-        "reference/cli.md": cli.page(),
+        "reference/cli.md": _command_line(),
         "reference/plan.md": plan.page(),
         "reference/problems.md": problems.page(),
         "reference/settings.md": settings.page(),
@@ -30,6 +32,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for uri, content in generated.items():
         files.append(File.generated(config, uri, content=content))
     return files
+
+
+def _command_line() -> str:
+    """As Typer documents a command line."""
+    command = [sys.executable, "-m", "typer", "service.cli", "utils", "docs", "--name=dpicl", "--title=Command line"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

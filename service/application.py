@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # a second to import, in each replica; only the ingress needs
 class ApplicationArgs(BaseModel):
     """The ``args`` of a Serve config. Secrets and the database are no part of it: they come from the environment."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     engine: EngineConfig = NearestExemplarConfig()
     embedder_threads: int = Field(default=1, ge=1)

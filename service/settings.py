@@ -25,7 +25,7 @@ def set_operators_aside() -> dict[str, str]:
 class Settings(BaseSettings):
     """What an operator sets; each field is the environment variable ``DPICL_<NAME>``."""
 
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     database_url: str = "sqlite:///var/dpicl.sqlite"
     """Knowledge bases, ledger and keys: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`."""

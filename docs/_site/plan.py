@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-
-from _site.tables import field_docstrings, fields
-from accounting import mechanisms, tasks
-from accounting import plan as plans
+from _site.tables import section
 from accounting.plan import Plan
 
 _HEAD = """# Plan files
@@ -20,11 +16,5 @@ its key. What the settings do, with examples: [for admins](../admin.md).
 def page() -> str:
     """Every key of a plan file."""
     schema = Plan.model_json_schema()
-    parts = [_section("Plan", schema)]
-    parts += [_section(name, one) for name, one in schema["$defs"].items()]
-    return _HEAD + "\n".join(parts)
-
-
-def _section(name: str, schema: dict[str, object]) -> str:
-    model = getattr(plans, name, None) or getattr(tasks, name, None) or getattr(mechanisms, name)
-    return f"## {name}\n\n{inspect.cleandoc(model.__doc__)}\n\n{fields(schema, field_docstrings(model))}"
+    parts = {"Plan": schema, **schema["$defs"]}
+    return _HEAD + "\n".join(section(f"## {name}", part) for name, part in parts.items())

@@ -7,7 +7,7 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from _site.tables import fields, kind, table
+from _site.tables import kind, section, table
 from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
@@ -49,9 +49,7 @@ def page() -> str:
     for tag, operations in tagged.items():
         parts += [f"## {_TAGS.get(tag, tag.capitalize())}", *operations]
     parts.append("## Objects")
-    for name, schema in _api()["components"]["schemas"].items():
-        body = fields(schema) if "properties" in schema else kind(schema)
-        parts.append(f"### {name}\n\n{schema.get('description', '')}\n\n{body}")
+    parts += [section(f"### {name}", schema) for name, schema in _api()["components"]["schemas"].items()]
     return "\n\n".join(parts)
 
 

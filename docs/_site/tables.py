@@ -1,14 +1,9 @@
-"""Tables of fields, from pydantic models and JSON Schemas."""
+"""Tables of fields, from JSON Schemas."""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Mapping
 from typing import Any
-
-from pydantic import BaseModel
 
 Schema = Mapping[str, Any]
 
@@ -38,18 +33,19 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("``", "`")
 
 
-def fields(schema: Schema, descriptions: Mapping[str, str] | None = None) -> str:
-    """A table of an object schema's properties.
+def section(heading: str, schema: Schema) -> str:
+    """A schema under its heading: what it says of itself, and its properties or its type."""
+    body = fields(schema) if "properties" in schema else kind(schema)
+    return f"{heading}\n\n{schema.get('description', '')}\n\n{body}\n"
 
-    Args:
-        schema: of type object.
-        descriptions: what properties mean, where the schema does not say.
-    """
+
+def fields(schema: Schema) -> str:
+    """A table of an object schema's properties."""
     required = schema.get("required", [])
-    rows = []
-    for name, of in schema.get("properties", {}).items():
-        meaning = of.get("description") or (descriptions or {}).get(name, "")
-        rows.append([f"`{name}`", kind(of), "required" if name in required else default(of), meaning])
+    rows = [
+        [f"`{name}`", kind(of), "required" if name in required else default(of), of.get("description", "")]
+        for name, of in schema.get("properties", {}).items()
+    ]
     return table(["name", "type", "default", "meaning"], rows)
 
 
@@ -82,19 +78,3 @@ def default(schema: Schema) -> str:
     if value is None or value == "":
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
-def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The strings written beneath a model's fields and those of its bases, by field."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if base is BaseModel or not issubclass(base, BaseModel):
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        assert isinstance(body, ast.ClassDef)  # noqa: S101
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                found.pop(field.target.id, None)
-                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                    found[field.target.id] = " ".join(str(text.value.value).split())
-    return found

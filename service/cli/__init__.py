@@ -22,7 +22,8 @@ app = typer.Typer(
     help=(
         "Answers from an LLM informed by private examples, under a privacy budget that cannot be overspent.\n\n"
         "A first session: `dpicl kb create`, `dpicl kb ingest`, `dpicl plan preview`, `dpicl plan sign`, "
-        "`dpicl keys create`, `dpicl serve`, and from another terminal `dpicl ask`."
+        "`dpicl keys create`, `dpicl serve`, and from another terminal `dpicl ask`.\n\n"
+        "`ask` and `batch` speak HTTP. Admin commands work on the database that `DPICL_DATABASE_URL` names."
     ),
 )
 

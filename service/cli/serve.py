@@ -35,7 +35,8 @@ _LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks
 
 def serve(
     config: Annotated[
-        Path, typer.Option(help="A Ray Serve config, as for `serve run` and KubeRay.", dir_okay=False)
+        Path,
+        typer.Option(help="A Ray Serve config, as for `serve run` and KubeRay.", dir_okay=False, show_default="ours"),
     ] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of the config's.")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port, instead of the config's.")] = None,

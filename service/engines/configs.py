@@ -13,7 +13,7 @@ from sanitization.whole import WholeName, kept
 
 
 class _Config(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
     is_llm: ClassVar[bool] = False
     """Whether it runs a language model."""
 

@@ -37,7 +37,7 @@ _uniform = secrets.SystemRandom().uniform
 class RemoteSecrets(BaseSettings):
     """What is secret about the remote endpoint, from the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
 
     remote_api_key: SecretStr | None = None
     """Sent to a remote endpoint as a bearer token."""
