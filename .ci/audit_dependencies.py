@@ -5,79 +5,35 @@
 
 An index that has no document of a version (not all have) still has one of the newest. So a package is vouched for if
 there is a document of the version pinned, or if that is the newest; every other one is named, since nothing was found
-out about it. pip-audit alone would pass over those in silence.
+out about it. pip-audit has no such second look: of such an index it says that no vulnerability is known.
 
 Exits with 1 for a vulnerability that ``acknowledged.toml`` does not acknowledge, for an acknowledgement that has run
 out or fits nothing any more, if the index does not answer, and if there was nothing that it could vouch for.
+Source of the documents: https://docs.pypi.org/api/json/#known-vulnerabilities
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+import re
+import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import requests
+import httpx
 from packaging.version import Version
-from pip._internal.commands import create_command
-from pip_audit._dependency_source import RequirementSource
-from pip_audit._service import Dependency, VulnerabilityResult, VulnerabilityService
 
 ACKNOWLEDGED = Path(__file__).parent / "acknowledged.toml"
+_PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 
 
 class SilentIndexError(Exception):
     """The index did not answer as one does."""
-
-
-class Index(VulnerabilityService):
-    """What an index knows of vulnerabilities.
-
-    Args:
-        url: where its JSON documents are, such as ``https://index.example/pypi``.
-    """
-
-    def __init__(self, url: str):
-        self._url = url
-        self._session = requests.Session()
-
-    def query(self, spec: Dependency) -> tuple[Dependency, list[VulnerabilityResult] | None]:
-        """The vulnerabilities of a pinned version; None if the index cannot tell.
-
-        Raises:
-            SilentIndexError: it does not answer.
-        """
-        version = Version(spec.version.public)  # of a build such as 2.13.0+cpu
-        document = self._document(spec.canonical_name)
-        if document is not None and Version(document["info"]["version"]) != version:
-            document = self._document(f"{spec.canonical_name}/{version}")
-        return spec, None if document is None else [*{known.id: known for known in _known(document)}.values()]
-
-    def _document(self, name: str) -> dict[str, Any] | None:
-        try:
-            response = self._session.get(f"{self._url}/{name}/json", timeout=60)
-            if response.status_code == 404:
-                return None
-            response.raise_for_status()
-            document: dict[str, Any] = response.json()
-        except requests.RequestException as error:
-            raise SilentIndexError(f"the index did not answer for {name}: {type(error).__name__}") from error
-        if "vulnerabilities" not in document:
-            raise SilentIndexError(f"the index says nothing of vulnerabilities, of {name} at least")
-        return document
-
-
-def _known(document: dict[str, Any]) -> Iterator[VulnerabilityResult]:
-    for found in document["vulnerabilities"]:
-        if not found.get("withdrawn"):
-            fixes = sorted(Version(version) for version in found["fixed_in"])
-            about = found.get("summary") or found.get("details") or ""
-            yield VulnerabilityResult.create([found["id"], *found["aliases"]], about, fixes, None)
 
 
 @dataclass
@@ -97,68 +53,78 @@ class Report:
     accepted: list[str] = field(default_factory=list)
 
 
-def audit(locks: Sequence[Path], index: Index, acknowledged: Iterable[dict[str, Any]], today: date) -> Report:
+def audit(locks: Sequence[Path], index: str, acknowledged: Iterable[dict[str, Any]], today: date) -> Report:
     """Ask the index for every version pinned.
 
     Args:
         locks: requirements with hashes.
-        index: what is asked.
+        index: where its JSON documents are, such as ``https://index.example/pypi``.
         acknowledged: entries with ``package``, ``id``, ``reason`` and ``until``.
         today: decides what has run out.
 
     Raises:
-        SilentIndexError: see :class:`Index`.
+        SilentIndexError: it does not answer.
     """
     report = Report()
-    entries = {(entry["package"], entry["id"]): entry for entry in acknowledged}
-    unused = set(entries)
-    pinned = {(spec.canonical_name, spec.version): spec for lock in locks for spec in _pinned(lock)}
-    for (name, version), spec in sorted(pinned.items()):
-        known = index.query(spec)[1]
-        if known is None:
-            report.unknown.append(f"{name}=={version}")
-            continue
-        report.vouched += 1
-        for vulnerability in known:
-            says = f"{name}=={version}: {vulnerability.id}, {_remedy(vulnerability)}"
-            fitting = {(name, one) for one in (vulnerability.id, *vulnerability.aliases)} & set(entries)
-            unused -= fitting
-            if any(entries[one]["until"] >= today for one in fitting):
-                report.accepted.append(f"{says}: {'; '.join(entries[one]['reason'] for one in fitting)}")
-            else:
-                report.wrong.append(says + (" (its acknowledgement has run out)" if fitting else ""))
-    report.wrong += [
-        f"{name}: {one} is acknowledged, and not there any more: remove it" for name, one in sorted(unused)
-    ]
+    unused = entries = {(entry["package"], entry["id"]): entry for entry in acknowledged}
+    with httpx.Client(base_url=index, timeout=60, follow_redirects=True) as client:
+        for name, version in sorted({pinned for lock in locks for pinned in _PINNED.findall(lock.read_text())}):
+            vulnerabilities = _known(client, name, Version(Version(version).public))  # of a build such as 2.13.0+cpu
+            if vulnerabilities is None:
+                report.unknown.append(f"{name}=={version}")
+                continue
+            report.vouched += 1
+            for ids, fixes in vulnerabilities.items():
+                says = f"{name}=={version}: {' '.join(sorted(ids))}, mended in {', '.join(fixes) or 'no version'}"
+                fitting = [entries[name, id] for id in ids if (name, id) in entries]
+                unused = {key: entry for key, entry in unused.items() if entry not in fitting}
+                if any(entry["until"] >= today for entry in fitting):
+                    report.accepted.append(f"{says}: {'; '.join(entry['reason'] for entry in fitting)}")
+                else:
+                    report.wrong.append(says + (" (its acknowledgement has run out)" if fitting else ""))
+    report.wrong += [f"{name}: {id} is acknowledged, and not there any more: remove it" for name, id in sorted(unused)]
     if not report.vouched:
         report.wrong.append("the index could vouch for nothing: this was no audit")
     return report
 
 
-def _pinned(lock: Path) -> Iterator[Dependency]:
-    yield from RequirementSource([lock], require_hashes=True, disable_pip=True, no_deps=True).collect()
+def _known(client: httpx.Client, name: str, version: Version) -> dict[frozenset[str], list[str]] | None:
+    """Fixed versions of each vulnerability, by all its ids; None if the index cannot tell."""
+    document = _document(client, name)
+    if document is not None and Version(document["info"]["version"]) != version:
+        document = _document(client, f"{name}/{version}")
+    if document is None:
+        return None
+    standing = [entry for entry in document["vulnerabilities"] if not entry.get("withdrawn")]
+    return {frozenset([entry["id"], *entry["aliases"]]): sorted(entry["fixed_in"], key=Version) for entry in standing}
 
 
-def _remedy(vulnerability: VulnerabilityResult) -> str:
-    fixes = ", ".join(map(str, vulnerability.fix_versions))
-    return f"mended in {fixes}" if fixes else "mended in no version"
+def _document(client: httpx.Client, name: str) -> dict[str, Any] | None:
+    try:
+        response = client.get(f"{name}/json")
+        if response.status_code == 404:
+            return None
+        document: dict[str, Any] = response.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise SilentIndexError(f"the index did not answer for {name}: {type(error).__name__}") from error
+    if "vulnerabilities" not in document:
+        raise SilentIndexError(f"the index says nothing of vulnerabilities, of {name} at least")
+    return document
 
 
 def configured_index() -> str:
     """Where pip's index has its JSON documents."""
-    options, _ = create_command("download").parse_args([])
-    return f"{options.index_url.rstrip('/').removesuffix('/simple')}/pypi"
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    url = os.environ.get("PIP_INDEX_URL") or configured or "https://pypi.org/simple"
+    return f"{url.rstrip('/').removesuffix('/simple')}/pypi"
 
 
 def main() -> int:
     """Audit the lock files named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("locks", nargs="+", type=Path)
-    parser.add_argument("--acknowledged", type=Path, default=ACKNOWLEDGED)
-    given = parser.parse_args()
-    acknowledged = tomllib.loads(given.acknowledged.read_text()).get("acknowledged", [])
+    acknowledged = tomllib.loads(ACKNOWLEDGED.read_text()).get("acknowledged", [])
     try:
-        report = audit(given.locks, Index(configured_index()), acknowledged, date.today())
+        report = audit([Path(name) for name in sys.argv[1:]], configured_index(), acknowledged, date.today())
     except SilentIndexError as error:
         print(error, file=sys.stderr)
         return 1

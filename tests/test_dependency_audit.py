@@ -15,7 +15,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import setuptools  # noqa: F401  (before pip, whose distutils would else be the one that other tests of this process find)
 
 SCRIPT = Path(__file__).parents[1] / ".ci" / "audit_dependencies.py"
 TODAY = date(2030, 6, 1)
@@ -74,7 +73,7 @@ DOCUMENTS = {
 
 def run(file: Path, *acknowledged: dict[str, Any]) -> Any:
     with index(DOCUMENTS) as url:
-        return audits.audit([file, file], audits.Index(url), acknowledged, TODAY)
+        return audits.audit([file, file], url, acknowledged, TODAY)
 
 
 def test_versions_are_vouched_for_named_or_wrong(tmp_path: Path) -> None:
@@ -90,7 +89,10 @@ def test_versions_are_vouched_for_named_or_wrong(tmp_path: Path) -> None:
     report = run(lock(tmp_path, *pinned))
     assert report.unknown == ["absent==1", "silent==2.0"]
     assert report.vouched == 5
-    assert report.wrong == ["newest==2.0: PYSEC-1, mended in 2.1, 3.0", "older==2.0: PYSEC-2, mended in no version"]
+    assert report.wrong == [
+        "newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0",
+        "older==2.0: PYSEC-2, mended in no version",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_an_acknowledgement_fits_one_vulnerability_and_runs_out(
     entry = {"package": "newest", "id": id, "reason": "never called", "until": until}
     report = run(lock(tmp_path, "newest==2.0", "clean==1.0"), entry)
     assert any(wrong in line for line in report.wrong) if wrong else report.wrong == []
-    assert report.accepted == ([] if wrong else ["newest==2.0: PYSEC-1, mended in 2.1, 3.0: never called"])
+    assert report.accepted == ([] if wrong else ["newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0: never called"])
 
 
 @pytest.mark.slow
@@ -116,9 +118,9 @@ def test_an_audit_that_finds_nothing_out_is_none(tmp_path: Path) -> None:
     assert "this was no audit" in run(lock(tmp_path, "silent==2.0", "absent==1")).wrong[0]
     for documents, otherwise in (({}, 503), ({"clean": {"info": {"version": "1.0"}}}, 404)):
         with index(documents, otherwise) as url, pytest.raises(audits.SilentIndexError):
-            audits.audit([lock(tmp_path, "clean==1.0")], audits.Index(url), [], TODAY)
-    with pytest.raises(audits.SilentIndexError, match="ConnectionError"):
-        audits.audit([lock(tmp_path, "clean==1.0")], audits.Index(url), [], TODAY)
+            audits.audit([lock(tmp_path, "clean==1.0")], url, [], TODAY)
+    with pytest.raises(audits.SilentIndexError, match="ConnectError"):
+        audits.audit([lock(tmp_path, "clean==1.0")], url, [], TODAY)
 
 
 @pytest.mark.slow
@@ -133,7 +135,7 @@ def test_the_command_asks_the_index_that_pip_asks(tmp_path: Path) -> None:
     assert "NOT AUDITED, 1 packages" in done.stdout
     assert "silent==2.0" in done.stdout
     assert "2 audited, 1 not, 0 acknowledged" in done.stdout
-    assert done.stderr == "WRONG: newest==2.0: PYSEC-1, mended in 2.1, 3.0\n"
+    assert done.stderr == "WRONG: newest==2.0: GHSA-1 PYSEC-1, mended in 2.1, 3.0\n"
 
 
 def test_what_is_acknowledged_here_has_its_reason() -> None:
