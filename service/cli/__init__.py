@@ -29,15 +29,8 @@ app = typer.Typer(
 
 _EXTRAS = dict.fromkeys(("matplotlib", "rapidfuzz", "rouge_score", "sacrebleu"), "eval") | {"psycopg": "postgres"}
 _EXTRAS["vllm"] = "vllm"
-_MENDABLE = {
-    "accounting.ledger.errors": "LedgerError",
-    "accounting.plan": "PlanError",
-    "accounting.privacy.accountants": "AccountantsDisagreeError",
-    "exemplar_store": "ExemplarStoreError",
-    "service.records.schema": "SchemaError",
-    "service.records.text_ledger": "TextBudgetExhaustedError",
-}
-"""What a user can mend, beside built-in errors: the module, which need not have been imported, and the class."""
+_OURS = ("accounting", "aggregation", "exemplar_store", "sanitization", "service")
+"""Errors that these packages define say what a user can do."""
 
 
 def _version(wanted: bool) -> None:
@@ -80,8 +73,8 @@ def _explain(error: Exception) -> str | None:
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
         said = " ".join(str(getattr(error, "orig", None) or error).split())
         return f"the database cannot be used: {said}. Is it running, and is DPICL_DATABASE_URL right?"
-    imported = [getattr(sys.modules[module], name) for module, name in _MENDABLE.items() if module in sys.modules]
-    return str(error) if isinstance(error, (LookupError, ValueError, OSError, *imported)) else None
+    ours = type(error).__module__.partition(".")[0] in _OURS
+    return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 
 
 def _fail(message: str) -> None:
