@@ -589,6 +589,7 @@ class LedgerRestored(Particulars):
         charges: how many lost charges were charged again.
         ended: knowledge bases that answer nothing any more, since their promises could not be kept otherwise.
         closed: groups that no knowledge base joins any more, for the same reason.
+        charged_twice: of those that ended, which were charged answers in two histories, they or others of their groups.
     """
 
     kind: ClassVar[str] = "ledger.restored"
@@ -600,6 +601,7 @@ class LedgerRestored(Particulars):
     charges: int
     ended: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    charged_twice: tuple[str, ...] = ()
 
     def sentence(self, named: Names) -> str:
         ended = f" Nothing is answered any more from {', '.join(self.ended)}." if self.ended else ""

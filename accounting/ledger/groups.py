@@ -7,7 +7,6 @@ knowledge base joins one group at most, with whatever it has promised, and never
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +21,9 @@ from accounting.ledger.clock import Clock
 from accounting.ledger.cohorts import lock
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import GroupError, UnknownGroupError
-from accounting.ledger.events import GroupJoined, GroupOpened, LedgerRestored
+from accounting.ledger.events import GroupJoined, GroupOpened
 from accounting.ledger.promised import Row, group_of, left_by, members_of, most_paid, plans_of
-from accounting.ledger.tables import audit_events, group_members, groups
+from accounting.ledger.tables import group_members, groups
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ class Groups:
             if (standing := group_of(connection, knowledge_base)) is not None:
                 raise GroupError(f"knowledge base {knowledge_base!r} is in group {standing.name!r}, for ever")
             group = _named(connection, name, locked=True)
-            if name in _closed(connection):
+            if any(name in one.closed for one in trail.restores(connection)):
                 raise GroupError(
-                    f"no knowledge base joins group {name!r} any more: a restore found two promises of it, and both "
-                    "cannot be kept; use another group"
+                    f"no knowledge base joins group {name!r} any more: it ended with a restore that found two "
+                    "histories of it; use another"
                 )
             paid, left = most_paid(connection.execute(plans_of(knowledge_base)).all()), left_by(connection, group)
             if paid[0] > left[0] or paid[1] > left[1]:
@@ -137,12 +136,6 @@ def status_of(connection: sa.Connection, group: Row) -> GroupStatus:
     promised = rest((group.epsilon, group.delta), [free])[1]
     names = tuple(members_of(connection, group.name))
     return GroupStatus(group.name, names, group.epsilon, group.delta, *promised, *free, group.opened_at)
-
-
-def _closed(connection: sa.Connection) -> set[str]:
-    """Groups that a restore has closed, whichever version of this code wrote of it."""
-    of = sa.select(audit_events.c.body).where(audit_events.c.kind == LedgerRestored.kind)
-    return {name for body in connection.scalars(of) for name in json.loads(body).get("closed", ())}
 
 
 def _named(connection: sa.Connection, name: str, *, locked: bool = False) -> Row:

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import Particulars, read
+from accounting.ledger.events import LedgerRestored, Particulars, read
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
@@ -111,6 +111,13 @@ def lock_end(connection: sa.Connection) -> None:
     """Keep all others from appending until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+
+def restores(connection: sa.Connection) -> list[LedgerRestored]:
+    """Every restore that was acknowledged, oldest first."""
+    of = sa.select(audit_events.c.body).where(audit_events.c.kind == LedgerRestored.kind)
+    bodies = connection.scalars(of.order_by(audit_events.c.sequence))
+    return [LedgerRestored.model_validate_json(body) for body in bodies]
 
 
 _ACTORS = ("key", "by", "signed_by")

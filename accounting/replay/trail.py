@@ -150,7 +150,6 @@ class _Replay:
         self._budgets: dict[str, list[tuple[Decimal, Decimal]]] = {}  # of each cohort
         self._closed: set[tuple[str, int]] = set()
         self._archived: set[str] = set()
-        self._late: list[str] = []  # came to a knowledge base after it was archived, unless a restore brought it back
         self._granted: dict[str, list[tuple[tuple[int, ...], tuple[Decimal, Decimal]]]] = {}  # cohorts, (ε, δ)
         self._groups: dict[str, Pair] = {}
         self._group_of: dict[str, str] = {}
@@ -190,8 +189,6 @@ class _Replay:
             self.wrong(f"{here}: {problem}")
 
     def end(self, end: Mapping[str, Any]) -> None:
-        for late in self._late:
-            self.wrong(late)
         if (end["sequence"], end["hash"]) != (self.report.events, self.report.head):
             self.wrong(f"the trail ended with event {end['sequence']}, the export with event {self.report.events}")
 
@@ -211,7 +208,7 @@ class _Replay:
     @follow.register
     def _(self, opened: CohortOpened) -> Iterable[str]:
         standing = self._budgets.get(opened.knowledge_base, [])
-        self._came_late(opened)
+        yield from self._came_late(opened)
         if opened.cohort != len(standing) + 1 or opened.cohort == 1:
             yield f"cohort {opened.cohort} of {opened.knowledge_base} follows cohort {len(standing)}"
         standing.append((exact(opened.epsilon), exact(opened.delta)))
@@ -403,7 +400,7 @@ class _Replay:
             yield f"there is no knowledge base {happened.knowledge_base}"
         if isinstance(happened, ExemplarsIngested):
             self._uploads.add(happened.upload)
-            self._came_late(happened)
+            yield from self._came_late(happened)
 
     @follow.register
     def _(self, ended: UploadEnded) -> Iterable[str]:
@@ -422,7 +419,8 @@ class _Replay:
 
     @follow.register
     def _(self, restored: LedgerRestored) -> Iterable[str]:
-        self._late.clear()
+        for name in restored.charged_twice:
+            yield f"{name} or its group was charged answers in two histories, together perhaps more than were planned"
         if restored.common > self.report.events or restored.witness.sequence < restored.common:
             yield "a restore that lost less than nothing"
 
@@ -446,9 +444,9 @@ class _Replay:
         if min(rest(self._groups[group], dearest)[1]) < 0:
             yield f"the plans of the group {group} promise more than its budget"
 
-    def _came_late(self, happened: CohortOpened | ExemplarsIngested) -> None:
+    def _came_late(self, happened: CohortOpened | ExemplarsIngested) -> Iterable[str]:
         if happened.knowledge_base in self._archived:
-            self._late.append(f"event {self.report.events} ({happened.kind}): {happened.knowledge_base} was archived")
+            yield f"{happened.knowledge_base} was archived"
 
     def _settle(
         self, event: AnswerReleased | ChargeVoided | ChargeLost, state: str, allowed: set[str]

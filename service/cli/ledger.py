@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from accounting.ledger.events import AnswerCharged, ChargeVoided
-from accounting.ledger.restoring import Loss, acknowledge, contradicted, find_loss, mixed, torn
+from accounting.ledger.events import AnswerCharged, ChargeVoided, UnitForgotten
+from accounting.ledger.restoring import Loss, acknowledge, find_loss
 from accounting.ledger.witness import Witness
 from service.cli.output import Json, print_json, who
 from service.records.database import parse_url
@@ -31,7 +31,8 @@ def status(json: Json = False) -> None:
     head = opened.audit.head()
     events = head.sequence if head else 0
     if json:
-        print_json({"events": events, "restored": loss is not None, "lost": _counts(loss) if loss else {}})
+        lost, ended = (_counts(loss), loss.ended) if loss else ({}, ())
+        print_json({"events": events, "restored": loss is not None, "lost": lost, "ended": ended})
     elif loss is None:
         typer.echo(f"The ledger has all that was witnessed ({events} events).")
     else:
@@ -109,12 +110,11 @@ def _tell(loss: Loss) -> None:
     )
     for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
         typer.echo(f"- {number} answers of {task}: will be charged as lost")
-    for event in (*loss.begun, *loss.events):
+    told = [event for event in loss.events if loss.comes_back(event) or event.kind == UnitForgotten.kind]
+    for event in (*loss.begun, *told):
         if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
-    for name in sorted(mixed(loss)):
-        typer.echo(f"- nobody can tell who belongs to which cohort of {name}: it will answer nothing any more")
-    for name in sorted(contradicted(loss)):
-        typer.echo(f"- {name} has other budgets or groups here than in what was lost: it will answer nothing any more")
-    for name in sorted(torn(loss)):
-        typer.echo(f"- group {name} has two promises: nothing in it will answer, and nothing join it, any more")
+    for name in loss.ended:
+        typer.echo(f"- {name} ends: it will answer nothing any more")
+    for name in loss.closed:
+        typer.echo(f"- nothing will join group {name} any more")

@@ -126,6 +126,8 @@ class Records:
 
         def announce() -> None:
             nonlocal announced
+            if self.witness is not None:
+                self.witness.catch_up()  # an upload that is refused leaves no event
             now = datetime.now(UTC)
             with self.database.begin() as connection:
                 self.ledger.cohorts.check_open(connection, name)
