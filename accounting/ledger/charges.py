@@ -314,15 +314,8 @@ class Ledger:
                 raise _refusal(connection, charge_id, "voided")
             _lock(connection, charge.task_id)  # before the charge, as `charge` does, so that the two cannot deadlock
             now = self._clock()
-            voided = connection.execute(
-                sa.update(charges)
-                .where(charges.c.id == charge_id, charges.c.state == "charged")
-                .values(state="voided", settled_at=now)
-            )
-            if voided.rowcount != 1:
+            if not give_back(connection, charge_id, now):
                 raise _refusal(connection, charge_id, "voided")
-            connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))
-            count_charge(connection, charge.key_id, -1)
             trail.append(connection, now, ChargeVoided(charge=charge_id, task=_address(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
@@ -444,6 +437,17 @@ def _lock(connection: sa.Connection, task_id: int) -> None:
     """Let nobody else charge or release a task until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(_LOCK, {"task": task_id})
+
+
+def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:
+    """Void a charge that is open, within the caller's transaction; whether it was."""
+    is_open = sa.and_(charges.c.id == charge_id, charges.c.state == "charged")
+    void = sa.update(charges).where(is_open).values(state="voided", settled_at=now)
+    charge = connection.execute(void.returning(charges.c.task_id, charges.c.key_id)).first()
+    if charge is not None:
+        connection.execute(sa.update(tasks).where(tasks.c.id == charge.task_id).values(charged=tasks.c.charged - 1))
+        count_charge(connection, charge.key_id, -1)
+    return charge is not None
 
 
 def _is_bound(

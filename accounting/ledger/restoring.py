@@ -40,6 +40,7 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import add_plan
+from accounting.ledger.charges import give_back
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
 from accounting.ledger.events import (
@@ -279,6 +280,8 @@ class _Restoring:
                 pass  # another restore must know of it, too
             case AnswerCharged(charge=charge) if charge in self._charges:
                 return self._charge(happened, event.at)
+            case ChargeVoided(charge=charge) if give_back(self._connection, charge, self._now):
+                pass  # made before the backup
             case KeyCreated(key=key):
                 # Its secret is lost, so it is of no use. The trail says that it was there, for the charges it made.
                 return [happened, KeyRevoked(key=key, by="")]
