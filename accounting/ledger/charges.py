@@ -191,13 +191,9 @@ class Ledger:
             if found := self._settles(stored, twin):
                 return found
             now = self._clock()
-            if twin is not None:
-                lost = sa.update(charges).where(charges.c.id == twin.charge_id)
-                connection.execute(lost.values(state="lost", settled_at=now))
+            gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
             charged = self._insert_charge(connection, task, query_digest, key_id, now, lease)
-            if twin is not None:
-                trail.append(connection, now, ChargeLost(charge=twin.charge_id, task=task.address))
-            trail.append(connection, now, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
+            trail.append(connection, now, *gone, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
             return charged
 
     def _settles(self, stored: Release | None, twin: InFlight | None) -> Release | InFlight | None:
@@ -270,7 +266,7 @@ class Ledger:
             _lock(connection, charge.task_id)  # as `charge` does: two holders of one query take turns
             first = _released(connection, charge.task_id, charge.query_digest)
             if first is not None and charge.state in ("charged", "lost"):
-                self._lose(connection, charge_id, now)
+                trail.append(connection, now, *lose(connection, charges.c.id == charge_id, now))
                 return first
             if connection.execute(_SETTLE, {"charge": charge_id, "now": now}).rowcount != 1:
                 raise _refusal(connection, charge_id, "released")
@@ -288,13 +284,6 @@ class Ledger:
             left = AnswerReleased(release=release.id, charge=charge_id, task=release.task, answer_sha256=sha256)
             trail.append(connection, now, left)
             return release
-
-    def _lose(self, connection: sa.Connection, charge_id: str, now: datetime) -> None:
-        """Mark a charge as lost, unless it is."""
-        lost = sa.update(charges).where(charges.c.id == charge_id, charges.c.state == "charged")
-        if connection.execute(lost.values(state="lost", settled_at=now)).rowcount:
-            charge = connection.execute(_CHARGE, {"charge": charge_id}).one()
-            trail.append(connection, now, ChargeLost(charge=charge_id, task=_address(charge)))
 
     def void(self, charge_id: str, reason: str = "") -> None:
         """Give an answer back. Only for a failure that no private exemplar can have caused, before the sample is drawn:
@@ -332,11 +321,9 @@ class Ledger:
             if connection.execute(sa.select(charges.c.id).where(dead).limit(1)).first() is None:
                 return 0
         with self._database.begin() as connection:
-            lost = sa.update(charges).where(dead).values(state="lost", settled_at=now).returning(charges.c.id)
-            ids = connection.execute(lost).scalars().all()
-            found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id)).all()
-            trail.append(connection, now, *(ChargeLost(charge=row.id, task=_address(row)) for row in found))
-            return len(ids)
+            gone = lose(connection, dead, now)
+            trail.append(connection, now, *gone)
+            return len(gone)
 
     def refuse(self, task_address: str, key_id: str, reason: str) -> None:
         """Count a query refused without a charge, for a reason that is public (:mod:`accounting.ledger.refusals`).
@@ -437,6 +424,14 @@ def _lock(connection: sa.Connection, task_id: int) -> None:
     """Let nobody else charge or release a task until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(_LOCK, {"task": task_id})
+
+
+def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime) -> list[ChargeLost]:
+    """Mark open charges as lost, within the caller's transaction; what to append to the trail."""
+    lost = sa.update(charges).where(which, charges.c.state == "charged").values(state="lost", settled_at=now)
+    ids = connection.execute(lost.returning(charges.c.id)).scalars().all()
+    found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id))
+    return [ChargeLost(charge=row.id, task=_address(row)) for row in found]
 
 
 def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:

@@ -40,7 +40,7 @@ import sqlalchemy as sa
 from accounting.ledger import trail
 from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import add_plan
-from accounting.ledger.charges import give_back
+from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
 from accounting.ledger.events import (
@@ -290,15 +290,16 @@ class _Restoring:
         return [happened]
 
     def end(self, name: str, by: str) -> list[Particulars]:
-        """No task of a knowledge base answers any more, and it is archived.
+        """No task of a knowledge base answers any more, whatever its open charges come to, and it is archived.
 
         Call it when all else is brought back, since that adds tasks and cohorts.
         """
         # Whoever signs a plan or opens a cohort holds this lock: they have finished, or find it archived.
         self._connection.execute(budget_of(name).with_for_update(key_share=True))
-        every = sa.select(plans.c.id).where(plans.c.knowledge_base == name)
-        self._connection.execute(sa.update(tasks).where(tasks.c.plan_id.in_(every)).values(charged=tasks.c.answers))
-        return archived(self._connection, name, self._now, by)
+        every = tasks.c.plan_id.in_(sa.select(plans.c.id).where(plans.c.knowledge_base == name))
+        self._connection.execute(sa.update(tasks).where(every).values(charged=tasks.c.answers))
+        lost = lose(self._connection, charges.c.task_id.in_(sa.select(tasks.c.id).where(every)), self._now)
+        return [*lost, *archived(self._connection, name, self._now, by)]
 
     def _add(self, to: sa.Table, **row: object) -> None:
         self._connection.execute(sa.insert(to).values(row))

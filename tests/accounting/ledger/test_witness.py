@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from accounting.ledger import restoring, tables
 from accounting.ledger.budgets import SignedTask
-from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
+from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, Ledger, Release
 from accounting.ledger.clock import utc_now
 from accounting.ledger.errors import BudgetExistsError
 from accounting.ledger.events import KeyCreated, LedgerRestored, Mark
@@ -272,6 +272,7 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
     """A restored ledger that answered without its witness, which is a mistake that this cannot undo, only end."""
     running.create("other")
     running.sign("other")
+    held = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"held", key_id="ana")
     running.back_up()
     running.answer(b"2") if lost == "answer" else running.sign()
     running.answer(b"2", running.ledger.budgets.task("other.topic"))
@@ -282,6 +283,8 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
     with pytest.raises(LedgerRestoredError):
         running.witness.catch_up()
     running.acknowledge()
+    with pytest.raises(ChargeStateError):
+        running.ledger.void(held.id)
     answers_left = running.ledger.answers_left
     assert [answers_left(running.ledger.budgets.task(f"{name}.topic")) for name in ("kb", "other")] == [0, ANSWERS - 1]
     assert running.ledger.budgets.status("kb").archived_at is not None
