@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from exemplar_store import Row
 from service.api.app import create_app
 from service.pipeline.making import NotMadeError
 from service.plans.signing import release, sign
@@ -28,7 +29,7 @@ from service.records.witness import bring_back, witness_url
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.service.cli.test_cli import Shell, dpicl
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser
 
 __all__ = ["dpicl"]
@@ -210,6 +211,32 @@ def test_a_release_that_was_made_once_is_not_made_again(
         )
     assert replay(records, recompute=False).problems == []
     close(records)
+
+
+def test_a_restored_ledger_that_goes_on_ends_what_it_goes_on_with(
+    opened: Services, database: Database, dpicl: Shell
+) -> None:
+    def ended() -> list[str]:
+        return json.loads(dpicl("ledger", "status", "--json")[1])["ended"]
+
+    database.save(dpicl)
+    ask(opened, "one")
+    close(opened.records)
+    database.restore()
+    records = open_records(database.settings(), restored=True)
+    before = records.audit.head()
+    with pytest.raises(LedgerRestoredError):
+        records.ingest("toys", [Row(1, "u1", {"text": "new", "label": "red"})], embed, by="root")
+    assert records.audit.head() == before
+    assert ended() == []
+    alone = open_services(open_records(database.settings(witness_url="none")), MajorityEngine(), EMBEDDER)
+    ask(alone, "two")
+    assert ended() == ["toys"]
+    dpicl.ok("ledger", "acknowledge", "--yes")
+    with pytest.raises(AnswersExhaustedError):
+        ask(alone, "three")
+    close(records)
+    alone.records.database.dispose()
 
 
 def _not_now(*_args: object, **_options: object) -> None:
