@@ -113,7 +113,7 @@ class Loss:
     @cached_property
     def forked(self) -> set[Name]:
         """What both histories tell of, with its group."""
-        return self._in_both(Particulars)
+        return self._in_both(_standing(self.own), _standing(self.events))
 
     @cached_property
     def ended(self) -> tuple[str, ...]:
@@ -128,8 +128,12 @@ class Loss:
 
     @cached_property
     def charged_twice(self) -> tuple[str, ...]:
-        """Knowledge bases that were charged answers in both histories, with their groups."""
-        twice = _named("knowledge_base", self._in_both(AnswerCharged | LedgerRestored))
+        """Knowledge bases of which each history was charged answers that the other was not, with their groups."""
+        here, there = (
+            {one for one in _standing(some) if isinstance(one, AnswerCharged | LedgerRestored)}
+            for some in (self.own, self.events)
+        )
+        twice = _named("knowledge_base", self._in_both(here - there, there - here))
         return tuple(sorted(twice.union(*(one.charged_twice for one in self._restores))))
 
     def comes_back(self, event: AuditEvent) -> bool:
@@ -140,12 +144,8 @@ class Loss:
     def _restores(self) -> list[LedgerRestored]:
         return [event.particulars for event in self.events if isinstance(event.particulars, LedgerRestored)]
 
-    def _in_both(self, kinds: Any) -> set[Name]:
-        here, there = (
-            self._with_groups({name for one in _standing(some) if isinstance(one, kinds) for name in _names(one)})
-            for some in (self.own, self.events)
-        )
-        return here & there
+    def _in_both(self, here: Iterable[Particulars], there: Iterable[Particulars]) -> set[Name]:
+        return set.intersection(*(self._with_groups(set().union(*map(_names, some))) for some in (here, there)))
 
     def _with_groups(self, names: set[Name]) -> set[Name]:
         """And all that share a group with them."""

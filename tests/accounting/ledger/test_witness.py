@@ -292,6 +292,17 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
     assert len(running.problems()) == (lost == "answer")
 
 
+def test_a_newer_backup_restored_after_an_acknowledgement_is_another_history(running: Deployment) -> None:
+    running.answer(b"2")
+    running.back_up("newer")
+    running.restore()
+    running.acknowledge()
+    running.restore("newer")
+    running.acknowledge()
+    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == 0
+    assert running.problems() == []  # both were charged the same
+
+
 def test_a_new_witness_must_be_acknowledged(running: Deployment, tmp_path: Path) -> None:
     running.witness_database.dispose()
     (tmp_path / "witness.sqlite").unlink()

@@ -340,9 +340,6 @@ def test_nor_after_any_restore(restorable: Callable[[], History]) -> None:
     [
         "upload ann; sign 1; archive; draw; back_up; restore; acknowledge",
         "back_up; open; upload ann; sign 1; archive; restore; acknowledge",
-        "back_up; open; archive; restore; open; open; acknowledge",
-        "back_up; open; sign 1 2; restore; archive; acknowledge",
-        "back_up; archive; restore; archive; acknowledge",
         "back_up; archive; restore; acknowledge; restore; acknowledge",
         "back_up; open; restore; archive; acknowledge; restore; acknowledge",
     ],
