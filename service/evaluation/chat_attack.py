@@ -68,6 +68,10 @@ async def _guess(endpoint: ChatEndpoint, text: Sequence[Token]) -> list[str | No
     most = _TOKENS_EACH * (1 + len(text))
     reply = await endpoint.ask(_PROMPT.format(tokens=listed), temperature=0, max_tokens=most)
     if isinstance(reply, Failure):
+        if reply.status == 400:
+            raise NoReplyError(
+                f"the endpoint refuses (HTTP status 400): its context must hold the prompt and {most} tokens"
+            )
         raise NoReplyError(f"the endpoint does not answer{f': HTTP status {reply.status}' if reply.status else ''}")
     guesses = [json.loads(one, strict=False) for one in _PREDICTION.findall(reply)]
     return guesses if len(guesses) == len(text) else [None] * len(text)
