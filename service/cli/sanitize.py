@@ -327,7 +327,13 @@ def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> di
         from service.evaluation.chat_attack import ChatModel
 
         found["chat model"] = ChatModel(
-            OpenAiCompatibleConfig(name="openai_compatible", base_url=endpoint, model=model, isolation="best_effort")
+            OpenAiCompatibleConfig(
+                name="openai_compatible",
+                base_url=endpoint,
+                model=model,
+                isolation="best_effort",
+                request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
+            )
         )
     return found
 
