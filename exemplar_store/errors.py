@@ -16,9 +16,21 @@ class UnknownKnowledgeBaseError(ExemplarStoreError, LookupError):
 class KnowledgeBaseExistsError(ExemplarStoreError):
     """Another knowledge base has this name."""
 
+    field = "name"
+
 
 class InvalidKnowledgeBaseError(ExemplarStoreError, ValueError):
-    """A knowledge base described in a way that cannot be."""
+    """A knowledge base described in a way that cannot be.
+
+    Attributes:
+        field: the argument at fault.
+        why: what it must be, a sentence without its end.
+    """
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why
 
 
 class UnknownUnitError(ExemplarStoreError, LookupError):

@@ -70,33 +70,31 @@ def check_description(
     """Refuse a knowledge base that cannot be.
 
     Raises:
-        InvalidKnowledgeBaseError: says which argument, and what it must be.
+        InvalidKnowledgeBaseError: names the argument.
     """
     if not _NAME.fullmatch(name):
-        raise InvalidKnowledgeBaseError(
-            f"name {name!r}: use 1 to 64 small letters, digits, '-' and '_', beginning with a letter or digit"
-        )
+        why = "use 1 to 64 small letters, digits, '-' and '_', beginning with a letter or digit"
+        raise InvalidKnowledgeBaseError("name", why)
     check_public_size(public_size)
     if isinstance(fields, str) or not 1 <= len(fields) <= MAX_FIELDS or len(set(fields)) != len(fields):
-        raise InvalidKnowledgeBaseError(f"fields: name between 1 and {MAX_FIELDS} fields, each once")
+        raise InvalidKnowledgeBaseError("fields", f"name between 1 and {MAX_FIELDS} fields, each once")
     for name in fields:
         if not _FIELD.fullmatch(name):
-            raise InvalidKnowledgeBaseError(
-                f"fields: {name!r}: use 1 to 64 letters, digits and '_', not beginning with a digit"
-            )
+            why = f"in {name!r} use 1 to 64 letters, digits and '_', not beginning with a digit"
+            raise InvalidKnowledgeBaseError("fields", why)
     if embedded_field not in fields:
-        raise InvalidKnowledgeBaseError(f"embedded_field {embedded_field!r}: must be one of {', '.join(fields)}")
+        raise InvalidKnowledgeBaseError("embedded_field", f"choose one of {', '.join(fields)}")
     others = [one for one in fields if one != embedded_field]
     if response_field is not None and response_field not in others:
-        which = f"must be one of {', '.join(others)}" if others else "there is no field beside the embedded one"
-        raise InvalidKnowledgeBaseError(f"response_field {response_field!r}: {which}, or none")
+        which = f"choose one of {', '.join(others)}" if others else "there is no field beside the embedded one"
+        raise InvalidKnowledgeBaseError("response_field", f"{which}, or none")
 
 
 def check_public_size(public_size: int) -> None:
     """Refuse a public size that cannot be.
 
     Raises:
-        InvalidKnowledgeBaseError: says what it must be.
+        InvalidKnowledgeBaseError: it cannot.
     """
     if isinstance(public_size, bool) or not isinstance(public_size, int) or not 1 <= public_size <= MAX_PUBLIC_SIZE:
-        raise InvalidKnowledgeBaseError(f"public_size {public_size!r}: use a whole number from 1 to {MAX_PUBLIC_SIZE}")
+        raise InvalidKnowledgeBaseError("public_size", f"use a whole number from 1 to {MAX_PUBLIC_SIZE}")

@@ -12,7 +12,6 @@ from exemplar_store import (
     EmbeddingError,
     Exemplar,
     ExemplarStore,
-    InvalidKnowledgeBaseError,
     KnowledgeBase,
     Row,
     Slot,
@@ -113,23 +112,6 @@ def test_new_keys_leave_both_embeddings(store, engine, replies, embed):
     check(all_of(store), embed, 40)
     store.ingest("replies", [row(n) for n in range(1, 42)], embed)
     check(all_of(store), embed, 41)
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "message"),
-    [
-        (FIELDS, "answer", "response_field 'answer': must be one of label, reply, or none"),
-        (FIELDS, "text", "response_field 'text': must be one of label, reply, or none"),
-        (FIELDS, "", "response_field '': must be one of"),
-        (("text",), "text", "response_field 'text': there is no field beside the embedded one, or none"),
-    ],
-)
-def test_what_can_be_no_response_field_is_refused(store, engine, fields, field, message):
-    options = {"public_size": 1, "fields": fields, "embedded_field": "text", "response_field": field}
-    with pytest.raises(InvalidKnowledgeBaseError) as caught, engine.begin() as connection:
-        store.create(connection, "kb", **options)
-    assert str(caught.value).startswith(message)
-    assert store.list() == []
 
 
 def test_the_default_is_a_field_of_that_name():
