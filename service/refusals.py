@@ -42,7 +42,6 @@ from service.plans.proposals import SamePersonError, UnknownProposalError
 from service.plans.signing import TwoPersonsError, WorseThanFreeError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import KeyRotatedError, UnknownKeyError
-from service.records.new_knowledge_base import WeakPromiseError
 from service.records.roles import NotAllowedError, OutOfScopeError
 from service.records.synthetic_store import SyntheticUploadError
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -78,7 +77,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     PlanError: ProblemKind.INVALID_PLAN,
     WorseThanFreeError: ProblemKind.UNCONFIRMED,
-    WeakPromiseError: ProblemKind.UNCONFIRMED,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     NotMadeError: ProblemKind.RELEASE_NOT_MADE,

@@ -102,13 +102,23 @@ AuditKey = Annotated[ApiKey, Depends(_with(Right.AUDIT))]
 AdminKey = Annotated[ApiKey, Depends(_with(Right.DECIDE))]
 
 
+async def _anybody(key: AnyKey) -> Actor:
+    return key.actor
+
+
 async def _admin(key: AdminKey) -> Actor:
     return key.actor
 
 
+async def _confirmed(
+    confirm: Annotated[
+        list[Confirmation], Query(max_length=10, description="What you confirm, if the request was refused without it.")
+    ] = [],  # noqa: B006
+) -> frozenset[Confirmation]:
+    return frozenset(confirm)
+
+
+Anybody = Annotated[Actor, Depends(_anybody)]
 Admin = Annotated[Actor, Depends(_admin)]
-Confirmed = Annotated[
-    list[Confirmation],
-    Query(alias="confirm", max_length=10, description="What you confirm, if the request was refused without it."),
-]
+Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]
 TheServices = Annotated[Services, Depends(get_services)]

@@ -55,12 +55,7 @@ async def rotate_key(key_id: KeyId, body: Rotation, services: TheServices, admin
     summary="Revoke a key",
     responses={**_UNKNOWN, 422: {"description": "It is the only admin key, and you did not confirm that."}},
 )
-async def revoke_key(
-    key_id: KeyId,
-    services: TheServices,
-    admin: Admin,
-    confirmed: Confirmed = [],  # noqa: B006
-) -> Response:
+async def revoke_key(key_id: KeyId, services: TheServices, admin: Admin, confirmed: Confirmed) -> Response:
     """The key is refused from now on. What it spent stays spent."""
     await keys.revoke.aside(admin, services.records, key_id, confirmed)
     return Response(status_code=204)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from exemplar_store import Layout, UnknownUnitError
+from exemplar_store import Layout
 from service.cli.ingesting import FromSql, Query, UnitId, open_source
-from service.cli.output import records, who
+from service.cli.output import Yes, actor, agreed, records
+from service.commands import exemplars
 
 
 def forget(
@@ -20,25 +21,18 @@ def forget(
     from_sql: FromSql = None,
     query: Query = None,
     unit_id: UnitId = "unit_id",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them."""
-    opened, by = records(), who()
+    opened = records()
     if unit is not None:
         if listed or query:
             raise ValueError("name one unit, or a list of them, not both")
-        if not yes and not typer.confirm(f"Delete every exemplar of unit {unit!r} from {name}?"):
-            raise typer.Exit(1)
-        typer.echo(f"Deleted {opened.forget(name, unit, by=by)} exemplars")
+        agreed(f"Delete every exemplar of unit {unit!r} from {name}?", yes=yes)
+        typer.echo(f"Deleted {exemplars.forget(actor(), opened, name, unit)} exemplars")
         return
-    with open_source(listed, from_sql, query) as found:
-        units = {row.unit_id for row in found.rows(Layout((), unit_id))}
-    if not yes and not typer.confirm(f"Delete every exemplar of {len(units)} units from {name}?"):
-        raise typer.Exit(1)
-    deleted = unknown = 0
-    for one in sorted(units):
-        try:
-            deleted += opened.forget(name, one, by=by)
-        except UnknownUnitError:
-            unknown += 1
+    with open_source(listed, from_sql, query) as source:
+        units = {row.unit_id for row in source.rows(Layout((), unit_id))}
+    agreed(f"Delete every exemplar of {len(units)} units from {name}?", yes=yes)
+    deleted, unknown = exemplars.forget_many(actor(), opened, name, units)
     typer.echo(f"Deleted {deleted} exemplars of {len(units) - unknown} units; {unknown} were not there")

@@ -20,8 +20,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from exemplar_store import IngestReport, Layout
-from service.cli.output import Json, print_json, records, who
+from service.cli.output import Json, actor, option, print_json, records
+from service.commands import exemplars
+from service.commands.exemplars import Ingested, Upload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,9 +41,7 @@ FromSql = Annotated[
     ),
 ]
 Query = Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")]
-UnitId = Annotated[
-    str, typer.Option(help="The column that names the privacy unit: the person or customer protected as a whole.")
-]
+UnitId = Annotated[str, option(Upload, "unit_id")]
 
 
 def ingest(
@@ -62,9 +61,7 @@ def ingest(
         typer.Option("--map", metavar="FIELD=COLUMN", help="Take a field from a column of another name. Repeat it."),
     ] = None,
     unit_id: UnitId = "unit_id",
-    numbers_as_text: Annotated[
-        bool, typer.Option("--numbers-as-text", help="Take numbers, dates and times as text; else they are errors.")
-    ] = False,
+    numbers_as_text: Annotated[bool, option(Upload, "numbers_as_text", "--numbers-as-text")] = False,
     encoding: Annotated[
         str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: found out, and told]")
     ] = None,
@@ -81,21 +78,16 @@ def ingest(
         Path | None, typer.Option(help="Where --cursor keeps how far was read.", dir_okay=False)
     ] = None,
     since: Annotated[str | None, typer.Option(help="After which value --cursor begins, without that file.")] = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="The rows are all there is of their units: delete what these had before."),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be stored, and store nothing.")] = False,
+    replace: Annotated[bool, option(Upload, "replace", "--replace")] = False,
+    dry_run: Annotated[bool, option(Upload, "dry_run", "--dry-run")] = False,
     json: Json = False,
 ) -> None:
     """Add exemplars: all rows, or none. Running it again is harmless.
 
     An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
     """
-    opened = records()
-    fields = opened.store.get(name).fields
-    taken = _taken(columns or [], fields)
-    layout = Layout(fields, taken.pop("unit_id", unit_id), taken, numbers_as_text)
+    opened, named = records(), _columns(columns or [])
+    upload = Upload(unit_id=unit_id, columns=named, numbers_as_text=numbers_as_text, replace=replace, dry_run=dry_run)
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     read_on = _cursor(cursor, cursor_file, since, query)
     with (
@@ -104,18 +96,18 @@ def ingest(
     ):
         typer.echo(f"Reading {found.described}", err=True)
         task = bar.add_task("Checking" if dry_run else "Embedding", total=None)
-        report = opened.ingest(
+        done = exemplars.ingest(
+            actor(),
+            opened,
             name,
-            found.rows(layout),
+            found.rows,
+            upload,
             _embed,
-            by=who(),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            replace=replace,
-            dry_run=dry_run,
+            lambda done, total: bar.update(task, completed=done, total=total),
         )
     if read_on is not None and not dry_run:
         read_on.save()
-    _show(report, dry_run, json)
+    _show(done, dry_run, json)
 
 
 def _cursor(column: str | None, file: Path | None, since: str | None, query: str | None) -> Cursor | None:
@@ -151,15 +143,12 @@ def open_source(
     raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
 
 
-def _taken(columns: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
+def _columns(named: Sequence[str]) -> dict[str, str]:
     """Which column each field is taken from; of ``unit_id``, too."""
-    taken = {}
-    for one in columns:
-        field, _, column = one.partition("=")
-        if not column or (field not in fields and field != "unit_id"):
-            raise ValueError(f"--map {one}: write FIELD=COLUMN; the fields are unit_id, {', '.join(fields)}")
-        taken[field] = column
-    return taken
+    columns = dict(one.partition("=")[::2] for one in named)
+    if not all(columns.values()):
+        raise ValueError("--map: write FIELD=COLUMN")
+    return columns
 
 
 def _embed(texts: Sequence[str]) -> np.ndarray:
@@ -182,17 +171,9 @@ class _Rate(ProgressColumn):
         return Text("? rows/s" if speed is None else f"{speed:,.0f} rows/s")
 
 
-def _show(report: IngestReport, dry_run: bool, json: bool) -> None:
+def _show(report: Ingested, dry_run: bool, json: bool) -> None:
     if json:
-        print_json(
-            {
-                "exemplars": report.exemplars,
-                "units": report.units,
-                "already_there": report.already_there,
-                "replaced": report.replaced,
-                "ignored_fields": report.ignored_fields,
-            }
-        )
+        print_json(report.model_dump())
         return
     already = f"; {report.already_there} were there already" if report.already_there else ""
     stored = "Nothing stored. It would be" if dry_run else "Stored"

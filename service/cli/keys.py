@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from service.cli.output import Json, actor, print_json, print_table, records
+from service.cli.output import Json, actor, option, print_json, print_list, read, records
 from service.commands import keys
 from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotation
+from service.records.api_keys import ApiKey
 from service.records.roles import Role
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.")
@@ -16,15 +18,27 @@ app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke AP
 KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]
 
 
+def _answers(key: KeyView | ApiKey) -> str:
+    return f"{key.charged} of {'any' if key.quota is None else key.quota}"
+
+
+_COLUMNS: dict[str, Callable[[KeyView], object]] = {
+    "id": lambda key: key.id,
+    "name": lambda key: key.name,
+    "role": lambda key: f"{key.role} of {', '.join(key.scope)}" if key.scope else key.role,
+    "answers": lambda key: _answers(key) if key.role == "analyst" else "",
+    "per minute": lambda key: key.rate_per_minute or "any",
+    "last used": lambda key: key.last_used_at or "never",
+    "ends": lambda key: f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else key.expires_at or "never",
+}
+
+
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="The key's owner, a person or a program.")],
-    role: Annotated[
-        Role,
-        typer.Option(help="Analysts ask, viewers look, auditors also read the audit trail, admins decide."),
-    ] = "analyst",
-    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all.")] = None,
-    rate_per_minute: Annotated[int | None, typer.Option(help="Requests it may send per minute.")] = None,
+    role: Annotated[Role, option(NewKey, "role")] = "analyst",
+    quota: Annotated[int | None, option(NewKey, "quota")] = None,
+    rate_per_minute: Annotated[int | None, option(NewKey, "rate_per_minute")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(help="A knowledge base or task that it may ask; may be given several times. [default: all]"),
@@ -35,14 +49,8 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a key and print its token, once: only a hash is kept."""
-    wanted = NewKey(
-        name=name,
-        role=role,
-        quota=quota,
-        rate_per_minute=rate_per_minute,
-        scope=scope or [],
-        expires_in_days=expires_in_days,
-    )
+    limits = {"quota": quota, "rate_per_minute": rate_per_minute, "expires_in_days": expires_in_days}
+    wanted = read(NewKey, name=name, role=role, scope=scope, **limits)
     made = CreatedKey.of(keys.create(actor(), records(), wanted))
     if json:
         print_json(made.model_dump(mode="json"))
@@ -53,23 +61,8 @@ def create(
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List all keys, including revoked ones."""
-    listed = keys.list_(actor(), records())
-    if json:
-        print_json([KeyView.model_validate(key).model_dump(mode="json") for key in listed])
-        return
-    rows = [
-        (
-            key.id,
-            key.name,
-            f"{key.role} of {', '.join(key.scope)}" if key.scope else key.role,
-            f"{key.charged} of {'any' if key.quota is None else key.quota}" if key.role == "analyst" else "",
-            key.rate_per_minute or "any",
-            key.last_used_at or "never",
-            f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else key.expires_at or "never",
-        )
-        for key in listed
-    ]
-    print_table("API keys", ["id", "name", "role", "answers", "per minute", "last used", "ends"], rows)
+    listed = [KeyView.model_validate(key) for key in keys.list_(actor(), records())]
+    print_list("API keys", listed, _COLUMNS, json=json)
 
 
 @app.command()
@@ -80,7 +73,7 @@ def limit(
 ) -> None:
     """Replace a key's limits. An omitted option removes that limit."""
     key = keys.limit(actor(), records(), key_id, KeyLimits(quota=quota, rate_per_minute=rate_per_minute))
-    typer.echo(f"{key.name}: {key.charged} answers of {'any' if quota is None else quota}")
+    typer.echo(f"{key.name}: {_answers(key)} answers")
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -14,14 +14,23 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from service.commands.command import Confirmation
     from service.records.engine_record import EngineView
     from service.records.records import Records
     from service.records.roles import Actor
 
 T = TypeVar("T")
+M = TypeVar("M", bound="BaseModel")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+PAIRS: dict[str, Callable[[Any], object]] = {
+    "lifetime ε, δ": lambda budget: f"{budget.lifetime.epsilon:g}, {budget.lifetime.delta:g}",
+    "promised": lambda budget: f"{budget.promised.epsilon:g}, {budget.promised.delta:g}",
+    "free": lambda budget: f"{budget.free.epsilon:g}, {budget.free.delta:g}",
+}
+"""Columns of a budget's pairs (ε, δ)."""
 _opened: list[Records] = []
 
 
@@ -67,6 +76,26 @@ def actor(signed_by: str | None = None) -> Actor:
     return Actor(name, name, "account", "admin")
 
 
+def option(model: type[BaseModel], field: str, *names: str) -> Any:
+    """An option for a field of an input, with the field's own words."""
+    return typer.Option(*names, help=model.model_fields[field].description)
+
+
+def read(model: type[M], **options: Any) -> M:
+    """Options as an input; what was not given is left out.
+
+    Raises:
+        pydantic.ValidationError: it is none.
+    """
+    return model(**{name: value for name, value in options.items() if value is not None})
+
+
+def agreed(question: str, *, yes: bool) -> None:
+    """Ask whether to go on, unless ``yes``; end the command if not."""
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(1)
+
+
 def confirmed(do: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
     """Do something, asking about each of its doubts.
 
@@ -82,8 +111,7 @@ def confirmed(do: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
             return do(given)
         except UnconfirmedError as error:
             for doubt in error.doubts:
-                if not typer.confirm(f"{doubt} Go on?"):
-                    raise typer.Exit(1) from None
+                agreed(f"{doubt} Go on?", yes=False)
             given.add(error.confirmation)
 
 
@@ -119,6 +147,14 @@ def print_table(
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     console().print(table)
+
+
+def print_list(title: str, listed: Sequence[M], columns: Mapping[str, Callable[[M], object]], *, json: bool) -> None:
+    """Print what a list command found: as JSON, or in a table with what each column shows of it."""
+    if json:
+        print_json([view.model_dump(mode="json") for view in listed])
+    else:
+        print_table(title, list(columns), ([show(view) for show in columns.values()] for view in listed))
 
 
 def print_engine(engine: EngineView | None) -> None:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service.wording import figure
 
+_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
+NAME = rf"^{_NAME}$"
+"""Of a knowledge base, a task or a group."""
+SCOPE = rf"^{_NAME}(\.{_NAME})?$"
+"""A knowledge base or one of its tasks."""
+
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
+
+
+def inputs(**example: Any) -> ConfigDict:
+    """How an input is read: only its fields, each of its own type. The example is the documentation's."""
+    return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})
 
 
 class FieldError(ValueError):
@@ -25,13 +36,17 @@ class FieldError(ValueError):
         self.why = why
 
 
-def problems(error: ValidationError | FieldError, model: type[BaseModel]) -> dict[str, str]:
-    """What is wrong, a sentence for each field of ``model``; the first of several."""
-    if isinstance(error, FieldError):
-        return {error.field: _sentence(error.why)}
+def problems(error: Exception, model: type[BaseModel]) -> dict[str, str]:
+    """What is wrong, a sentence for each field of ``model``; the first of several.
+
+    An error that names no field (as its attribute ``field``) is about the first: a name that is taken.
+    """
+    first = next(iter(model.model_fields))
+    if not isinstance(error, ValidationError):
+        return {getattr(error, "field", first): _sentence(getattr(error, "why", str(error)))}
     found: dict[str, str] = {}
     for one in error.errors():
-        field = str(one["loc"][0]) if one["loc"] else next(iter(model.model_fields))
+        field = str(one["loc"][0]) if one["loc"] else first
         found.setdefault(field, _in_words(one, model, field))
     return found
 

@@ -6,26 +6,24 @@ import builtins
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 from service.commands.command import Confirmation, check_confirmed, command
+from service.commands.fields import SCOPE, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
-from service.records.new_knowledge_base import SCOPE
 from service.records.records import Records
 from service.records.roles import Actor, Right, Role, a, may
 
 Quota = Annotated[int | None, Field(ge=0, lt=2**53, description="Answers it may be charged in all.")]
 RatePerMinute = Annotated[int | None, Field(ge=1, le=1_000_000, description="Requests it may send per minute.")]
-_INPUT = ConfigDict(extra="forbid", strict=True)
-_ANA: dict[str, Any] = {"name": "ana", "role": "analyst", "quota": 500, "rate_per_minute": 60, "scope": ["support"]}
 
 
 class NewKey(BaseModel):
     """A key to make."""
 
-    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [_ANA]})
+    model_config = inputs(name="ana", role="analyst", quota=500, rate_per_minute=60, scope=["support"])
     name: str = Field(
         pattern=r"^\P{C}*[^\p{C}\s]\P{C}*$",
         max_length=100,
@@ -56,7 +54,7 @@ class NewKey(BaseModel):
 class KeyLimits(BaseModel):
     """A key's limits, both of them; null is no limit."""
 
-    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [{"quota": 1000, "rate_per_minute": None}]})
+    model_config = inputs(quota=1000, rate_per_minute=None)
     quota: Quota
     rate_per_minute: RatePerMinute
 
@@ -64,7 +62,7 @@ class KeyLimits(BaseModel):
 class Rotation(BaseModel):
     """How a key's token is replaced."""
 
-    model_config = ConfigDict(**_INPUT, json_schema_extra={"examples": [{"overlap_hours": 24}]})
+    model_config = inputs(overlap_hours=24)
     overlap_hours: int = Field(
         default=0,
         ge=0,

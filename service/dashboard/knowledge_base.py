@@ -22,6 +22,10 @@ from accounting.ledger.events import (
 from accounting.ledger.history import History
 from accounting.plan import PlanError
 from exemplar_store import UnknownUnitError
+from service.commands import exemplars as exemplar_commands
+from service.commands import knowledge_bases
+from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.knowledge_bases import KnowledgeBaseChange
 from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
@@ -31,7 +35,6 @@ from service.plans.forecast import RULE
 from service.plans.preview import PlanPreview, preview
 from service.plans.proposals import Proposal, may_approve, open_proposals
 from service.plans.steady import MONTHS, steady_state
-from service.private_threads import privately
 from service.records.api_keys import called
 from service.records.records import Records
 from service.records.roles import Right
@@ -58,7 +61,7 @@ _KINDS = [kind.kind for kind in _CHANGED]
 async def budget(visit: Visit) -> Response:
     """What is promised, used and free, and how long the answers last."""
     records = visit.services.records
-    described = await asyncio.to_thread(records.store.get, _name(visit))
+    described = await asyncio.to_thread(records.store.get, name_of(visit))
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)
     steady = await asyncio.to_thread(_steady, records, described.name)
     group = summary.budget.group
@@ -70,7 +73,7 @@ async def budget(visit: Visit) -> Response:
 @pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
 async def plans(visit: Visit) -> Response:
     """A signed plan and what it gives; the newest unless the address names one."""
-    records, name = visit.services.records, _name(visit)
+    records, name = visit.services.records, name_of(visit)
     await asyncio.to_thread(records.store.get, name)
     signed = await asyncio.to_thread(records.ledger.budgets.plans, name)
     version = visit.request.path_params.get("version", signed[-1].version if signed else None)
@@ -91,7 +94,7 @@ async def plans(visit: Visit) -> Response:
 @pages.get(HOME + "/usage", needs=Right.BROWSE)
 async def usage(visit: Visit) -> Response:
     """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
-    records, name = visit.services.records, _name(visit)
+    records, name = visit.services.records, name_of(visit)
     await asyncio.to_thread(records.store.get, name)
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
@@ -113,7 +116,7 @@ async def usage(visit: Visit) -> Response:
 @pages.get(HOME + "/releases", needs=Right.AUDIT)
 async def releases(visit: Visit) -> Response:
     """Answers that left, newest first."""
-    records, name = visit.services.records, _name(visit)
+    records, name = visit.services.records, name_of(visit)
     await asyncio.to_thread(records.store.get, name)
     after = visit.request.query_params.get("after")
     history = History(records.database)
@@ -131,12 +134,12 @@ async def exemplars(visit: Visit) -> Response:
 @pages.post(HOME + "/forget")
 async def forget(visit: Visit) -> Response:
     """Delete a unit, once the admin has confirmed; neither the answer nor the audit trail says which."""
-    name, unit = _name(visit), visit.field("unit")
+    name, unit = name_of(visit), visit.field("unit")
     if not unit or visit.field("sure") != "yes":
         problem = "Enter the unit’s id, and tick the box. Nothing was deleted."
         return await show_exemplars(visit, 422, forget_problem=problem)
     try:
-        await privately(lambda: visit.services.records.forget(name, unit, by=visit.session.by))
+        await exemplar_commands.forget.aside(visit.actor, visit.services.records, name, unit)
     except UnknownUnitError as error:
         return await show_exemplars(visit, 404, forget_problem=str(error))
     done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
@@ -154,7 +157,7 @@ async def show_exemplars(
         upload_problem: why an upload was refused.
         forget_problem: why no unit was deleted.
     """
-    records, name = visit.services.records, _name(visit)
+    records, name = visit.services.records, name_of(visit)
     await asyncio.to_thread(records.store.get, name)
     events = await asyncio.to_thread(
         lambda: records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
@@ -175,13 +178,12 @@ async def settings(visit: Visit) -> Response:
 @pages.post(HOME + "/remote-engine")
 async def change_remote_engine(visit: Visit) -> Response:
     """Allow or forbid an engine outside the deployment."""
-    name = _name(visit)
-    allowed = visit.field("allowed") == "yes"
-    records = visit.services.records
-    await asyncio.to_thread(records.allow_remote_engine, name, allowed, by=visit.session.by)
+    name = name_of(visit)
+    wanted = KnowledgeBaseChange(remote_engine=visit.field("remote_engine") == "yes")
+    await knowledge_bases.change.aside(visit.actor, visit.services.records, name, wanted)
     done = (
         "From the next query on, exemplars may be shown to"
-        if allowed
+        if wanted.remote_engine
         else "From the next query on, no exemplar goes to"
     )
     return visit.redirect(f"{HOME.format(name=name)}/settings", done=f"{done} an engine outside this deployment.")
@@ -190,12 +192,13 @@ async def change_remote_engine(visit: Visit) -> Response:
 @pages.post(HOME + "/archive")
 async def archive(visit: Visit) -> Response:
     """Take nothing new any more, for whoever writes its name."""
-    name = _name(visit)
-    if visit.field("name") != name:
+    name = name_of(visit)
+    confirmed = {Confirmation.FOR_EVER} if visit.field("name") == name else ()
+    try:
+        await knowledge_bases.archive.aside(visit.actor, visit.services.records, name, confirmed)
+    except UnconfirmedError:
         problem = f"Nothing was done. To archive it, write its name, {name}, exactly."
         return await tab(visit, "settings", 422, archive_problem=problem)
-    try:
-        await asyncio.to_thread(visit.services.records.ledger.cohorts.archive, name, by=visit.session.by)
     except KnowledgeBaseArchivedError as error:
         return await tab(visit, "settings", 409, archive_problem=f"{error}.")
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
@@ -210,14 +213,12 @@ async def tab(visit: Visit, name: str, status: int = 200, **context: Any) -> Res
         status: of the answer.
         context: what this page shows.
     """
-    records = visit.services.records
-    described = await asyncio.to_thread(records.store.get, _name(visit))
-    budget = await asyncio.to_thread(records.ledger.budgets.status, described.name)
-    shown = {"tab": name, "kb": described, "archived_at": budget.archived_at, **context}
-    return visit.page(f"knowledge_base/{name}.html", status, here="overview", **shown)
+    described = await knowledge_bases.describe.aside(visit.actor, visit.services.records, name_of(visit))
+    return visit.page(f"knowledge_base/{name}.html", status, here="overview", tab=name, kb=described, **context)
 
 
-def _name(visit: Visit) -> str:
+def name_of(visit: Visit) -> str:
+    """The knowledge base that the address names."""
     name: str = visit.request.path_params["name"]
     return name
 
@@ -246,7 +247,7 @@ def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
             preview(one.calibrated),
             may_approve(records, one, visit.session.by),
         )
-        for one in open_proposals(records, _name(visit))
+        for one in open_proposals(records, name_of(visit))
     ]
 
 

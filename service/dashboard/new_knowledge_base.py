@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
-from typing import Any
 
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -18,31 +16,30 @@ from exemplar_store import (
     BadRowError,
     InvalidKnowledgeBaseError,
     KnowledgeBaseExistsError,
-    Layout,
     UnitTooLargeError,
     read_csv,
     read_json_lines,
 )
+from service.commands import exemplars, knowledge_bases
+from service.commands.command import UnconfirmedError
+from service.commands.exemplars import Upload
+from service.commands.fields import problems
+from service.commands.knowledge_bases import NewKnowledgeBase
 from service.dashboard.forms import MAX_FORM_BYTES
-from service.dashboard.knowledge_base import show_exemplars
+from service.dashboard.knowledge_base import name_of, show_exemplars
 from service.dashboard.pages import Pages, Visit
-from service.dashboard.promises import numbers, out_of_range
-from service.private_threads import privately
-from service.records.new_knowledge_base import NewKnowledgeBase, weaknesses
 
 pages = Pages()
 
 _READERS = {"csv": read_csv, "jsonl": read_json_lines, "ndjson": read_json_lines}
-_BLANK = {
-    "name": "",
-    "epsilon": "",
-    "delta": "",
-    "public_size": "",
-    "fields": "text, label",
-    "embedded_field": "text",
-    "response_field": "",
-    "remote_engine": "",
-}
+_BLANK = dict.fromkeys(NewKnowledgeBase.model_fields, "") | {"fields": "text, label", "embedded_field": "text"}
+_REFUSED = (
+    ValidationError,
+    InvalidKnowledgeBaseError,
+    KnowledgeBaseExistsError,
+    BudgetExistsError,
+    KnowledgeBaseArchivedError,
+)
 
 
 @pages.get("/new-knowledge-base")
@@ -54,28 +51,17 @@ async def blank(visit: Visit) -> Response:
 @pages.post("/new-knowledge-base")
 async def create(visit: Visit) -> Response:
     """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
-    given = {name: visit.field(name) for name in _BLANK}
-    values, problems = _read(given)
-    if not problems:
-        try:
-            wanted = NewKnowledgeBase(**values)
-            weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
-            if weak and visit.field("accept_weak_promise") != "yes":
-                return _form(visit, given, {}, 422, weak)
-            create = visit.services.records.create_knowledge_base
-            await asyncio.to_thread(create, **wanted.model_dump(), by=visit.session.by)
-        except ValidationError as error:
-            problems = out_of_range(error)
-        except (KnowledgeBaseExistsError, BudgetExistsError, KnowledgeBaseArchivedError) as error:
-            problems = {"name": str(error)}
-        except InvalidKnowledgeBaseError as error:
-            problems = {_at_fault(str(error)): str(error)}
-    if problems:
-        return _form(visit, given, problems, 422)
-    name = values["name"]
+    given = visit.given(NewKnowledgeBase)
+    try:
+        wanted = visit.read(NewKnowledgeBase)
+        await knowledge_bases.create.aside(visit.actor, visit.services.records, wanted, visit.confirmed)
+    except UnconfirmedError as error:
+        return _form(visit, given, {}, 422, error.doubts)
+    except _REFUSED as error:
+        return _form(visit, given, problems(error, NewKnowledgeBase), 422)
     return visit.redirect(
-        f"/knowledge-bases/{name}/exemplars",
-        done=f"“{name}” was created with its lifetime budget. Next: upload its exemplars.",
+        f"/knowledge-bases/{wanted.name}/exemplars",
+        done=f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars.",
     )
 
 
@@ -86,19 +72,17 @@ async def create(visit: Visit) -> Response:
 )
 async def upload(visit: Visit) -> Response:
     """Store a file of exemplars, all of it or nothing."""
-    name = visit.request.path_params["name"]
-    records = visit.services.records
-    described = await asyncio.to_thread(records.store.get, name)
+    name, services = name_of(visit), visit.services
+    await knowledge_bases.describe.aside(visit.actor, services.records, name)
     file = visit.file("file")
     if file is None:
         return await show_exemplars(visit, 422, "Choose a file first.")
     suffix = (file.filename or "").rpartition(".")[2].lower()
     if (reader := _READERS.get(suffix)) is None:
         return await show_exemplars(visit, 422, "The file’s name must end in .csv, .jsonl or .ndjson.")
-    layout = Layout(described.fields, visit.field("unit_id") or "unit_id")
-    rows = reader(BytesIO(await file.read()), layout)
+    read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)
     try:
-        await privately(lambda: records.ingest(name, rows, visit.services.embedder.embed, by=visit.session.by))
+        await exemplars.ingest.aside(visit.actor, services.records, name, read, how, services.embedder.embed)
     except BadRowError as error:
         return await show_exemplars(visit, 422, f"Nothing was stored: {error}.")
     except KnowledgeBaseArchivedError as error:
@@ -115,29 +99,7 @@ async def upload(visit: Visit) -> Response:
     )
 
 
-def _read(given: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The form's texts as values, and what cannot be read."""
-    values: dict[str, Any] = {
-        "name": given["name"],
-        "fields": [field for field in re.split(r"[,\s]+", given["fields"]) if field],
-        "embedded_field": given["embedded_field"],
-        "remote_engine": given["remote_engine"] == "yes",
-    }
-    if given["response_field"]:
-        values["response_field"] = given["response_field"]
-    read, problems = numbers(given)
-    return values | read, problems
-
-
-def _at_fault(message: str) -> str:
-    """The field an error names first."""
-    first = message.split()[0].rstrip(":")
-    return first if first in _BLANK else "fields"
-
-
 def _form(
-    visit: Visit, given: dict[str, str], problems: dict[str, str], status: int = 200, weak: Sequence[str] = ()
+    visit: Visit, given: Mapping[str, str], wrong: Mapping[str, str], status: int = 200, weak: Sequence[str] = ()
 ) -> Response:
-    return visit.page(
-        "new_knowledge_base.html", status, here="overview", given=given, problems=problems, weaknesses=weak
-    )
+    return visit.page("new_knowledge_base.html", status, here="overview", given=given, problems=wrong, weaknesses=weak)

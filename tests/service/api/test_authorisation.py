@@ -120,13 +120,7 @@ DECIDE = [
         409,
         "/v1/knowledge-bases/toys/cohorts/9/close",
     ),
-    Entry(
-        "POST",
-        "/v1/knowledge-bases/{knowledge_base}/archive",
-        422,
-        "/v1/knowledge-bases/toys/archive",
-        {"json": {"name": "cars"}},
-    ),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/archive", 422, "/v1/knowledge-bases/toys/archive"),
     Entry(
         "GET", "/v1/knowledge-bases/{knowledge_base}/plans/proposals", 200, "/v1/knowledge-bases/toys/plans/proposals"
     ),

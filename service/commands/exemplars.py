@@ -1,0 +1,104 @@
+"""Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from exemplar_store import Layout, Row, UnknownUnitError
+from exemplar_store.ingest import Progress
+from service.commands.command import command
+from service.commands.fields import FieldError
+from service.embedding.embedder import Embed
+from service.records.records import Records
+from service.records.roles import Actor, Right
+
+
+class Upload(BaseModel):
+    """How rows become exemplars."""
+
+    unit_id: str = Field(
+        default="unit_id",
+        pattern=r"^[^\x00]*$",
+        description="The column that names the privacy unit: the person or customer protected as a whole.",
+    )
+    columns: dict[str, str] = Field(default={}, description="Columns of fields that have another name there.")
+    numbers_as_text: bool = Field(
+        default=False, description="Take numbers, dates and times as text; else they are errors."
+    )
+    replace: bool = Field(
+        default=False, description="The rows are all there is of their units: delete what these had before."
+    )
+    dry_run: bool = Field(default=False, description="Say what would be stored, and store nothing.")
+
+
+class Ingested(BaseModel):
+    """What an upload stored. Exemplars that were there already were left alone, or `replaced`, which deleted them."""
+
+    model_config = ConfigDict(from_attributes=True)
+    exemplars: int
+    units: int
+    already_there: int
+    replaced: int
+    ignored_fields: list[str]
+
+
+@command(Right.DECIDE, private=True)
+def ingest(
+    actor: Actor,
+    records: Records,
+    name: str,
+    read: Callable[[Layout], Iterable[Row]],
+    upload: Upload,
+    embed: Embed,
+    progress: Progress | None = None,
+) -> Ingested:
+    """Store all rows, or none. Repeating it is harmless.
+
+    Args:
+        actor: who uploads them.
+        records: where they go.
+        name: the knowledge base.
+        read: gives the rows, given what is in which column.
+        upload: how they are read and stored.
+        embed: makes embeddings of texts, after all rows were checked.
+        progress: told how many of how many rows are embedded.
+
+    Raises:
+        FieldError: ``columns`` names what is no field.
+        exemplar_store.BadRowError: a row that cannot be stored.
+        exemplar_store.UnitTooLargeError: a unit would have too much.
+        accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more.
+    """
+    fields = records.store.get(name).fields
+    for field in upload.columns:
+        if field not in (known := ("unit_id", *fields)):
+            raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
+    columns = dict(upload.columns)
+    layout = Layout(fields, columns.pop("unit_id", upload.unit_id), columns, upload.numbers_as_text)
+    how = {"replace": upload.replace, "dry_run": upload.dry_run}
+    report = records.ingest(name, read(layout), embed, by=actor.id, progress=progress, **how)
+    return Ingested.model_validate(report)
+
+
+@command(Right.DECIDE, private=True)
+def forget(actor: Actor, records: Records, name: str, unit: str) -> int:
+    """Delete a unit; how many exemplars it had. Answers released before stay: the privacy guarantee covers them.
+
+    Raises:
+        exemplar_store.UnknownUnitError: there is none of this id.
+    """
+    return records.forget(name, unit, by=actor.id)
+
+
+@command(Right.DECIDE, private=True)
+def forget_many(actor: Actor, records: Records, name: str, units: Collection[str]) -> tuple[int, int]:
+    """Delete units: how many exemplars they had, and how many units were not there."""
+    deleted = unknown = 0
+    for unit in sorted(units):
+        try:
+            deleted += records.forget(name, unit, by=actor.id)
+        except UnknownUnitError:
+            unknown += 1
+    return deleted, unknown

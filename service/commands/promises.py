@@ -1,0 +1,36 @@
+"""A lifetime budget: its numbers, and what makes it a weak promise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from accounting.plan import SMALLEST_DELTA
+
+LARGEST_EPSILON = 10.0
+SMALLEST_SIZE = 100
+
+Epsilon = Annotated[float, Field(gt=0, le=1000)]
+Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
+PublicSize = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
+    """What is weak about a lifetime budget that can never be changed, a sentence each."""
+    weak = []
+    if epsilon > LARGEST_EPSILON:
+        weak.append(
+            f"ε = {epsilon:g} is weak: one person's data may change the odds of anything visible by a factor of "
+            f"e^{epsilon:g}. 1 is strong, 8 is common."
+        )
+    if delta * public_size > 1:
+        weak.append(
+            f"δ = {delta:g} is weak: publishing a random person's data outright would keep it. Choose far less than "
+            f"1/{public_size}."
+        )
+    if public_size < SMALLEST_SIZE:
+        weak.append(
+            f"A public size of {public_size} is small: noise that hides one of so few exemplars hides the answers, too."
+        )
+    return weak

@@ -1,0 +1,67 @@
+"""Groups, whoever makes and joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from accounting.ledger.errors import GroupError, UnknownBudgetError, UnknownGroupError
+from service.commands import groups
+from service.commands.fields import problems
+from service.commands.groups import NewGroup
+from service.records.records import Records
+from service.records.roles import Actor, NotAllowedError
+from service.settings import Settings
+from tests.service.conftest import make_records
+
+ROOT = Actor("root", "root", "account", "admin")
+CARE: dict[str, Any] = {"name": "care", "epsilon": 5.0, "delta": 1.5e-4}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"name": "No Name"}, {"name": ""}, {"epsilon": float("nan")}, {"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}],
+)
+def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        NewGroup(**CARE | wrong)
+    assert list(problems(refused.value, NewGroup)) == list(wrong)
+
+
+def test_a_group_is_made_joined_and_listed_by_the_rules_of_the_ledger(records: Records) -> None:
+    assert groups.make(ROOT, records, NewGroup(**CARE)).free.epsilon == 5
+    with pytest.raises(GroupError) as taken:
+        groups.make(ROOT, records, NewGroup(**CARE))
+    assert list(problems(taken.value, NewGroup)) == ["name"]
+    groups.make(ROOT, records, NewGroup(**CARE | {"name": "tight", "epsilon": 1.0}))
+    for group, name, error in (
+        ("tight", "toys", GroupError),  # too little is left
+        ("car", "toys", UnknownGroupError),
+        ("care", "toy", UnknownBudgetError),
+        ("care", "", UnknownBudgetError),
+    ):
+        with pytest.raises(error):
+            groups.join(ROOT, records, group, name)
+    joined = groups.join(ROOT, records, "care", "toys")
+    assert (joined.knowledge_bases, joined.promised.epsilon, joined.free.epsilon) == (["toys"], 4, 1)
+    with pytest.raises(GroupError):
+        groups.join(ROOT, records, "care", "toys")
+    vera = Actor("vera", "vera", "key", "viewer")
+    assert [group.knowledge_bases for group in groups.list_(vera, records)] == [["toys"], []]
+    with pytest.raises(NotAllowedError):
+        groups.join(vera, records, "tight", "toys")
+
+
+def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(
+    tmp_path: Path, new_postgres: Callable[[], str]
+) -> None:
+    settings = Settings(database_url=new_postgres(), witness_url="none", development=True, latency_unpadded=True)
+    records = make_records(tmp_path, settings=settings)
+    groups.make(ROOT, records, NewGroup(**CARE))
+    with pytest.raises(UnknownBudgetError):
+        groups.join(ROOT, records, "care", "to\0ys")
+    records.database.dispose()

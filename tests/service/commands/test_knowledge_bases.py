@@ -1,0 +1,139 @@
+"""Knowledge bases, whoever makes them: what is wrong is said by field, and what lasts for ever is confirmed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from accounting.ledger.errors import CohortError, KnowledgeBaseArchivedError
+from accounting.plan import CalibratedPlan
+from exemplar_store import ExemplarStoreError, UnknownKnowledgeBaseError
+from service.commands import cohorts, exemplars, knowledge_bases
+from service.commands.cohorts import NewCohort
+from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.exemplars import Upload
+from service.commands.fields import problems
+from service.commands.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.commands.promises import weaknesses
+from service.plans.signing import sign
+from service.records.records import Records
+from service.records.roles import Actor, NotAllowedError
+from tests.service.conftest import embed
+
+ROOT = Actor("root", "root", "account", "admin")
+VERA = Actor("vera", "vera", "key", "viewer")
+NOTES: dict[str, Any] = {"name": "notes", "epsilon": 6.0, "delta": 1e-5, "public_size": 20_000}
+WEAK = {Confirmation.WEAK_PROMISE}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "toys"},  # there is one
+        {"name": "New Notes"},
+        {"name": "n" * 65},
+        {"epsilon": 0.0},
+        {"epsilon": float("nan")},
+        {"epsilon": 1001.0},
+        {"delta": 1e-13},
+        {"delta": 1.0},
+        {"public_size": 0},
+        {"public_size": 10**9 + 1},
+        {"public_size": 1.5},
+        {"fields": ["text", "1st"]},
+        {"fields": []},
+        {"embedded_field": "title"},
+        {"response_field": "title"},
+        {"response_field": "text"},
+        {"owner": "ana"},
+    ],
+)
+def test_a_wrong_field_is_named(records: Records, wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValidationError, ExemplarStoreError)) as refused:
+        knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), WEAK)
+    assert list(problems(refused.value, NewKnowledgeBase)) == list(wrong)
+    assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["toys"]
+
+
+@pytest.mark.parametrize(
+    ("given", "embedded", "response"),
+    [
+        ({}, "text", None),
+        ({"fields": ["text", "reply", "response"]}, "text", "response"),
+        ({"fields": ["text", "reply", "response"], "response_field": "reply"}, "text", "reply"),
+        ({"fields": ["text", "response"], "response_field": None}, "text", None),
+        ({"fields": ["text", "response"], "response_field": ""}, "text", None),
+        ({"fields": ["text", "response"], "embedded_field": "response"}, "response", None),
+        ({"fields": ["title", "text"]}, "title", None),
+    ],
+)
+def test_fields_that_are_not_named_are_chosen(given: dict[str, Any], embedded: str, response: str | None) -> None:
+    wanted = NewKnowledgeBase(**NOTES | given)
+    assert (wanted.embedded_field, wanted.response_field) == (embedded, response)
+
+
+def test_a_knowledge_base_is_made_as_it_was_wanted(records: Records) -> None:
+    made = knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES, remote_engine=True))
+    assert (made.public_size, made.fields, made.remote_engine) == (20_000, ["text", "label"], True)
+    assert knowledge_bases.describe(VERA, records, "notes") == made
+    assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["notes", "toys"]
+    (cohort,) = cohorts.list_(VERA, records, "notes")
+    assert (cohort.lifetime.epsilon, cohort.lifetime.delta) == (6, 1e-5)
+    assert not knowledge_bases.change(ROOT, records, "notes", KnowledgeBaseChange(remote_engine=False)).remote_engine
+    events = [event.particulars for event in records.audit.events(knowledge_base="notes")]
+    assert [(event.kind, event.by) for event in events] == [
+        ("budget.opened", "root"),
+        ("remote_engine.changed", "root"),
+        ("remote_engine.changed", "root"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("promise", "weak"), [((10, 1e-2, 100), 0), ((10.1, 1e-2, 100), 1), ((8, 0.02, 100), 1), ((1000, 0.5, 3), 3)]
+)
+def test_a_weak_promise_is_confirmed(records: Records, promise: tuple[float, float, int], weak: int) -> None:
+    assert len(weaknesses(*promise)) == weak
+    wanted = NewKnowledgeBase(name="notes", **dict(zip(("epsilon", "delta", "public_size"), promise, strict=True)))
+    if weak:
+        with pytest.raises(UnconfirmedError) as refused:
+            knowledge_bases.create(ROOT, records, wanted, {Confirmation.FOR_EVER})
+        assert refused.value.confirmation == Confirmation.WEAK_PROMISE
+        assert len(knowledge_bases.list_(ROOT, records)) == 1
+    knowledge_bases.create(ROOT, records, wanted, WEAK)
+
+
+def test_an_archived_knowledge_base_takes_nothing_new(records: Records, calibrated: CalibratedPlan) -> None:
+    with pytest.raises(UnconfirmedError) as unsure:
+        knowledge_bases.archive(ROOT, records, "toys")
+    assert unsure.value.confirmation == Confirmation.FOR_EVER
+    assert knowledge_bases.describe(VERA, records, "toys").archived_at is None
+    assert knowledge_bases.archive(ROOT, records, "toys", {Confirmation.FOR_EVER}).archived_at
+    for refused in (
+        lambda: knowledge_bases.archive(ROOT, records, "toys", {Confirmation.FOR_EVER}),
+        lambda: cohorts.open_(ROOT, records, "toys", NewCohort(epsilon=5, delta=1e-5, public_size=900)),
+        lambda: cohorts.close(ROOT, records, "toys", 1),
+        lambda: exemplars.ingest(ROOT, records, "toys", lambda _: (), Upload(), embed),
+        lambda: sign(records, calibrated, "root"),
+    ):
+        with pytest.raises(KnowledgeBaseArchivedError):
+            refused()
+    assert exemplars.forget(ROOT, records, "toys", "u1") == 1
+
+
+def test_only_admins_decide_and_only_about_what_there_is(records: Records) -> None:
+    change = KnowledgeBaseChange(remote_engine=True)
+    for call in (
+        lambda who, name: knowledge_bases.change(who, records, name, change),
+        lambda who, name: knowledge_bases.archive(who, records, name, {Confirmation.FOR_EVER}),
+        lambda who, name: cohorts.close(who, records, name, 1),
+        lambda who, name: exemplars.ingest(who, records, name, lambda _: (), Upload(), embed),
+        lambda who, name: exemplars.forget(who, records, name, "u1"),
+        lambda who, name: exemplars.forget_many(who, records, name, ["u1"]),
+    ):
+        with pytest.raises(NotAllowedError):
+            call(VERA, "toys")
+        with pytest.raises((UnknownKnowledgeBaseError, CohortError)):
+            call(ROOT, "nowhere")
+    assert exemplars.forget(ROOT, records, "toys", "u1") == 1
