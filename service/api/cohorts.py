@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from service.api.dependencies import Admin, Anybody, Confirmed, TheServices
+from service.api.dependencies import Admin, AnyKey, Confirmed, TheServices
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.commands import cohorts
@@ -33,10 +33,10 @@ async def open_cohort(
 
 @router.get("", summary="List the cohorts", responses={404: NO_KNOWLEDGE_BASE})
 async def list_cohorts(
-    knowledge_base: KnowledgeBaseName, services: TheServices, actor: Anybody, window: Paging
+    knowledge_base: KnowledgeBaseName, services: TheServices, key: AnyKey, window: Paging
 ) -> Page[CohortView]:
     """Each with its budget, and what is left of it; the last one is the one that people arrive to."""
-    listed = await cohorts.list_.aside(actor, services.records, knowledge_base)
+    listed = await cohorts.list_.aside(key.actor, services.records, knowledge_base)
     return window.cut(listed, lambda cohort: str(cohort.cohort))
 
 

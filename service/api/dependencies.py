@@ -102,10 +102,6 @@ AuditKey = Annotated[ApiKey, Depends(_with(Right.AUDIT))]
 AdminKey = Annotated[ApiKey, Depends(_with(Right.DECIDE))]
 
 
-async def _anybody(key: AnyKey) -> Actor:
-    return key.actor
-
-
 async def _admin(key: AdminKey) -> Actor:
     return key.actor
 
@@ -118,7 +114,6 @@ async def _confirmed(
     return frozenset(confirm)
 
 
-Anybody = Annotated[Actor, Depends(_anybody)]
 Admin = Annotated[Actor, Depends(_admin)]
 Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]
 TheServices = Annotated[Services, Depends(get_services)]

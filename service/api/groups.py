@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from service.api.dependencies import Admin, Anybody, TheServices
+from service.api.dependencies import Admin, AnyKey, TheServices
 from service.api.knowledge_bases import KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.commands import groups
@@ -29,9 +29,9 @@ async def make_group(body: NewGroup, services: TheServices, admin: Admin) -> Gro
 
 
 @router.get("", summary="List the groups")
-async def list_groups(services: TheServices, actor: Anybody, window: Paging) -> Page[GroupBudget]:
+async def list_groups(services: TheServices, key: AnyKey, window: Paging) -> Page[GroupBudget]:
     """Each with its knowledge bases, its budget, and what is left of it."""
-    return window.cut(await groups.list_.aside(actor, services.records), lambda group: group.group)
+    return window.cut(await groups.list_.aside(key.actor, services.records), lambda group: group.group)
 
 
 @router.put("/{group}/knowledge-bases/{knowledge_base}", summary="Join a group", responses=_JOINING)

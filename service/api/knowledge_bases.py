@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel
 
 from exemplar_store import read_csv, read_json_lines
-from service.api.dependencies import Admin, Anybody, Confirmed, TheServices
+from service.api.dependencies import Admin, AnyKey, Confirmed, TheServices
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.bodies import streams_body
@@ -66,15 +66,15 @@ async def create(
 
 
 @router.get("", summary="List the knowledge bases")
-async def list_knowledge_bases(services: TheServices, actor: Anybody, window: Paging) -> Page[KnowledgeBaseView]:
+async def list_knowledge_bases(services: TheServices, key: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
     """What is public of each, by name."""
-    return window.cut(await knowledge_bases.list_.aside(actor, services.records), lambda view: view.name)
+    return window.cut(await knowledge_bases.list_.aside(key.actor, services.records), lambda view: view.name)
 
 
 @router.get("/{knowledge_base}", summary="Describe a knowledge base", responses={404: NO_KNOWLEDGE_BASE})
-async def get(knowledge_base: KnowledgeBaseName, services: TheServices, actor: Anybody) -> KnowledgeBaseView:
+async def get(knowledge_base: KnowledgeBaseName, services: TheServices, key: AnyKey) -> KnowledgeBaseView:
     """What is public of it."""
-    return await knowledge_bases.describe.aside(actor, services.records, knowledge_base)
+    return await knowledge_bases.describe.aside(key.actor, services.records, knowledge_base)
 
 
 @router.patch(

@@ -12,6 +12,7 @@ from accounting.ledger.charges import Release
 from service.api.dependencies import AnyKey, AuditKey, TheServices
 from service.api.paging import Page, Paging
 from service.commands import releases
+from service.commands.fields import NAME
 
 router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
@@ -52,10 +53,6 @@ class ReleaseView(BaseModel):
         **_ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
     )
     created_at: datetime
-
-
-NAME = "[a-z0-9][a-z0-9_-]{0,63}"
-"""Of a knowledge base or a task."""
 
 
 @router.get("", summary="List the releases")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.output import PAIRS, Json, Yes, actor, agreed, confirmed, option, print_list, records
+from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, confirmed, option, print_list, records
 from service.commands import cohorts
 from service.commands.cohorts import CohortView, NewCohort
 
@@ -15,7 +15,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Open, close and list cohorts: people by when they arrived, with budgets of their own."
 )
 
-Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 _COLUMNS: dict[str, Callable[[CohortView], object]] = {
     "cohort": lambda cohort: cohort.cohort,
     "public size": lambda cohort: cohort.public_size,

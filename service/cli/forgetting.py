@@ -8,12 +8,12 @@ import typer
 
 from exemplar_store import Layout
 from service.cli.ingesting import FromSql, Query, UnitId, open_source
-from service.cli.output import Yes, actor, agreed, records
+from service.cli.output import Name, Yes, actor, agreed, records
 from service.commands import exemplars
 
 
 def forget(
-    name: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+    name: Name,
     unit: Annotated[str | None, typer.Argument(help="The unit's id.")] = None,
     listed: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="Forget all units of a file or an address, as of `kb ingest`.")

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from service.cli.output import PAIRS, Json, Yes, actor, agreed, option, print_list, records
+from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, option, print_list, records
 from service.commands import groups
 from service.commands.groups import NewGroup
 from service.plans.budget_report import GroupBudget
 
 app = typer.Typer(no_args_is_help=True, help="Let knowledge bases that may hold the same people share one budget.")
 
-Name = Annotated[str, typer.Argument(help="The group's name.")]
+Group = Annotated[str, typer.Argument(help="The group's name.")]
 _COLUMNS: dict[str, Callable[[GroupBudget], object]] = {
     "group": lambda group: group.group,
     "knowledge bases": lambda group: ", ".join(group.knowledge_bases),
@@ -24,7 +24,7 @@ _COLUMNS: dict[str, Callable[[GroupBudget], object]] = {
 
 @app.command()
 def create(
-    name: Name,
+    name: Group,
     epsilon: Annotated[float, option(NewGroup, "epsilon")],
     delta: Annotated[float, option(NewGroup, "delta")],
 ) -> None:
@@ -35,8 +35,8 @@ def create(
 
 @app.command()
 def add(
-    name: Name,
-    knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+    name: Group,
+    knowledge_base: Name,
     yes: Yes = False,
 ) -> None:
     """Put a knowledge base into a group, for ever, with every plan that it has signed."""

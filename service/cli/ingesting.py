@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from service.cli.output import Json, actor, option, print_json, records
+from service.cli.output import Json, Name, actor, option, print_json, records
 from service.commands import exemplars
 from service.commands.exemplars import Ingested, Upload
 
@@ -45,7 +45,7 @@ UnitId = Annotated[str, option(Upload, "unit_id")]
 
 
 def ingest(
-    name: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+    name: Name,
     source: Annotated[
         str | None,
         typer.Argument(

@@ -9,7 +9,7 @@ import typer
 
 from service.cli.forgetting import forget
 from service.cli.ingesting import ingest
-from service.cli.output import Json, Yes, actor, agreed, confirmed, option, print_list, read, records
+from service.cli.output import Json, Name, Yes, actor, agreed, confirmed, option, print_list, read, records
 from service.commands import knowledge_bases
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 
@@ -17,7 +17,6 @@ app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge b
 app.command()(ingest)
 app.command()(forget)
 
-Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 _COLUMNS: dict[str, Callable[[KnowledgeBaseView], object]] = {
     "name": lambda view: view.name,
     "public size": lambda view: view.public_size,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
+Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
+"""Of a knowledge base."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 PAIRS: dict[str, Callable[[Any], object]] = {

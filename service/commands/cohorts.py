@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 from pydantic import BaseModel, Field
 
-from service.commands.command import Confirmation, check_confirmed, command
+from service.commands.command import Confirmation, command
 from service.commands.fields import inputs
-from service.commands.promises import Delta, Epsilon, PublicSize, weaknesses
+from service.commands.promises import Delta, Epsilon, PublicSize, check_promise
 from service.plans.budget_report import CohortBudget
 from service.records.records import Records
 from service.records.roles import Actor, Right
@@ -19,11 +19,9 @@ class NewCohort(BaseModel):
     """A cohort to open."""
 
     model_config = inputs(epsilon=8, delta=1e-4, public_size=600)
-    epsilon: Epsilon = Field(description="Lifetime ε: all plans that name it together promise at most it.")
-    delta: Delta = Field(description="Lifetime δ, well below one over the number of units.")
-    public_size: PublicSize = Field(
-        description="About how many exemplars it will hold, as a figure you are willing to publish."
-    )
+    epsilon: Epsilon
+    delta: Delta
+    public_size: PublicSize
 
 
 class CohortView(CohortBudget):
@@ -44,8 +42,7 @@ def open_(
         exemplar_store.UnrecognisedUnitsError: somebody who was there once would not be recognised.
         accounting.ledger.errors.CohortError: the knowledge base is archived.
     """
-    doubts = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
-    check_confirmed(Confirmation.WEAK_PROMISE, doubts, confirmed)
+    check_promise(wanted.epsilon, wanted.delta, wanted.public_size, confirmed)
     number = records.open_cohort(name, **wanted.model_dump(), by=actor.id)
     return _views(records, name)[number - 1]
 

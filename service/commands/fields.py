@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.wording import figure
 
-_NAME = "[a-z0-9][a-z0-9_-]{0,63}"
-NAME = rf"^{_NAME}$"
+NAME = "[a-z0-9][a-z0-9_-]{0,63}"
 """Of a knowledge base, a task or a group."""
-SCOPE = rf"^{_NAME}(\.{_NAME})?$"
+Name = Annotated[str, Field(pattern=f"^{NAME}$", description="Small letters, digits, - and _.")]
+Scope = Annotated[str, Field(pattern=rf"^{NAME}(\.{NAME})?$")]
 """A knowledge base or one of its tasks."""
 
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}

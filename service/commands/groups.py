@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import re
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from accounting.ledger.errors import UnknownBudgetError
 from service.commands.command import command
-from service.commands.fields import NAME, inputs
+from service.commands.fields import NAME, Name, inputs
 from service.commands.promises import Delta, Epsilon
 from service.plans.budget_report import GroupBudget
 from service.records.records import Records
@@ -20,9 +20,9 @@ class NewGroup(BaseModel):
     """A group to make."""
 
     model_config = inputs(name="care", epsilon=10, delta=1e-4)
-    name: str = Field(pattern=NAME, description="Small letters, digits, - and _.")
-    epsilon: Epsilon = Field(description="Lifetime ε of whoever is in all of its knowledge bases.")
-    delta: Delta = Field(description="Lifetime δ of whoever is in all of them.")
+    name: Name
+    epsilon: Epsilon
+    delta: Delta
 
 
 @command(Right.DECIDE)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import SCOPE, inputs
+from service.commands.fields import Scope, inputs
 from service.records.api_keys import LONGEST_LIFE, LONGEST_OVERLAP, ApiKey
 from service.records.records import Records
 from service.records.roles import Actor, Right, Role, a, may
@@ -32,7 +32,7 @@ class NewKey(BaseModel):
     role: Role = Field(description="Analysts ask, viewers look, auditors also read the audit trail, admins decide.")
     quota: Quota = None
     rate_per_minute: RatePerMinute = None
-    scope: list[Annotated[str, StringConstraints(pattern=SCOPE)]] = Field(
+    scope: list[Scope] = Field(
         default=[],
         max_length=100,
         description="Knowledge bases and tasks that an analyst's key may ask, such as support or support.queue. "

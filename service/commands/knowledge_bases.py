@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, model_validator
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase, default_response_field
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import NAME, inputs
-from service.commands.promises import Delta, Epsilon, PublicSize, weaknesses
+from service.commands.fields import Name, inputs
+from service.commands.promises import Delta, Epsilon, PublicSize, check_promise
 from service.records.records import Records
 from service.records.roles import Actor, Right
 
@@ -27,13 +27,10 @@ class NewKnowledgeBase(BaseModel):
     """A knowledge base to create."""
 
     model_config = inputs(name="support", epsilon=8, delta=1e-4, public_size=600)
-    name: str = Field(pattern=NAME, description="Small letters, digits, - and _.")
-    epsilon: Epsilon = Field(description="Lifetime ε: all plans together promise at most this.")
-    delta: Delta = Field(description="Lifetime δ, well below one over the number of units.")
-    public_size: PublicSize = Field(
-        description="About how many exemplars it will hold, as a figure you are willing to publish. Sampling "
-        "probabilities rest on it; it is never computed from the exemplars."
-    )
+    name: Name
+    epsilon: Epsilon
+    delta: Delta
+    public_size: PublicSize
     fields: list[str] = Field(default=["text", "label"], description="An exemplar's fields.")
     embedded_field: str | None = Field(
         default=None, description="The field by which exemplars and queries are compared. Left out: the first."
@@ -96,8 +93,7 @@ def create(
         accounting.ledger.errors.BudgetExistsError: there was one of this name, with another budget.
         accounting.ledger.errors.KnowledgeBaseArchivedError: there was one of this name, which was archived.
     """
-    doubts = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
-    check_confirmed(Confirmation.WEAK_PROMISE, doubts, confirmed)
+    check_promise(wanted.epsilon, wanted.delta, wanted.public_size, confirmed)
     records.create_knowledge_base(**wanted.model_dump(), by=actor.id)
     return _view(records, wanted.name)
 

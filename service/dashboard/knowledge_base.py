@@ -95,7 +95,6 @@ async def plans(visit: Visit) -> Response:
 async def usage(visit: Visit) -> Response:
     """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
     records, name = visit.services.records, name_of(visit)
-    await asyncio.to_thread(records.store.get, name)
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
     names = told_apart(await asyncio.to_thread(_key_names, visit))
@@ -117,7 +116,6 @@ async def usage(visit: Visit) -> Response:
 async def releases(visit: Visit) -> Response:
     """Answers that left, newest first."""
     records, name = visit.services.records, name_of(visit)
-    await asyncio.to_thread(records.store.get, name)
     after = visit.request.query_params.get("after")
     history = History(records.database)
     found = await asyncio.to_thread(history.releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
@@ -158,7 +156,6 @@ async def show_exemplars(
         forget_problem: why no unit was deleted.
     """
     records, name = visit.services.records, name_of(visit)
-    await asyncio.to_thread(records.store.get, name)
     events = await asyncio.to_thread(
         lambda: records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
     )
