@@ -128,12 +128,7 @@ async def upload(
     request: Request,
     services: TheServices,
     admin: Admin,
-    unit_id: Annotated[
-        str, Query(description="Name of the column with the privacy unit's id.", pattern=r"^[^\x00]*$")
-    ] = "unit_id",
-    replace: Annotated[
-        bool, Query(description="The rows are all there is of their units: delete what these had before.")
-    ] = False,
+    how: Annotated[Upload, Query()],
 ) -> Ingested:
     """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
 
@@ -148,7 +143,6 @@ async def upload(
     # Before its body is read, so that what cannot be stored is not sent in vain.
     await knowledge_bases.describe.aside(admin, services.records, knowledge_base)
     read = partial(reader, io.BytesIO(await _body(request, services.records.settings.max_upload_bytes)))
-    how = Upload(unit_id=unit_id, replace=replace)
     return await exemplars.ingest.aside(admin, services.records, knowledge_base, read, how, services.embedder.embed)
 
 

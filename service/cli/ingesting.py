@@ -86,8 +86,8 @@ def ingest(
 
     An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
     """
-    opened, named = records(), _columns(columns or [])
-    upload = Upload(unit_id=unit_id, columns=named, numbers_as_text=numbers_as_text, replace=replace, dry_run=dry_run)
+    opened = records()
+    upload = Upload(unit_id=unit_id, numbers_as_text=numbers_as_text, replace=replace, dry_run=dry_run)
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     read_on = _cursor(cursor, cursor_file, since, query)
     with (
@@ -103,7 +103,8 @@ def ingest(
             found.rows,
             upload,
             _embed,
-            lambda done, total: bar.update(task, completed=done, total=total),
+            columns=_columns(columns or []),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if read_on is not None and not dry_run:
         read_on.save()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,7 +24,6 @@ class Upload(BaseModel):
         pattern=r"^[^\x00]*$",
         description="The column that names the privacy unit: the person or customer protected as a whole.",
     )
-    columns: dict[str, str] = Field(default={}, description="Columns of fields that have another name there.")
     numbers_as_text: bool = Field(
         default=False, description="Take numbers, dates and times as text; else they are errors."
     )
@@ -52,6 +52,8 @@ def ingest(
     read: Callable[[Layout], Iterable[Row]],
     upload: Upload,
     embed: Embed,
+    *,
+    columns: Mapping[str, str] = MappingProxyType({}),
     progress: Progress | None = None,
 ) -> Ingested:
     """Store all rows, or none. Repeating it is harmless.
@@ -63,6 +65,7 @@ def ingest(
         read: gives the rows, given what is in which column.
         upload: how they are read and stored.
         embed: makes embeddings of texts, after all rows were checked.
+        columns: of fields that have another name there.
         progress: told how many of how many rows are embedded.
 
     Raises:
@@ -72,11 +75,11 @@ def ingest(
         accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more.
     """
     fields = records.store.get(name).fields
-    for field in upload.columns:
+    for field in columns:
         if field not in (known := ("unit_id", *fields)):
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
-    columns = dict(upload.columns)
-    layout = Layout(fields, columns.pop("unit_id", upload.unit_id), columns, upload.numbers_as_text)
+    renamed = dict(columns)
+    layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
     how = {"replace": upload.replace, "dry_run": upload.dry_run}
     report = records.ingest(name, read(layout), embed, by=actor.id, progress=progress, **how)
     return Ingested.model_validate(report)

@@ -33,13 +33,7 @@ pages = Pages()
 
 _READERS = {"csv": read_csv, "jsonl": read_json_lines, "ndjson": read_json_lines}
 _BLANK = dict.fromkeys(NewKnowledgeBase.model_fields, "") | {"fields": "text, label", "embedded_field": "text"}
-_REFUSED = (
-    ValidationError,
-    InvalidKnowledgeBaseError,
-    KnowledgeBaseExistsError,
-    BudgetExistsError,
-    KnowledgeBaseArchivedError,
-)
+_TAKEN = (KnowledgeBaseExistsError, BudgetExistsError, KnowledgeBaseArchivedError)
 
 
 @pages.get("/new-knowledge-base")
@@ -57,7 +51,7 @@ async def create(visit: Visit) -> Response:
         await knowledge_bases.create.aside(visit.actor, visit.services.records, wanted, visit.confirmed)
     except UnconfirmedError as error:
         return _form(visit, given, {}, 422, error.doubts)
-    except _REFUSED as error:
+    except (ValidationError, InvalidKnowledgeBaseError, *_TAKEN) as error:
         return _form(visit, given, problems(error, NewKnowledgeBase), 422)
     return visit.redirect(
         f"/knowledge-bases/{wanted.name}/exemplars",

@@ -25,12 +25,21 @@ def reading(*exemplars: dict[str, Any]) -> Callable[[Layout], Iterator[Row]]:
 
 def test_rows_are_stored_as_the_upload_says(records: Records) -> None:
     row = {"owner": "new", "what": "a toy", "label": 3, "price": 1}
-    upload = Upload(unit_id="owner", columns={"text": "what"}, numbers_as_text=True, dry_run=True)
-    would = exemplars.ingest(ROOT, records, "toys", reading(row), upload, embed)
-    stored = exemplars.ingest(ROOT, records, "toys", reading(row), upload.model_copy(update={"dry_run": False}), embed)
+    would, stored = (
+        exemplars.ingest(
+            ROOT,
+            records,
+            "toys",
+            reading(row),
+            Upload(unit_id="owner", numbers_as_text=True, dry_run=dry_run),
+            embed,
+            columns={"text": "what"},
+        )
+        for dry_run in (True, False)
+    )
     assert would == stored == Ingested(exemplars=1, units=1, already_there=0, replaced=0, ignored_fields=["price"])
     other = reading({"id": "new", "text": "another", "label": "red"})
-    replaced = exemplars.ingest(ROOT, records, "toys", other, Upload(columns={"unit_id": "id"}, replace=True), embed)
+    replaced = exemplars.ingest(ROOT, records, "toys", other, Upload(replace=True), embed, columns={"unit_id": "id"})
     assert (replaced.exemplars, replaced.units, replaced.replaced) == (1, 0, 1)
     assert exemplars.forget(ROOT, records, "toys", "new") == 1
     told = "".join(event.line() for event in records.audit.events(knowledge_base="toys"))
@@ -47,7 +56,7 @@ def test_what_cannot_be_stored_is_not_stored(records: Records) -> None:
     with pytest.raises(UnitTooLargeError):
         exemplars.ingest(ROOT, records, "toys", reading(*many), Upload(), embed)
     with pytest.raises(FieldError) as unknown:
-        exemplars.ingest(ROOT, records, "toys", reading(good), Upload(columns={"colour": "label"}), embed)
+        exemplars.ingest(ROOT, records, "toys", reading(good), Upload(), embed, columns={"colour": "label"})
     assert unknown.value.field == "columns"
     with pytest.raises(UnknownUnitError):
         exemplars.forget(ROOT, records, "toys", "new")
