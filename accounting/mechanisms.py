@@ -28,10 +28,12 @@ class Mechanism(Strict):
     Attributes:
         kind: of the tasks that may have it.
         once: whether it is released once, from the whole knowledge base, and then answers for ever.
+        asked: whether its tasks can be asked; where not, no plan is written with it by hand.
     """
 
     kind: ClassVar[str]
     once: ClassVar[bool] = False
+    asked: ClassVar[bool] = True
     type: str
 
     @abstractmethod
@@ -246,6 +248,7 @@ class RehearsalMechanism(LabelMechanism):
 
     kind = "rehearsal"  # so nothing offers it for a task that classifies
     once = True
+    asked = False
     type: Literal["rehearsal"]
     questions: int = Field(ge=1, le=100_000)
     """How many are asked at most."""

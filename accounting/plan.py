@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
@@ -30,16 +30,33 @@ _WORTH_IT = 0.997  # calibration itself leaves up to 0.2 % of ε
 _KINDS = ("classify", "generate")
 
 
-class PlanError(ValueError):
-    """A plan that cannot be read or cannot be kept. Each problem names its key.
+class PlanProblem(NamedTuple):
+    """One thing that is wrong with a plan.
 
     Attributes:
-        problems: one sentence per problem, each beginning with the dotted key.
+        key: the dotted key that it is about; empty: the plan as a whole.
+        message: what is wrong, a sentence without its end.
+        line: where in the text, counted from 1, if the text is no YAML.
     """
 
-    def __init__(self, problems: Sequence[str]):
-        super().__init__("\n".join(problems))
-        self.problems = list(problems)
+    key: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class PlanError(ValueError):
+    """A plan that cannot be read or cannot be kept.
+
+    Attributes:
+        problems: what is wrong, in the order of the plan.
+    """
+
+    def __init__(self, *problems: tuple[str, str] | tuple[str, str, int | None]):
+        self.problems = [PlanProblem(*problem) for problem in problems]
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class Budget(Strict):
@@ -150,10 +167,11 @@ def load_plan(text: str) -> Plan:
     try:
         document = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  (a SafeLoader)  # nosec B506
     except yaml.YAMLError as error:
-        raise PlanError([f"not valid YAML: {error}"]) from None
+        mark = getattr(error, "problem_mark", None)
+        raise PlanError(("", f"not valid YAML: {error}", mark and mark.line + 1)) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         # Values YAML can write and Python cannot hold: a mapping as a key, the 40th of May, a million brackets.
-        raise PlanError([f"not a plan: {type(error).__name__} while reading the YAML"]) from None
+        raise PlanError(("", f"not a plan: {type(error).__name__} while reading the YAML")) from None
     return parse_plan(document)
 
 
@@ -164,12 +182,12 @@ def parse_plan(document: Any) -> Plan:
         PlanError: each problem names its key.
     """
     if not isinstance(document, dict):
-        raise PlanError(["a plan is a mapping with the keys knowledge_base, budget, tasks"])
+        raise PlanError(("", "a plan is a mapping with the keys knowledge_base, budget, tasks"))
     _check_texts(document)
     try:
         return Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError([_describe(problem) for problem in error.errors()]) from None
+        raise PlanError(*(_describe(problem) for problem in error.errors())) from None
 
 
 def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
@@ -196,7 +214,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     # PRV composes the remove direction alone, and that it is the worse one is proved for a single answer only. PLD
     # composes both, so its bound has to hold as well.
     if plan.accountant == "prv" and bounds["pld"].upper > plan.budget.epsilon:
-        raise PlanError(["accountant: pld does not confirm what prv found for this plan; write `accountant: pld`"])
+        raise PlanError(("accountant", "pld does not confirm what prv found for this plan; write `accountant: pld`"))
     return CalibratedPlan(
         plan=plan,
         public_size=public_size,
@@ -234,20 +252,22 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
         PlanError: that cannot be.
     """
     problems = _unknown_tasks(plan) + [
-        f"tasks.{name}: shots × ensemble = {task.shots * task.ensemble} exceeds the knowledge base's public size of "
-        f"{public_size}; lower one of them"
+        (
+            f"tasks.{name}",
+            f"shots × ensemble = {task.shots * task.ensemble} exceeds the knowledge base's public size of "
+            f"{public_size}; lower one of them",
+        )
         for name, task in plan.tasks.items()
         if task.sampling_probability(public_size) > 1
     ]
     if problems:
-        raise PlanError(problems)
+        raise PlanError(*problems)
     if plan.budget.epsilon > LARGEST_EPSILON:
-        raise PlanError(
-            [
-                f"budget.epsilon: {plan.budget.epsilon:g} is above {LARGEST_EPSILON:g}, beyond which what rounding the "
-                "sampling probabilities adds to delta is not negligible; sign a smaller plan"
-            ]
+        why = (
+            f"{plan.budget.epsilon:g} is above {LARGEST_EPSILON:g}, beyond which what rounding the sampling "
+            "probabilities adds to delta is not negligible; sign a smaller plan"
         )
+        raise PlanError(("budget.epsilon", why))
     samplings = {
         name: Sampling(task.sampling, task.sampling_probability(public_size)) for name, task in plan.tasks.items()
     }
@@ -271,7 +291,7 @@ def _noise(plan: Plan, samplings: Mapping[str, Sampling], events: Sequence[Event
     }
 
 
-def _unknown_tasks(plan: Plan) -> list[str]:
+def _unknown_tasks(plan: Plan) -> list[tuple[str, str]]:
     """What is wrong with the tasks that tasks name."""
     problems = []
     for name, task in plan.tasks.items():
@@ -280,9 +300,9 @@ def _unknown_tasks(plan: Plan) -> list[str]:
         for key, other in task.relies_on.items():
             named = plan.tasks.get(other)
             if not (isinstance(named, ClassifyTask) and named.once):
-                problems.append(f"tasks.{name}.{key}: the plan has no task {other!r} with `release: once`")
+                problems.append((f"tasks.{name}.{key}", f"the plan has no task {other!r} with `release: once`"))
             elif (named.labels, named.query_fields) != (task.labels, task.query_fields):
-                problems.append(f"tasks.{name}.{key}: {other} has other labels or asks for other fields")
+                problems.append((f"tasks.{name}.{key}", f"{other} has other labels or asks for other fields"))
     return problems
 
 
@@ -290,7 +310,7 @@ def _calibrate(plan: Plan, grants: Sequence[Grant]) -> list[Event]:
     try:
         return calibrate(grants, plan.budget.epsilon, plan.budget.delta, plan.accountant)
     except ValueError as error:
-        raise PlanError([f"budget: {error}"]) from error
+        raise PlanError(("budget", str(error))) from error
 
 
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
@@ -309,30 +329,30 @@ def _check_texts(document: Any) -> None:
     for path, value in found:  # which grows
         if isinstance(value, str) and _NO_CHARACTER.search(value):
             key = _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", ".".join(map(str, path)))
-            raise PlanError(
-                [f"{key}: contains a NUL character or half of a surrogate pair; remove it, or write it unescaped"]
-            )
+            why = "contains a NUL character or half of a surrogate pair; remove it, or write it unescaped"
+            raise PlanError((key, why))
         if isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
             seen.add(id(value))  # an alias may lead back to it
             for name, member in value.items() if isinstance(value, dict) else enumerate(value):
                 found += [((*path, name), name), ((*path, name), member)]
 
 
-def _describe(problem: Mapping[str, Any]) -> str:
-    key = ".".join(_path(problem["loc"])) or "plan"
+def _describe(problem: Mapping[str, Any]) -> tuple[str, str]:
+    key = ".".join(_path(problem["loc"]))
     message = str(problem["msg"]).removeprefix("Value error, ")
     match problem["type"]:
         case "extra_forbidden":
-            return f"{key}: unknown key"
+            return (key, "unknown key")
         case "missing":
-            return f"{key}: is missing"
+            return (key, "is missing")
         case "union_tag_not_found" | "union_tag_invalid":
             tag = str(problem["ctx"]["discriminator"]).strip("'")
             known = ", ".join(_KINDS if tag == "kind" else types_of(problem["loc"][2]))
-            return f"{key}.{tag}: {'is missing; ' if problem['type'].endswith('found') else ''}must be one of {known}"
+            missing = "is missing; " if problem["type"].endswith("found") else ""
+            return (f"{key}.{tag}", f"{missing}must be one of {known}")
         case "string_pattern_mismatch":
-            return f"{key}: names are up to 64 small letters, digits, - and _, beginning with a letter or digit"
-    return f"{key}: {message[0].lower()}{message[1:]}"
+            return (key, "names are up to 64 small letters, digits, - and _, beginning with a letter or digit")
+    return (key, f"{message[0].lower()}{message[1:]}")
 
 
 def _path(location: Sequence[str | int]) -> list[str]:

@@ -44,7 +44,6 @@ from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelea
 from examples.serving import serving, use_database_in
 from exemplar_store import MAX_UNIT_BYTES, Layout
 from exemplar_store.exemplar import content
-from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.pipeline.latency import Departure, Measured
@@ -57,6 +56,7 @@ from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
 from service.telemetry.heartbeat import Heartbeat
+from service.web import create_app
 
 ROOT = Path(__file__).parents[1]
 DELTA = 1e-5

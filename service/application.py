@@ -374,7 +374,7 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor."""
-        from service.api.app import create_app
+        from service.web import create_app
 
         return create_app(self._services, proxy_answers_name=True, doors=self._doors)
 

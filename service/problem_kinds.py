@@ -123,6 +123,10 @@ class ProblemKind(Enum):
 
     # Budgets and plans
     BUDGET_EXCEEDED = 402, "The plan exceeds the free budget. Nothing was promised."
+    PLANS_CHANGED = (
+        409,
+        "Somebody else signed a plan in the meantime. Nothing was promised. Read the plans, then decide.",
+    )
     INVALID_PLAN = (
         422,
         "The plan cannot be read, calibrated or signed; `problems` says why. Nothing was promised. Check "

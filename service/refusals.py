@@ -9,6 +9,7 @@ from accounting.ledger.errors import (
     CohortError,
     GroupError,
     KnowledgeBaseArchivedError,
+    PlansChangedError,
     UnknownBudgetError,
     UnknownGroupError,
     UnknownTaskError,
@@ -39,7 +40,7 @@ from service.pipeline.making import NotMadeError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.restoring import BundleDiffersError, SteeringNotServedError, UnknownBundleError
 from service.plans.proposals import SamePersonError, UnknownProposalError
-from service.plans.signing import TwoPersonsError, WorseThanFreeError
+from service.plans.signing import TwoPersonsError
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import KeyRotatedError, UnknownKeyError
 from service.records.roles import NotAllowedError, OutOfScopeError
@@ -76,7 +77,7 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     UnitTooLargeError: ProblemKind.UNIT_TOO_LARGE,
     UnknownCursorError: ProblemKind.UNKNOWN_CURSOR,
     PlanError: ProblemKind.INVALID_PLAN,
-    WorseThanFreeError: ProblemKind.UNCONFIRMED,
+    PlansChangedError: ProblemKind.PLANS_CHANGED,
     AccountantsDisagreeError: ProblemKind.ACCOUNTANTS_DISAGREE,
     LedgerRestoredError: ProblemKind.LEDGER_RESTORED,
     NotMadeError: ProblemKind.RELEASE_NOT_MADE,
@@ -98,3 +99,6 @@ KIND_OF: dict[type[Exception], ProblemKind] = {
     BundleDiffersError: ProblemKind.BUNDLE_DIFFERS,
     SteeringNotServedError: ProblemKind.STEERING_NOT_SERVED,
 }
+
+REFUSALS = tuple(KIND_OF)
+"""What a page that shows a form again catches."""

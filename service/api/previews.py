@@ -3,84 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.answers import TaskAddress
 from service.api.dependencies import TheServices, TrialKey
-from service.records.engine_record import EngineView
+from service.commands import trials
+from service.commands.trials import TrialView, Trying
 from service.records.signed import read_signed
-from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial
 
 router = APIRouter(prefix="/v1", tags=["answers"])
-
-_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
-_EXAMPLE: dict[str, Any] = {
-    "query": "I was charged twice for my subscription in March.",
-    "exemplars": [
-        {"text": "My invoice shows the wrong company name.", "label": "Billing"},
-        {"text": "The app crashes when I open the settings.", "label": "Technical"},
-    ],
-}
-
-
-class PreviewRequest(BaseModel):
-    """What to try a task on."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE]})
-
-    query: str | dict[str, str]
-    exemplars: list[dict[str, Any]] = Field(
-        min_length=1,
-        max_length=MAX_EXEMPLARS,
-        description="Exemplars that you declare public by sending them: nothing protects them, and a remote engine "
-        "sees them. Each has the fields that the task's prompt shows; others are ignored.",
-    )
-    repeats: int = Field(default=20, ge=1, le=MAX_REPEATS, description="How many times noise is drawn, for `agreeing`.")
-
-
-class Said(BaseModel):
-    """An answer: a label, or a text with the words it is made of."""
-
-    label: str | None = Field(**_ABSENT)
-    probability: float | None = Field(**_ABSENT)
-    probabilities: dict[str, float] | None = Field(**_ABSENT)
-    text: str | None = Field(**_ABSENT)
-    keywords: list[str] | None = Field(**_ABSENT)
-    fallback: bool | None = Field(**_ABSENT)
-    method: str | None = Field(**_ABSENT)
-
-
-class StandIn(BaseModel):
-    """How far the exemplars supplied can stand in for a knowledge base."""
-
-    supplied: int
-    public_size: int = Field(description="Exemplars that the knowledge base declares.")
-    expected_per_answer: int = Field(description="Exemplars that an answer draws on average.")
-    caution: str
-
-
-class PreviewView(Said):
-    """An answer as the mechanism gave it, with the plan's noise, and what may be told since nothing here is private."""
-
-    preview: Literal[True] = True
-    task: str = Field(examples=["support.queue@1"])
-    noiseless: Said = Field(description="The answer of the same slots without noise.")
-    support: dict[str, float] = Field(description="Support for it and for the others by `measure`, largest first.")
-    measure: Literal["votes", "slots", "mean similarity"] = Field(
-        description="Votes by label; slots by word; or by candidate its mean similarity to the slots' answers."
-    )
-    repeats: int
-    agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
-    falling_back: float | None = Field(
-        **_ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
-    )
-    slots: int = Field(description="Slots drawn.")
-    answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")
-    exemplars: StandIn
-    engine: EngineView
 
 
 @router.post(
@@ -94,7 +26,7 @@ class PreviewView(Said):
         503: {"description": "The engine does not answer."},
     },
 )
-async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices, key: TrialKey) -> PreviewView:
+async def preview(task: TaskAddress, body: Trying, services: TheServices, key: TrialKey) -> TrialView:
     """See what a task makes of a query, on exemplars that are public.
 
     The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
@@ -105,38 +37,6 @@ async def preview(task: TaskAddress, body: PreviewRequest, services: TheServices
     records = services.records
     signed = await asyncio.to_thread(records.ledger.budgets.task, task)
     described = await asyncio.to_thread(records.store.get, signed.knowledge_base)
-    trial = await services.trials.try_task(
-        read_signed(signed.document),
-        signed.name,
-        body.query,
-        body.exemplars,
-        embedded_field=described.embedded_field,
-        response_field=described.response_field,
-        repeats=body.repeats,
-        asker=key.id,
-    )
-    return view(signed.address, trial)
-
-
-def view(task: str, trial: Trial) -> PreviewView:
-    """A trial as JSON shows it."""
-    return PreviewView(
-        **trial.answer,
-        task=task,
-        noiseless=Said(**trial.consensus.answer),
-        # No last digits: where what shares a batch on a GPU may move them, they could tell of other queries.
-        support={answer: round(speaks, 2) for answer, speaks in trial.consensus.support.items()},
-        measure=trial.consensus.measure,
-        repeats=trial.repeats,
-        agreeing=trial.agreeing / trial.repeats,
-        falling_back=None if trial.fallbacks is None else trial.fallbacks / trial.repeats,
-        slots=trial.slots,
-        answered=trial.answered,
-        exemplars=StandIn(
-            supplied=trial.supplied,
-            public_size=trial.public_size,
-            expected_per_answer=trial.expected,
-            caution=trial.caution,
-        ),
-        engine=EngineView.of(trial.engine),
-    )
+    fields = described.embedded_field, described.response_field
+    plan = read_signed(signed.document)
+    return TrialView.of(signed.address, await trials.try_(key.actor, services.trials, plan, signed.name, body, *fields))

@@ -178,7 +178,7 @@ def _known(exception: type[Exception], base: str, _request: Request, error: Exce
     extra: dict[str, Any] = {}
     match error:
         case PlanError():
-            extra = {"problems": error.problems}
+            extra = {"problems": [str(problem) for problem in error.problems]}
         case UnconfirmedError():
             extra = {"confirm": error.confirmation, "problems": error.doubts}
         case EpsilonNotAttainableError():

@@ -42,7 +42,7 @@ def budget(
         rows = [
             (
                 task.task,
-                "none" if task.rehearsal else "any number" if task.answers is None else task.answers,
+                "none" if not task.asked else "any number" if task.answers is None else task.answers,
                 task.spent,
                 _left(task),
                 task.lost,

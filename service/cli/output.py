@@ -27,6 +27,7 @@ Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 """Of a knowledge base."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [default: your user name]")]
 PAIRS: dict[str, Callable[[Any], object]] = {
     "lifetime ε, δ": lambda budget: f"{budget.lifetime.epsilon:g}, {budget.lifetime.delta:g}",
     "promised": lambda budget: f"{budget.promised.epsilon:g}, {budget.promised.delta:g}",

@@ -8,25 +8,31 @@ from typing import Annotated
 
 import typer
 
-from accounting.ledger.amounts import Number
-from accounting.plan import CalibratedPlan, Plan, load_plan
+from accounting.plan import load_plan
 from service.cli.candidates import candidates
-from service.cli.output import Json, console, print_engine, print_json, print_table, records, who
+from service.cli.output import (
+    Json,
+    SignedBy,
+    Yes,
+    actor,
+    agreed,
+    confirmed,
+    console,
+    print_engine,
+    print_json,
+    print_table,
+    records,
+)
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
-from service.plans.alternatives import alternatives as spent_otherwise
+from service.commands import plans
+from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
-from service.plans.exported import export as export_exemplars
-from service.plans.preview import PlanPreview, TaskPreview, plot, preview
-from service.plans.proposals import approve, open_proposals, propose
-from service.plans.signing import check_free, not_free, prepare
-from service.plans.signing import release as make_release
-from service.plans.signing import sign as sign_plan
-from service.plans.steady import MONTHS, Arrivals, SteadyPreview, preview_steadily
+from service.plans.preview import TaskPreview, plot
+from service.plans.signing import check_free, prepare
+from service.plans.steady import MONTHS
 from service.records.api_keys import called
-from service.records.engine_record import last_engine
-from service.records.records import Records
 
 app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
 app.command("try")(try_)
@@ -34,6 +40,8 @@ app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
+KnowledgeBase = Annotated[str, typer.Argument(help="The knowledge base's name.")]
+Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
 
 
@@ -46,15 +54,12 @@ def preview_(
     ] = None,
     units_a_month: Annotated[
         float | None,
-        typer.Option(
-            min=1e-3,
-            help="About how many new people arrive, announced: also show what it gives for ever.",
-        ),
+        typer.Option(help="About how many new people arrive, announced: also show what it gives for ever."),
     ] = None,
-    months_a_cohort: Annotated[float, typer.Option(min=1e-3, help="Months from one cohort to the next.")] = MONTHS,
+    months_a_cohort: Annotated[float, typer.Option(help="Months from one cohort to the next.")] = MONTHS,
     units_a_cohort: Annotated[
         float | None,
-        typer.Option(min=1e-3, help="In place of months: as long as so many people take to arrive at that rate."),
+        typer.Option(help="In place of months: as long as so many people take to arrive at that rate."),
     ] = None,
     cohort_epsilon: Annotated[
         float | None, typer.Option(help="Lifetime ε of each cohort. [default: the newest one's]")
@@ -70,165 +75,128 @@ def preview_(
     The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, the engine calls each
     answer takes, and what the same budget gives if it is spent otherwise.
     """
-    plan = load_plan(file.read_text())
+    me, plan = actor(), load_plan(file.read_text())
     opened = records() if public_size is None else None  # else it needs no database and no key
-    steady = None
+    lasting = None
     if units_a_month is not None:
-        months = months_a_cohort if units_a_cohort is None else units_a_cohort / units_a_month
-        epsilon, delta = _cohort_budget(opened, plan, cohort_epsilon, cohort_delta)
-        arrivals = Arrivals(units_a_month=units_a_month, months_a_cohort=months, epsilon=epsilon, delta=delta)
-        steady = preview_steadily(plan, arrivals)
+        arriving = Arriving(
+            units_a_month=units_a_month,
+            months_a_cohort=months_a_cohort,
+            units_a_cohort=units_a_cohort,
+            cohort_epsilon=cohort_epsilon,
+            cohort_delta=cohort_delta,
+        )
+        lasting = plans.steady(me, opened, plan, arriving)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
-    _show(calibrated, opened, plot_file, json, alternatives=True, steady=steady)
-
-
-def _cohort_budget(
-    opened: Records | None, plan: Plan, epsilon: float | None, delta: float | None
-) -> tuple[Number, Number]:
-    """As written, or else the newest cohort's."""
-    if epsilon is not None and delta is not None:
-        return epsilon, delta
-    if opened is None:
-        raise ValueError("say what each cohort has with --cohort-epsilon and --cohort-delta")
-    newest = opened.ledger.budgets.status(plan.knowledge_base).cohorts[-1]
-    return newest.epsilon if epsilon is None else epsilon, newest.delta if delta is None else delta
+    result = plans.preview(me, opened, calibrated, otherwise=True)
+    if plot_file:
+        plot(calibrated).savefig(plot_file, dpi=150)
+    if json:
+        for_ever = {"steady": lasting.model_dump()} if lasting else {}
+        print_json(result.model_dump(mode="json") | for_ever)
+        return
+    _print(result)
+    if opened:
+        print_engine(result.engine)
+    if lasting:
+        console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
+        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
+        print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
+    if plot_file:
+        typer.echo(f"Plot: {plot_file}")
 
 
 @app.command()
-def sign(
-    file: PlanFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, whatever is expected of the plan.")] = False,
-    signed_by: Annotated[str | None, typer.Option(help="Who signs. [default: your user name]")] = None,
-    json: Json = False,
-) -> None:
+def sign(file: PlanFile, yes: Yes = False, signed_by: SignedBy = None, json: Json = False) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
-    opened, plan = records(), load_plan(file.read_text())
+    me, opened, plan = actor(signed_by), records(), load_plan(file.read_text())
     check_free(opened, plan)
     calibrated = prepare(opened, plan)
     if not json:
-        _show(calibrated, opened)
-    for warning in preview(calibrated).warnings:
-        if not yes and not typer.confirm(f"{warning} Sign it all the same?"):
-            raise typer.Exit(1)
-    budget = calibrated.plan.budget
-    question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {calibrated.plan.knowledge_base} for good?"
-    if not yes and not typer.confirm(question):
-        raise typer.Exit(1)
-    if opened.settings.two_person_signing:
-        proposal = propose(opened, calibrated, signed_by or who())
-        if json:
-            print_json({"proposed": proposal.id, "digest": proposal.digest})
-        else:
-            typer.echo(f"Proposed. Somebody else: dpicl plan approve {proposal.knowledge_base} {proposal.id}")
-        return
-    signed = sign_plan(opened, calibrated, signed_by or who())
-    tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
+        _print(plans.preview(me, opened, calibrated))
+    agreed(f"Take ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
+    result = confirmed(lambda given: plans.sign(me, opened, calibrated, given), yes=yes)
     if json:
-        print_json({"version": signed.version, "digest": signed.digest, "tasks": tasks})
-    else:
-        typer.echo(f"Signed as version {signed.version}: {', '.join(tasks)}")
+        print_json(result.model_dump(mode="json"))
+    elif result.signed:
+        typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
+    elif result.proposed:
+        typer.echo(f"Proposed. Somebody else: dpicl plan approve {plan.knowledge_base} {result.proposed.id}")
 
 
 @app.command()
-def proposals(
-    knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")], json: Json = False
-) -> None:
+def proposals(knowledge_base: KnowledgeBase, json: Json = False) -> None:
     """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    opened = records()
-    found = open_proposals(opened, knowledge_base)
+    me, opened = actor(), records()
+    names = plans.names(me, opened)
+    listed = plans.list_proposals(me, opened, knowledge_base)
     if json:
-        print_json(
-            [{"id": one.id, "digest": one.digest, "by": one.proposed_by, "at": str(one.proposed_at)} for one in found]
-        )
+        print_json([ProposalView.of(one, names).model_dump(mode="json") for one in listed])
     else:
-        names = opened.keys.names()
-        rows = [(one.id, called(one.proposed_by, names), one.proposed_at) for one in found]
+        rows = [(one.id, called(one.proposed_by, names), one.proposed_at) for one in listed]
         print_table("Proposals", ["id", "by", "at"], rows)
 
 
-@app.command("approve")
-def approve_(
-    knowledge_base: Annotated[str, typer.Argument(help="The knowledge base's name.")],
+@app.command()
+def approve(
+    knowledge_base: KnowledgeBase,
     proposal: Annotated[str, typer.Argument(help="The proposal's id, from `dpicl plan proposals`.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    signed_by: Annotated[str | None, typer.Option(help="Who approves. [default: your user name]")] = None,
+    yes: Yes = False,
+    signed_by: SignedBy = None,
 ) -> None:
     """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
-    opened, me = records(), signed_by or who()
-    for one in open_proposals(opened, knowledge_base):
+    me, opened = actor(signed_by), records()
+    for one in plans.list_proposals(me, opened, knowledge_base):
         if one.id == proposal:
-            _show(one.calibrated, opened)
-    if not yes and not typer.confirm(f"Take this from {knowledge_base} for good?"):
-        raise typer.Exit(1)
-    signed = approve(opened, knowledge_base, proposal, me)
-    typer.echo(f"Signed as version {signed.version}")
+            _print(plans.preview(me, opened, one.calibrated))
+    agreed(f"Take this from {knowledge_base} for good?", yes=yes)
+    typer.echo(f"Signed as version {plans.approve(me, opened, knowledge_base, proposal).version}")
+
+
+@app.command("list")
+def list_(knowledge_base: KnowledgeBase, json: Json = False) -> None:
+    """List the signed plans, oldest first."""
+    me, opened = actor(), records()
+    names = plans.names(me, opened)
+    listed = plans.list_(me, opened, knowledge_base)
+    if json:
+        print_json([SignedPlanView.of(one, names).model_dump(mode="json") for one in listed])
+    else:
+        rows = [
+            (one.version, f"{one.epsilon:g}", f"{one.delta:g}", called(one.signed_by, names), one.signed_at)
+            for one in listed
+        ]
+        print_table(f"Plans of {knowledge_base}", ["version", "ε", "δ", "signed by", "at"], rows)
 
 
 @app.command()
-def release(task: Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]) -> None:
+def release(task: Task) -> None:
     """Make a task's one release, if signing could not, or say why it cannot be made.
 
     A release that is made once is charged before anything is read. Where that charge was lost, it stays spent.
     """
-    made = make_release(records(), task)
+    made = plans.release(actor(), records(), task)
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
 
 
 @app.command()
 def export(
-    task: Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")],
+    task: Task,
     file: Annotated[Path, typer.Argument(help="Where to write them, as lines of JSON.", dir_okay=False)],
 ) -> None:
     """Write the exemplars that `synthetic_exemplars` has chosen, and beside them a certificate.
 
     They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
     """
-    lines, certificate = export_exemplars(records(), task)
+    lines, certificate = plans.export(actor(), records(), task)
     file.write_bytes(lines)
     beside = certificate_of(file)
     beside.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
     typer.echo(f"{file}: the exemplars that {certificate.task} has chosen; their certificate: {beside}")
 
 
-def _show(
-    calibrated: CalibratedPlan,
-    opened: Records | None,
-    plot_file: Path | None = None,
-    json: bool = False,
-    *,
-    alternatives: bool = False,
-    steady: SteadyPreview | None = None,
-) -> None:
-    described = preview(calibrated)
-    otherwise = spent_otherwise(calibrated.plan, calibrated.public_size) if alternatives else {}
-    engine = last_engine(opened.database) if opened else None
-    exceeds = not_free(opened, calibrated.plan) if opened else None
-    if plot_file:
-        plot(calibrated).savefig(plot_file, dpi=150)
-    if json:
-        listed = {name: [one.model_dump() for one in seen] for name, seen in otherwise.items()}
-        shown = {**described.model_dump(), "alternatives": listed, "engine": engine.model_dump() if engine else None}
-        for_ever = {"steady": steady.model_dump()} if steady else {}
-        print_json({**shown, "exceeds": exceeds, **for_ever})
-        return
-    _print(described)
-    if exceeds:
-        console().print(f"It cannot be signed: {exceeds}.", style="bold red", markup=False, highlight=False)
-    for name, seen in otherwise.items():
-        title = f"{name}: its share of the budget spent otherwise"
-        rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]
-        print_table(title, ["mechanism", *_COLUMNS, ""], rows)
-    if steady:
-        console().print(f"[bold]For ever[/bold]: {steady.state.in_words}")
-        rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in steady.tasks.items()]
-        print_table(f"Then, with {steady.public_size:,} exemplars", ["task", *_COLUMNS], rows)
-    if opened:
-        print_engine(engine)
-    if plot_file:
-        typer.echo(f"Plot: {plot_file}")
-
-
-def _print(described: PlanPreview) -> None:
+def _print(result: PlanResult) -> None:
+    described = result.preview
     accountants = [
         (
             name,
@@ -248,6 +216,12 @@ def _print(described: PlanPreview) -> None:
         console().print(f"[bold]{name}[/bold]: {task.summary}")
     for warning in described.warnings:
         console().print(f"Warning: {warning}", style="bold red", markup=False, highlight=False)
+    if result.exceeds:
+        console().print(f"It cannot be signed: {result.exceeds}.", style="bold red", markup=False, highlight=False)
+    for name, seen in (result.alternatives or {}).items():
+        title = f"{name}: its share of the budget spent otherwise"
+        rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]
+        print_table(title, ["mechanism", *_COLUMNS, ""], rows)
 
 
 _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.cli.output import Json, console, print_json, records, who
-from service.cli.trying import TIMEOUT_S, EngineConfigFile, engine_of
+from accounting.plan import load_plan
+from service.cli.output import Json, SignedBy, Yes, actor, agreed, console, print_json, records
+from service.cli.trying import EngineConfigFile, engine_of, stages_of
+from service.commands import rehearsals
+from service.commands.rehearsals import NewRehearsal, Offer
 from service.engines.configs import EngineConfig
-from service.engines.factory import open_engine
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.answering import RemoteEngineForbiddenError
-from service.pipeline.stages import Stages
-from service.plans.preview import preview
-from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsed, begin, written
+from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsed
 from service.plans.signing import prepare
 from service.records.records import Records
+from service.records.roles import Actor
 
 
 def rehearse(
@@ -27,10 +27,10 @@ def rehearse(
     task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
     epsilon: Annotated[float, typer.Option(help="What the rehearsal costs.")] = EPSILON,
     delta: Annotated[float | None, typer.Option(help="Likewise. [default: a tenth of the plan's]")] = None,
-    questions: Annotated[int, typer.Option(min=1, help="How many are asked at most.")] = QUESTIONS,
+    questions: Annotated[int, typer.Option(help="How many are asked at most.")] = QUESTIONS,
     engine_config: EngineConfigFile = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    signed_by: Annotated[str | None, typer.Option(help="Who signs. [default: your user name]")] = None,
+    yes: Yes = False,
+    signed_by: SignedBy = None,
     json: Json = False,
 ) -> None:
     """Find out privately how often a plan's answers would be right, before it is signed. This spends budget for good.
@@ -38,44 +38,30 @@ def rehearse(
     Some units ask, the others answer with the plan's noise, and only noisy counts of right and wrong answers leave.
     Run it where the service runs. It ends at a time fixed before anything private is read.
     """
-    plan = load_plan(file.read_text())
-    opened = records()
-    rehearsed = prepare(opened, plan)
-    own = written(rehearsed, task or next(iter(plan.tasks)), epsilon, delta, questions)
-    calibrated = calibrate_plan(own, rehearsed.public_size)
-    budget = calibrated.plan.budget
-    (described,) = preview(calibrated).tasks.values()
+    me, opened, plan = actor(signed_by), records(), load_plan(file.read_text())
+    wanted = NewRehearsal(task=task, epsilon=epsilon, delta=delta, questions=questions)
+    offer = rehearsals.offer(me, prepare(opened, plan), wanted)
+    budget, (described,) = offer.calibrated.plan.budget, offer.preview.tasks.values()
     if not json:
-        console().print(described.summary, markup=False, highlight=False)
-    for doubt in filter(None, [described.warning]):
-        if not yes and not typer.confirm(f"{doubt} Go on all the same?"):
-            raise typer.Exit(1)
-    question = f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?"
-    if not yes and not typer.confirm(question):
-        raise typer.Exit(1)
+        for said in filter(None, [described.summary, described.warning]):
+            console().print(said, markup=False, highlight=False)
+    agreed(f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
     try:
-        found = asyncio.run(_run(opened, calibrated, signed_by or who(), engine_of(engine_config)))
+        rehearsed = asyncio.run(_run(me, opened, offer, engine_of(engine_config)))
     except (EngineUnavailableError, RemoteEngineForbiddenError) as error:
         raise ValueError(f"{error}; nothing was signed") from error
+    accuracy, zero_shot = rehearsed.counts.accuracy, rehearsed.counts.zero_shot_accuracy
     if json:
-        between = {"accuracy": found.counts.accuracy, "zero_shot_accuracy": found.counts.zero_shot_accuracy}
-        print_json({"task": found.task, "epsilon": budget.epsilon, "delta": budget.delta, **between})
+        between = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot}
+        print_json({"task": rehearsed.task, "epsilon": budget.epsilon, "delta": budget.delta, **between})
         return
-    console().print(f"With the plan: {_said(found.counts.accuracy)} of answers right, 95 % sure.", highlight=False)
-    console().print(f"Zero-shot, free: {_said(found.counts.zero_shot_accuracy)}.", highlight=False)
+    console().print(f"With the plan: {_said(accuracy)} of answers right, 95 % sure.", highlight=False)
+    console().print(f"Zero-shot, free: {_said(zero_shot)}.", highlight=False)
 
 
-async def _run(opened: Records, calibrated: CalibratedPlan, signed_by: str, config: EngineConfig) -> Rehearsed:
-    from service.embedding.embedder import Embedder
-
-    embedder = Embedder()
-    engine = open_engine(config, embedder)
-    try:
-        stages = Stages(engine, embedder, TIMEOUT_S)
-        begun = await begin(opened, calibrated, signed_by, stages)
-        return await begun.run(padded=not opened.settings.latency_unpadded)
-    finally:
-        engine.close()
+async def _run(me: Actor, opened: Records, offer: Offer, config: EngineConfig) -> Rehearsed:
+    with stages_of(config) as stages:
+        return await rehearsals.run(me, opened, offer, stages)
 
 
 def _said(between: tuple[float, float]) -> str:

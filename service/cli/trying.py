@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,9 @@ import typer
 import yaml
 
 from accounting.plan import CalibratedPlan, load_plan
-from service.cli.output import Json, console, print_json, print_table, records
+from service.cli.output import Json, actor, console, print_json, print_table, records
+from service.commands import trials
+from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import EngineUnavailableError
@@ -23,7 +25,6 @@ from service.pipeline.answering import BusyError
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.signing import prepare
-from service.records.engine_record import EngineView
 from service.sources.typed import read_fields, read_file
 from service.trials.trials import Trial, Trials, check_exemplars
 
@@ -83,41 +84,36 @@ def try_(
     else:
         field, response = field_of(plan, name, embedded_field), response_field(plan, name)
         calibrated = calibrate(plan, public_size)
+    trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
     try:
-        trial, took_s = asyncio.run(
-            _try(calibrated, name, read_fields(query), lines, field, response, repeats, engine_of(engine_config))
-        )
+        trial, took_s = asyncio.run(_try(calibrated, name, trying, field, response, engine_of(engine_config)))
     except (EngineUnavailableError, BusyError) as error:
         raise ValueError(f"{error}: check --engine-config") from error
     if json:
-        shown = {**asdict(trial), "engine": EngineView.of(trial.engine).model_dump(), "caution": trial.caution}
-        print_json({**shown, "took_s": took_s})
+        print_json(TrialView.of(f"{plan.knowledge_base}.{name}", trial).model_dump(mode="json") | {"took_s": took_s})
     else:
         _print(trial, calibrated, took_s)
 
 
 async def _try(
-    calibrated: CalibratedPlan,
-    name: str,
-    query: str | dict[str, str],
-    exemplars: list[dict[str, Any]],
-    field: str,
-    response: str | None,
-    repeats: int,
-    config: EngineConfig,
+    calibrated: CalibratedPlan, name: str, trying: Trying, field: str, response: str | None, config: EngineConfig
 ) -> tuple[Trial, float]:
     """The trial, and the seconds that it took an engine with nothing else to do."""
+    with stages_of(config) as stages:
+        started = time.perf_counter()
+        trial = await trials.try_(actor(), Trials(stages), calibrated, name, trying, field, response)
+        return trial, time.perf_counter() - started
+
+
+@contextmanager
+def stages_of(config: EngineConfig) -> Iterator[Stages]:
+    """An engine of one's own, as long as it is used."""
     from service.embedding.embedder import Embedder
 
     embedder = Embedder()
     engine = open_engine(config, embedder)
     try:
-        trials = Trials(Stages(engine, embedder, TIMEOUT_S))
-        started = time.perf_counter()
-        trial = await trials.try_task(
-            calibrated, name, query, exemplars, embedded_field=field, response_field=response, repeats=repeats, asker=""
-        )
-        return trial, time.perf_counter() - started
+        yield Stages(engine, embedder, TIMEOUT_S)
     finally:
         engine.close()
 

@@ -91,7 +91,7 @@ def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
     found: dict[str, tuple[int, TaskBudget]] = {}
     for plan in reversed(budget.plans):
         for task in plan.tasks:
-            if task.rehearsal is None:
+            if task.asked:
                 found.setdefault(task.task.partition("@")[0], (plan.version, task))
     return found
 

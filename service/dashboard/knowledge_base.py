@@ -251,7 +251,7 @@ def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
 def _steady(records: Records, name: str) -> str | None:
     """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
     signed = [read_signed(one.document) for one in records.ledger.budgets.plans(name)]
-    answering = [one for one in signed if {task.mechanism.type for task in one.plan.tasks.values()} != {"rehearsal"}]
+    answering = [one for one in signed if any(task.mechanism.asked for task in one.plan.tasks.values())]
     if not answering:
         return None
     newest = records.ledger.budgets.status(name).cohorts[-1]

@@ -58,8 +58,7 @@ class Summary:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
         forecasts: of each task whose answers are counted, the newest plan's first.
-        once: the tasks that answer from a release that is made once.
-        rehearsals: which answer nothing.
+        once: the tasks that have a release that is made once.
         matters: what an admin should look at, the most pressing first.
         chart: burn-down; None while no plan is signed.
     """
@@ -68,7 +67,6 @@ class Summary:
     used_epsilon: float
     forecasts: list[Forecast]
     once: list[TaskBudget]
-    rehearsals: list[TaskBudget]
     matters: list[Matter]
     chart: Chart | None
 
@@ -120,8 +118,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         budget,
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
         [one for one, _ in forecasts],
-        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release and not task.rehearsal],
-        [task for plan in reversed(budget.plans) for task in plan.tasks if task.rehearsal],
+        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release],
         matters(budget, {one.task: one for one, _ in forecasts}, plans, proposed, records.settings, now),
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )

@@ -11,10 +11,9 @@ from pydantic import BaseModel, Field
 from accounting.ledger.budgets import BudgetStatus, SignedPlan, TaskStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.groups import GroupStatus
-from service.pipeline.making import ONE_RELEASE
-from service.pipeline.mechanisms.adapter import adapter_of
-from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
+from accounting.mechanisms import Mechanism
 from service.plans.preview import epsilon_spent
+from service.plans.rehearsing import RehearsalReport, report
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -26,13 +25,6 @@ class Pair(BaseModel):
 
     epsilon: float
     delta: float
-
-
-class RehearsalReport(BaseModel):
-    """What a rehearsal found: between which shares answers are right, 95 % sure. Null while there is nothing."""
-
-    accuracy: tuple[float, float] | None = None
-    zero_shot_accuracy: tuple[float, float] | None = None
 
 
 class TaskBudget(BaseModel):
@@ -54,6 +46,11 @@ class TaskBudget(BaseModel):
     rehearsal: RehearsalReport | None = Field(
         default=None, exclude_if=lambda report: report is None, description="Of a rehearsal, which answers nothing."
     )
+
+    @property
+    def asked(self) -> bool:
+        """Whether it can be."""
+        return self.rehearsal is None
 
 
 class PlanBudget(BaseModel):
@@ -167,14 +164,12 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
         promised=_pair(plan.epsilon, plan.delta),
         accountant=plan.accountant,
         epsilon_spent=epsilon_spent(plan.document, {task.name: task.charged for task in tasks}),
-        tasks=[
-            _task(task, written[task.name].once).model_copy(update={"rehearsal": _rehearsal(records, plan, task)})
-            for task in tasks
-        ],
+        tasks=[_task(records, task, written[task.name].mechanism) for task in tasks],
     )
 
 
-def _task(task: TaskStatus, once: bool) -> TaskBudget:
+def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudget:
+    once = mechanism.once
     return TaskBudget(
         task=task.address,
         answers=None if once else task.answers,
@@ -182,19 +177,8 @@ def _task(task: TaskStatus, once: bool) -> TaskBudget:
         left=None if once else task.left,
         lost=task.states["lost"],
         one_release=_one_release(task) if once else None,
+        rehearsal=None if mechanism.asked else report(records, task.address),
     )
-
-
-def _rehearsal(records: Records, plan: SignedPlan, task: TaskStatus) -> RehearsalReport | None:
-    calibrated = read_signed(plan.document)
-    adapter = adapter_of(calibrated.plan.tasks[task.name], calibrated.noise[task.name])
-    if not isinstance(adapter, RehearsalAdapter):
-        return None
-    stored = records.ledger.stored_release(records.ledger.budgets.task(task.address), ONE_RELEASE)
-    if stored is None:
-        return RehearsalReport()
-    counts = adapter.counts(stored.answer)
-    return RehearsalReport(accuracy=counts.accuracy, zero_shot_accuracy=counts.zero_shot_accuracy)
 
 
 def _one_release(task: TaskStatus) -> OneRelease:

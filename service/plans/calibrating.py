@@ -29,6 +29,6 @@ def _check(plan: Plan, noise: Mapping[str, TaskNoise]) -> None:
         try:
             adapter_of(task, noise[name]).outlook()
         except ValueError as error:
-            problems.append(f"tasks.{name}.mechanism: {error}")
+            problems.append((f"tasks.{name}.mechanism", str(error)))
     if problems:
-        raise PlanError(problems)
+        raise PlanError(*problems)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
+from pydantic import BaseModel
 
 from accounting.ledger.budgets import SignedTask, address
 from accounting.mechanisms import RnmGaussianMechanism
@@ -20,7 +21,7 @@ from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import Counts
 from service.engines.protocol import TaskSpec
 from service.pipeline.answering import BusyError, check_may_leave
-from service.pipeline.making import charge_once, check_readable, grain_s, store_once
+from service.pipeline.making import ONE_RELEASE, charge_once, check_readable, grain_s, store_once
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.queries import task_spec
@@ -68,15 +69,15 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
     plan = calibrated.plan
     task, key = plan.tasks.get(name), f"tasks.{name}"
     if task is None:
-        raise PlanError([f"tasks: there is no {name!r}; there is {', '.join(plan.tasks)}"])
+        raise PlanError(("tasks", f"there is no {name!r}; there is {', '.join(plan.tasks)}"))
     if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
-        raise PlanError([f"{key}: only labels by votes (rnm_gaussian) are known to be right or wrong"])
+        raise PlanError((key, "only labels by votes (rnm_gaussian) are known to be right or wrong"))
     if task.sampling != "units" or task.prior_from is not None:
-        raise PlanError([f"{key}: rehearse it with `sampling: units` and without `prior_from`"])
+        raise PlanError((key, "rehearse it with `sampling: units` and without `prior_from`"))
     asking = min(_MOST_ASKING, 2 * questions / calibrated.public_size)
     participation = task.shots * task.ensemble / (calibrated.public_size * (1 - asking))
     if participation > 1:
-        raise PlanError([f"{key}: shots × ensemble leave too few exemplars for those who ask; lower one of them"])
+        raise PlanError((key, "shots × ensemble leave too few exemplars for those who ask; lower one of them"))
     noise = calibrated.noise[name].mechanism
     assert isinstance(noise, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
     mechanism = {
@@ -101,6 +102,28 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
             "tasks": {f"{name}-rehearsal"[:64]: one},
         }
     )
+
+
+class RehearsalReport(BaseModel):
+    """What a rehearsal found: between which shares answers are right, 95 % sure. Null while there is nothing."""
+
+    accuracy: tuple[float, float] | None = None
+    zero_shot_accuracy: tuple[float, float] | None = None
+
+
+def report(records: Records, task: str) -> RehearsalReport:
+    """What a signed rehearsal found, by its address."""
+    signed = records.ledger.budgets.task(task)
+    stored = records.ledger.stored_release(signed, ONE_RELEASE)
+    if stored is None:
+        return RehearsalReport()
+    counts = _adapter(signed).counts(stored.answer)
+    return RehearsalReport(accuracy=counts.accuracy, zero_shot_accuracy=counts.zero_shot_accuracy)
+
+
+def _adapter(signed: SignedTask) -> RehearsalAdapter:
+    plan = read_signed(signed.document)
+    return RehearsalAdapter(plan.plan.tasks[signed.name], plan.noise[signed.name])
 
 
 @dataclass(frozen=True)
@@ -142,8 +165,7 @@ class Begun:
         """
         signed, grain = self.charged.signed, self.charged.grain_s
         begun, failure = time.monotonic(), None
-        plan = read_signed(signed.document)
-        adapter = RehearsalAdapter(plan.plan.tasks[signed.name], plan.noise[signed.name])
+        adapter = _adapter(signed)
         try:
             released = await self._released(adapter)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""From a plan as written to a plan that is signed, the same for REST and the command line."""
+"""From a plan as written to a plan that is signed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from accounting.ledger.budgets import SignedPlan, address
 from accounting.ledger.charges import Release
 from accounting.ledger.errors import BudgetExceededError, CohortError, LedgerError
 from accounting.ledger.events import Approval
-from accounting.mechanisms import RehearsalMechanism
 from accounting.plan import CalibratedPlan, Plan, PlanError
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
 from service.pipeline.making import NotMadeError, check_readable
 from service.pipeline.making import make as make_here
 from service.plans.calibrating import calibrate
-from service.plans.preview import PlanPreview
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -27,10 +25,6 @@ PLACEHOLDERS = ("first label", "second label")
 
 Make = Callable[[str], object]
 """Makes a task's one release, by its address, as :func:`release` does; raises as that does."""
-
-
-class WorseThanFreeError(ValueError):
-    """The plan's answers are not expected to be worth their price, and nobody said that this is accepted."""
 
 
 class TwoPersonsError(ValueError):
@@ -45,20 +39,6 @@ def check_alone(records: Records, approval: Approval | None = None) -> None:
     """
     if records.settings.two_person_signing and approval is None:
         raise TwoPersonsError("DPICL_TWO_PERSON_SIGNING is set: a plan is proposed, and somebody else approves it")
-
-
-def check_worth(described: PlanPreview, *, accepted: bool) -> None:
-    """Whether a plan may be signed without another question.
-
-    Args:
-        described: from :func:`service.plans.preview.preview`.
-        accepted: whether the signer was told and signs all the same.
-
-    Raises:
-        WorseThanFreeError: says why, of each task.
-    """
-    if described.warnings and not accepted:
-        raise WorseThanFreeError(" ".join(described.warnings))
 
 
 def drawn_on(records: Records, plan: Plan) -> tuple[int, ...]:
@@ -108,7 +88,7 @@ def settled(records: Records, plan: Plan) -> tuple[Plan, int]:
     numbers = drawn_on(records, plan)
     if not numbers or numbers[-1] > len(described.public_sizes):
         has = len(described.public_sizes)
-        raise PlanError([f"cohorts: {plan.knowledge_base} has no such cohort; its newest is number {has}"])
+        raise PlanError(("cohorts", f"{plan.knowledge_base} has no such cohort; its newest is number {has}"))
     named = plan.model_copy(update={"cohorts": list(numbers), "retain": None})
     return named, described.public_size_of(numbers)
 
@@ -120,13 +100,13 @@ def check_finished(plan: Plan) -> None:
         PlanError: labels are, in which no answer would ever fall.
     """
     begun = [
-        f"tasks.{name}.labels: {label!r} only stands for a label: write those that the exemplars have"
+        (f"tasks.{name}.labels", f"{label!r} only stands for a label: write those that the exemplars have")
         for name, task in plan.tasks.items()
         for label in getattr(task, "labels", ())
         if label in PLACEHOLDERS
     ]
     if begun:
-        raise PlanError(begun)
+        raise PlanError(*begun)
 
 
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:
@@ -232,8 +212,8 @@ def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
     written = read_signed(signed.document).plan.tasks[signed.name]
     if not written.once:
         raise ValueError(f"{task} releases each answer by itself: ask it")
-    if isinstance(written.mechanism, RehearsalMechanism):
-        raise ValueError(f"{task} is a rehearsal, which is never run again: `dpicl plan rehearse` runs another")
+    if not written.mechanism.asked:
+        raise ValueError(f"{task} cannot be asked, and is never made again")
     return make_here(records.ledger, records.store, signed, embed, padded=not records.settings.latency_unpadded)
 
 
@@ -245,17 +225,13 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
     """
     problems = []
     for name, task in plan.tasks.items():
-        if isinstance(task.mechanism, RehearsalMechanism):
-            problems.append(f"tasks.{name}.mechanism: `dpicl plan rehearse` writes and signs rehearsals")
+        if not task.mechanism.asked:
+            problems.append((f"tasks.{name}.mechanism", f"nobody writes a {task.mechanism.type} by hand"))
         if missing := [field for field in task.exemplar_fields if field not in knowledge_base.fields]:
-            problems.append(
-                f"tasks.{name}.prompt.exemplar: the knowledge base has no field {', '.join(missing)}; "
-                f"it has {', '.join(knowledge_base.fields)}"
-            )
+            has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
+            problems.append((f"tasks.{name}.prompt.exemplar", has))
         if knowledge_base.embedded_field not in task.query_fields:
-            problems.append(
-                f"tasks.{name}.prompt.query: must ask for {knowledge_base.embedded_field}, the field exemplars are "
-                "compared by"
-            )
+            must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
+            problems.append((f"tasks.{name}.prompt.query", must))
     if problems:
-        raise PlanError(problems)
+        raise PlanError(*problems)

@@ -109,12 +109,11 @@ def steady_state(plan: Plan, retain: int, months_a_cohort: float, epsilon: Numbe
     """
     plans = times(checked(epsilon, delta), checked(plan.budget.epsilon, plan.budget.delta))
     if plans == 0:
-        raise PlanError(
-            [
-                f"budget: the plan asks for (ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g}), and a cohort has "
-                f"(ε = {float(epsilon):g}, δ = {float(delta):g}); sign a smaller plan"
-            ]
+        why = (
+            f"the plan asks for (ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g}), and a cohort has "
+            f"(ε = {float(epsilon):g}, δ = {float(delta):g}); sign a smaller plan"
         )
+        raise PlanError(("budget", why))
     return SteadyState(
         months_a_cohort=months_a_cohort,
         retain=retain,
@@ -133,7 +132,7 @@ def preview_steadily(plan: Plan, arrivals: Arrivals) -> SteadyPreview:
         PlanError: it does not say ``retain``, its promise cannot be kept, or it fits no cohort's budget.
     """
     if plan.retain is None:
-        raise PlanError(["retain: say how many of the newest cohorts the plan draws on; all of them do not last"])
+        raise PlanError(("retain", "say how many of the newest cohorts the plan draws on; all of them do not last"))
     state = steady_state(plan, plan.retain, arrivals.months_a_cohort, arrivals.epsilon, arrivals.delta)
     public_size = plan.retain * arrivals.cohort_size
     return SteadyPreview(public_size=public_size, state=state, tasks=preview(calibrate(plan, public_size)).tasks)

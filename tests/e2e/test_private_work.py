@@ -91,7 +91,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def test_signing_makes_a_release_elsewhere(service: Service) -> None:
     signed = httpx.post(
-        f"{service.url}/v1/knowledge-bases/support/plans?accept_worse_than_free=true",
+        f"{service.url}/v1/knowledge-bases/support/plans?confirm=worse_than_free",
         content=ONCE,
         headers={"Authorization": f"Bearer {service.admin}", "Content-Type": "application/yaml"},
         timeout=150,

@@ -12,7 +12,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
-from accounting.mechanisms import RehearsalMechanism
 from service.api.answers import ASKING_RESPONSES, AnswerView, MayAsk, TaskAddress, TaskView, task_view
 from service.api.dependencies import AnyKey, TheServices
 from service.api.openai.requests import ChatRequest, newest_message, query_in
@@ -187,9 +186,9 @@ def _models(records: Records) -> list[Model]:
 
 
 def _answering(plan: SignedPlan) -> list[str]:
-    """The tasks that can be asked; rehearsals cannot."""
+    """The tasks that can be asked."""
     written = read_signed(plan.document).plan.tasks
-    return [name for name, task in written.items() if not isinstance(task.mechanism, RehearsalMechanism)]
+    return [name for name, task in written.items() if task.mechanism.asked]
 
 
 def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:

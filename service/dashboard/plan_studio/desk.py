@@ -20,18 +20,18 @@ from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import BudgetStatus
 from accounting.ledger.cohorts import CohortStatus
 from accounting.ledger.errors import KnowledgeBaseArchivedError
-from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from accounting.plan import CalibratedPlan, Plan, PlanError, PlanProblem
 from accounting.privacy.accountants import AccountantsDisagreeError
 from exemplar_store import KnowledgeBase
+from service.commands import plans
 from service.dashboard.charts import Chart
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement, over_answers, over_epsilon
 from service.dashboard.plan_studio.drafts import KINDS, chosen
-from service.dashboard.plan_studio.problems import PlanProblem, located, places
+from service.dashboard.plan_studio.problems import located, places
 from service.plans.alternatives import Alternatives, alternatives
 from service.plans.calibrating import calibrate
-from service.plans.expected_latency import expected_latency
 from service.plans.preview import PlanPreview, preview
 from service.plans.signing import settled
 from service.records.engine_record import last_engine
@@ -155,7 +155,7 @@ async def read_draft(visit: Visit, desk: Desk, *, patiently: bool = False) -> Dr
     except PlanError as error:
         return DraftPlan(text, located(error.problems, text))
     except (AccountantsDisagreeError, KnowledgeBaseArchivedError) as error:
-        return DraftPlan(text, [PlanProblem("", str(error), None)])
+        return DraftPlan(text, [PlanProblem("", str(error))])
 
 
 async def _computed(
@@ -167,10 +167,7 @@ async def _computed(
 
 def _read(records: Records, text: str, described: KnowledgeBase) -> tuple[Plan, int]:
     """The plan, with its cohorts named, and their public size."""
-    plan = load_plan(text)
-    if plan.knowledge_base != described.name:
-        raise PlanError([f"knowledge_base: the plan is for {plan.knowledge_base}, this page for {described.name}"])
-    return settled(records, plan)
+    return settled(records, plans.read(text, described.name))
 
 
 def _job(plan: Plan, public_size: int) -> tuple[str, Callable[[], PlanOutcome]]:
@@ -216,16 +213,15 @@ def price_of(desk: Desk, outcome: PlanOutcome) -> Price:
 
 async def shown(visit: Visit, desk: Desk, draft: DraftPlan) -> dict[str, Any]:
     """What the part of the page that looks at the plan is rendered from."""
-    latency = {}
-    if draft.plan and draft.outcome:
-        measured = draft.outcome.preview, visit.services.grains, visit.services.records.ledger.budgets
-        latency = await asyncio.to_thread(expected_latency, draft.plan, *measured)
+    records, result = visit.services.records, None
+    if draft.outcome:
+        result = await plans.preview.aside(visit.actor, records, draft.outcome.calibrated, grains=visit.services.grains)
     return {
-        "latency": latency,
+        "latency": result.latency or {} if result else {},
         "desk": desk,
         "draft": draft,
         "price": price_of(desk, draft.outcome) if draft.outcome else None,
-        "engine": await asyncio.to_thread(last_engine, visit.services.records.database),
+        "engine": await asyncio.to_thread(last_engine, records.database),
     }
 
 

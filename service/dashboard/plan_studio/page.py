@@ -81,15 +81,7 @@ async def try_it(visit: Visit) -> Response:
     if draft.outcome is None:
         tried = Attempt(problem="The plan must be computed, without a problem, before it can be tried.")
     else:
-        tried = await attempt(
-            visit.services.trials,
-            draft.outcome.calibrated,
-            desk.described,
-            task=visit.field("trial_task"),
-            rows=visit.field("trial_rows"),
-            query=visit.field("trial_query"),
-            asker=visit.session.by,
-        )
+        tried = await attempt(visit, draft.outcome.calibrated, desk.described)
     if visit.is_htmx:
         return visit.page("plan_trial.html", tried=tried)
     return await studio(visit, desk, draft, tried=tried)

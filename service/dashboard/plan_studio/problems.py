@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import yaml
 
-_KEY = re.compile(r"([A-Za-z0-9_.-]+): (.+)", re.DOTALL)
-_LINE = re.compile(r"line (\d+)")
+from accounting.plan import PlanProblem
 
 
-@dataclass(frozen=True)
-class PlanProblem:
-    """One problem.
-
-    Attributes:
-        key: the dotted key it is about; empty for the plan as a whole.
-        message: what is wrong.
-        line: where, counted from 1; of the nearest key that is there. None where it cannot be told.
-    """
-
-    key: str
-    message: str
-    line: int | None
-
-
-def located(problems: Sequence[str], text: str) -> list[PlanProblem]:
-    """Problems as :class:`accounting.plan.PlanError` has them, each at its place.
-
-    Args:
-        problems: each begins with a dotted key, or is about the YAML itself.
-        text: the plan as written.
-    """
+def located(problems: Sequence[PlanProblem], text: str) -> list[PlanProblem]:
+    """The problems of a plan as written, each with its line, or that of the nearest key that is there."""
     root = _composed(text)
-    return [_locate(problem, root) for problem in problems]
+    return [one._replace(line=one.line or _line(one.key.split("."), root)) for one in problems]
 
 
 def places(text: str) -> dict[str, int]:
@@ -55,16 +32,6 @@ def _composed(text: str) -> yaml.Node | None:
 
 def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
     return node.value if isinstance(node, yaml.MappingNode) else []
-
-
-def _locate(problem: str, root: yaml.Node | None) -> PlanProblem:
-    if problem.startswith("not valid YAML"):
-        places = _LINE.findall(problem)
-        return PlanProblem("", problem, int(places[-1]) if places else None)
-    if (match := _KEY.fullmatch(problem)) is None:
-        return PlanProblem("", problem, None)
-    key, message = match.groups()
-    return PlanProblem(key, message, _line(key.split("."), root))
 
 
 def _line(path: Sequence[str], node: yaml.Node | None) -> int | None:

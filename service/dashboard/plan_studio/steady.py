@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from accounting.plan import PlanError, load_plan
 from accounting.privacy.accountants import AccountantsDisagreeError
+from service.commands import plans
+from service.commands.fields import problems
+from service.commands.plans import Arriving
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.desk import Desk
-from service.plans.steady import Arrivals, SteadyPreview, preview_steadily
+from service.plans.steady import SteadyPreview
 
 _WAIT_S = 20.0
 _computations = Computations("steady state", kept=20)
@@ -27,28 +31,17 @@ class Lasting:
 async def lasting(visit: Visit, desk: Desk) -> Lasting:
     """Compute it from the form: the plan, new people a month, and months from one cohort to the next."""
     try:
-        plan = load_plan(visit.field("text"))
-        newest = desk.status.cohorts[-1]
-        arrivals = Arrivals(
-            _positive(visit.field("units_a_month")), _positive(visit.field("months")), newest.epsilon, newest.delta
-        )
-        key = f"{arrivals} {plan.model_dump_json()}"
-        job = {key: lambda: preview_steadily(plan, arrivals)}
+        plan, arriving = load_plan(visit.field("text")), visit.read(Arriving)
+        key = f"{desk.status.cohorts[-1]} {arriving} {plan.model_dump_json()}"
+        job = {key: lambda: plans.steady(visit.actor, visit.services.records, plan, arriving)}
         computed = await _computations.results(visit.session.by, job, _WAIT_S, insist=True)
         if computed is None:
             return Lasting(problem="This is still being computed. Ask again in a moment.")
         return Lasting(computed[0].result())
+    except ValidationError as error:
+        wrong = problems(error, Arriving).items()
+        return Lasting(problem=" ".join(f"{field.replace('_', ' ').capitalize()}: {why}" for field, why in wrong))
     except PlanError as error:
         return Lasting(problem=" ".join(f"{problem}." for problem in error.problems))
-    except (ValueError, AccountantsDisagreeError) as error:
+    except AccountantsDisagreeError as error:
         return Lasting(problem=f"{error}.")
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1e-3 <= value <= 1e9 or math.isnan(value):
-        raise ValueError("People a month and months a cohort are numbers above 0, such as 300 and 3")
-    return value

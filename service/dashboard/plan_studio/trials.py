@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from accounting.plan import CalibratedPlan
-from exemplar_store import BadRowError, KnowledgeBase
-from service.engines.protocol import EngineUnavailableError
-from service.pipeline.answering import BusyError
-from service.pipeline.queries import InvalidQueryError
-from service.records.text_ledger import TextBudgetExhaustedError
+from exemplar_store import KnowledgeBase
+from service.commands import trials
+from service.commands.fields import problems
+from service.commands.trials import Trying
+from service.dashboard.pages import Visit
+from service.refusals import REFUSALS
 from service.sources.typed import read_fields, read_lines
-from service.trials.trials import Trial, Trials
+from service.trials.trials import Trial
+
+_REFUSED: tuple[type[Exception], ...] = (ValueError, *REFUSALS)
 
 
 @dataclass(frozen=True)
@@ -23,44 +28,19 @@ class Attempt:
     problem: str | None = None
 
 
-async def attempt(
-    trials: Trials,
-    calibrated: CalibratedPlan,
-    described: KnowledgeBase,
-    *,
-    task: str,
-    rows: str,
-    query: str,
-    asker: str,
-) -> Attempt:
-    """Try one query.
-
-    Args:
-        trials: of the services.
-        calibrated: the plan with its noise.
-        described: the knowledge base.
-        task: one of the plan's; its first if empty.
-        rows: public examples, as JSON Lines or CSV with a header.
-        query: a text, or a JSON object with the fields of the query.
-        asker: who asks, as the audit trail names them.
-    """
+async def attempt(visit: Visit, calibrated: CalibratedPlan, described: KnowledgeBase) -> Attempt:
+    """Try the form's query on its examples: JSON Lines, or CSV with a header."""
+    task = visit.field("trial_task") or next(iter(calibrated.plan.tasks))
+    fields = described.embedded_field, described.response_field
     try:
-        trial = await trials.try_task(
-            calibrated,
-            task or next(iter(calibrated.plan.tasks)),
-            read_fields(query),
-            _rows(rows),
-            embedded_field=described.embedded_field,
-            response_field=described.response_field,
-            asker=asker,
-        )
+        trying = Trying(query=read_fields(visit.field("trial_query")), exemplars=_rows(visit.field("trial_rows")))
+        return Attempt(await trials.try_(visit.actor, visit.services.trials, calibrated, task, trying, *fields))
+    except ValidationError as error:
+        return Attempt(problem=" ".join(problems(error, Trying).values()))
     except LookupError as error:
         return Attempt(problem=str(error.args[0]))
-    except InvalidQueryError as error:
-        return Attempt(problem=f"The question does not fit: {error}.")
-    except (BadRowError, ValueError, BusyError, EngineUnavailableError, TextBudgetExhaustedError) as error:
+    except _REFUSED as error:
         return Attempt(problem=f"{error}.")
-    return Attempt(trial)
 
 
 def _rows(text: str) -> list[dict[str, Any]]:

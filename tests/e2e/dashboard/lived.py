@@ -21,13 +21,13 @@ import uvicorn
 from accounting.ledger import trail
 from accounting.ledger.charges import Charged, Ledger
 from accounting.ledger.events import ExemplarsIngested
-from service.api.app import create_app
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.plans.signing import sign
 from service.records.api_keys import ApiKeys
 from service.records.records import Records, open_records
 from service.services import open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.conftest import Clock
 from tests.e2e.serving import calibrated, embedder
 

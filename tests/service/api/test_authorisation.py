@@ -19,11 +19,11 @@ from fastapi.testclient import TestClient
 from starlette.routing import BaseRoute, Mount, Route
 
 from accounting.plan import CalibratedPlan
-from service.api.app import create_app
 from service.dashboard.pages import COOKIE
 from service.plans.signing import sign
 from service.records.sessions import LASTS, Sessions
 from service.services import Services, open_services
+from service.web import create_app
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 OURS = {"Origin": "http://testserver"}

@@ -9,11 +9,11 @@ import httpx
 import numpy as np
 
 from exemplar_store import Slot
-from service.api.app import create_app
 from service.api.doors import Doors
 from service.engines.protocol import TaskSpec, ZeroShot
 from service.records.records import Records
 from service.services import open_services
+from service.web import create_app
 from tests.service.conftest import EMBEDDER, MajorityEngine
 
 

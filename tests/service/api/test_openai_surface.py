@@ -15,11 +15,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from accounting.plan import load_plan
-from service.api.app import create_app
 from service.api.openai.requests import Ignored
 from service.pipeline.answering import BusyError
 from service.plans.signing import prepare, sign
 from service.services import Services
+from service.web import create_app
 from tests.service.conftest import PLAN, MajorityEngine
 
 TWO_FIELDS = PLAN.replace("toys", "boxes").replace('"{text}:', '"{size} {text}:')

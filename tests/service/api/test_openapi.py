@@ -20,7 +20,6 @@ from schemathesis.engine import events, from_schema
 from accounting.plan import parse_plan
 from exemplar_store import Layout, read_json_lines
 from service.api import plans
-from service.api.app import create_app
 from service.api.problems import MEDIA_TYPE
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
@@ -28,6 +27,7 @@ from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.sanitization.restore.made_up import published
 from tests.service.conftest import rows
 

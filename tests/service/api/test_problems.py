@@ -9,11 +9,11 @@ from urllib.parse import urljoin
 import pytest
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
 from service.services import open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 SERVICE = Path(__file__).parents[3] / "service"

@@ -18,11 +18,11 @@ from fastapi.testclient import TestClient
 
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RefusedError, RestoreClient
-from service.api.app import create_app
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.restoring import Redacted, Restoring
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.sanitization.restore.made_up import OPTIONS, published
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 

@@ -12,11 +12,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sanitization import mechanisms
-from service.api.app import create_app
 from service.embedding.embedder import Embedder
 from service.embedding.sanitizers import MOST_UNKNOWN
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
 
 WORDS = 300

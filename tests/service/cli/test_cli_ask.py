@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.cli import ask, budget
 from service.services import Services
+from service.web import create_app
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 
 

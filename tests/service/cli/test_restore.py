@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from accounting.ledger.events import BundlePublished
 from examples.restore.world import PROMPT, World, train_model, write
-from service.api.app import create_app
 from service.cli import app
 from service.services import open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.sanitization.restore.made_up import KEY
 from tests.service.api.test_restoring import Doctor
 from tests.service.conftest import EMBEDDER, make_records

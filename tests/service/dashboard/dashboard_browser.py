@@ -7,8 +7,8 @@ import re
 
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.services import Services
+from service.web import create_app
 
 OURS = {"Origin": "http://testserver"}
 

@@ -142,7 +142,7 @@ def test_namesakes_are_told_apart(browser: Browser) -> None:
     )
     for bearer in (token, browser.token):
         signed = browser.client.post(
-            f"{plans}?accept_worse_than_free=true", content=tiny, headers={"Authorization": f"Bearer {bearer}"}
+            f"{plans}?confirm=worse_than_free", content=tiny, headers={"Authorization": f"Bearer {bearer}"}
         )
         assert signed.status_code == 201
     assert [plan.signed_by for plan in records.ledger.budgets.plans("toys")] == ["test", second.id, first.id]

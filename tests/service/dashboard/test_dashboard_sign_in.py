@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.dashboard import sign_in
 from service.records.sessions import LASTS, Sessions
 from service.services import Services
+from service.web import create_app
 from tests.service.conftest import make_records
 from tests.service.dashboard.dashboard_browser import OURS, Browser
 

@@ -23,13 +23,13 @@ from accounting.tasks import GenerateTask
 from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from aggregation.votes import sum_votes
-from service.api.app import create_app
 from service.evaluation.texts import compared
 from service.pipeline.mechanisms.adapter import ADAPTERS, Answer, Outputs, Public, TextAdapter, register, said
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 from service.trials.consensus import Consensus, most
+from service.web import create_app
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine
 from tests.service.dashboard.dashboard_browser import Browser
@@ -131,7 +131,9 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
 
 
 def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:  # noqa: F811
-    shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["tasks"]["story"]
+    shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["preview"]["tasks"][
+        "story"
+    ]
     assert (shown["mechanism"], shown["llm_calls"]) == ("candidate_vote", 20 + 4)
     assert "the candidates are voted for" in shown["summary"]
     assert "slots" in shown["noise_words"]

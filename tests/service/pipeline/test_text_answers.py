@@ -15,12 +15,12 @@ from fastapi.testclient import TestClient
 from accounting.ledger.tables import charges
 from accounting.plan import load_plan
 from accounting.replay.books import violations
-from service.api.app import create_app
 from service.embedding.embedder import Embed
 from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
+from service.web import create_app
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless
 
 MECHANISMS = {

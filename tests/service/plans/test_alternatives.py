@@ -65,7 +65,7 @@ def test_texts_are_compared_by_every_mechanism() -> None:
 def test_what_cannot_be_calibrated_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
         if plan.tasks["colour"].answers == 200:
-            raise PlanError(["budget: no noise keeps the promise"])
+            raise PlanError(("budget", "no noise keeps the promise"))
         return least_noise(plan, public_size)
 
     monkeypatch.setattr("service.plans.alternatives.least_noise", refuse)

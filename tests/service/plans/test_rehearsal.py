@@ -125,7 +125,7 @@ def test_what_it_found_is_shown_wherever_budgets_are(records, brief) -> None:
     assert (task.answers, task.one_release) == (None, "made")
     assert task.rehearsal.accuracy == found.accuracy
     assert task.rehearsal.zero_shot_accuracy == found.zero_shot_accuracy
-    with pytest.raises(ValueError, match="is never run again"):
+    with pytest.raises(ValueError, match="never made again"):
         release(records, task.task)
     assert _models(records) == []
     browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
@@ -237,15 +237,9 @@ def test_what_cannot_be_rehearsed_says_why(text: str, name: str, says: str) -> N
         written(calibrated, name, 1.0, None, 100)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0, None), (200, None), (math.nan, None), (1, 1e-13)])
-def test_a_price_out_of_range_is_refused(epsilon: float, delta: float | None) -> None:
-    with pytest.raises(PlanError, match=r"budget\.(epsilon|delta): "):
-        written(nearly_noiseless_plan(), "colour", epsilon, delta, 100)
-
-
 def test_nobody_writes_one_by_hand(records, brief) -> None:
     plan = parse_plan(json.loads(brief.plan.model_dump_json()))
-    with pytest.raises(PlanError, match="writes and signs rehearsals"):
+    with pytest.raises(PlanError, match="by hand"):
         check_fits(plan, records.store.get("toys"))
 
 
@@ -281,9 +275,8 @@ STUDIO = "/knowledge-bases/toys/plan"
 
 
 @pytest.mark.slow
-def test_the_button(records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_button(records) -> None:
     """From the studio to what it found, on one page; nothing is taken before the price is accepted."""
-    monkeypatch.setattr("service.dashboard.plan_studio.rehearsing.QUESTIONS", 25)
     browser = Browser(open_services(records, MajorityEngine(), EMBEDDER))
     with browser.client:  # one event loop, on which it goes on after the answer
         assert browser.sign_in().status_code == 303
@@ -291,7 +284,7 @@ def test_the_button(records, monkeypatch: pytest.MonkeyPatch) -> None:
             f'formaction="/admin{STUDIO}/rehearse" name="task" value="colour"'
             in browser.post(STUDIO, {"text": LARGE}).text
         )
-        form = {"text": LARGE, "task": "colour"}
+        form = {"text": LARGE, "task": "colour", "questions": "25"}
         assert "is expected to say hardly anything" in browser.post(f"{STUDIO}/rehearse", form).text
         form["epsilon"] = "12"
         shown = browser.post(f"{STUDIO}/rehearse", form).text
@@ -300,7 +293,7 @@ def test_the_button(records, monkeypatch: pytest.MonkeyPatch) -> None:
         for wrong, status, says in (
             ({}, 422, "Tick that the price is taken for good"),
             ({"epsilon": "13", "sure": "yes"}, 409, "not the rehearsal that was shown"),
-            ({"epsilon": "much", "sure": "yes"}, 422, "a number, not &#39;much&#39;"),
+            ({"epsilon": "much", "sure": "yes"}, 422, "Enter a number, such as 0.1"),
             ({"task": "shape", "sure": "yes"}, 422, "there is no &#39;shape&#39;"),
         ):
             page = browser.post(f"{STUDIO}/rehearse/start", form | wrong)

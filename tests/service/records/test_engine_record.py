@@ -10,7 +10,6 @@ import sqlalchemy as sa
 import yaml
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.cli.output import print_engine
 from service.engines.protocol import EngineInfo, EngineUnavailableError
 from service.pipeline.latency import UNPADDED
@@ -18,6 +17,7 @@ from service.records.engine_record import last_engine, note_engine
 from service.records.records import Records
 from service.records.tables import engines
 from service.services import Services
+from service.web import create_app
 from tests.service.conftest import PLAN
 
 STRICT = EngineInfo("vllm", "strict", True, "a model")
@@ -44,7 +44,7 @@ def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
         return await describe()
 
     monkeypatch.setattr(services.engine, "describe", still_loading)
-    monkeypatch.setattr("service.api.app._ASK_ENGINE_EVERY_S", 0.01)
+    monkeypatch.setattr("service.web._ASK_ENGINE_EVERY_S", 0.01)
     token = services.records.keys.create("root", "admin")[1]
     with TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}) as client:
         while last_engine(services.records.database) is None:

@@ -19,7 +19,6 @@ from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
-from service.api.app import create_app
 from service.pipeline.making import NotMadeError
 from service.plans.signing import release, sign
 from service.records.database import open_database
@@ -28,6 +27,7 @@ from service.records.replaying import replay
 from service.records.witness import bring_back, witness_url
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.service.cli.test_cli import Shell, dpicl
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser

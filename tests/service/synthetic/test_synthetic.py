@@ -16,7 +16,6 @@ from fastapi.testclient import TestClient
 from examples.serving import use_database_in
 from exemplar_store import ExemplarStore, Layout, WrongKeyError, read_json_lines
 from exemplar_store.errors import EncryptionKeyError
-from service.api.app import create_app
 from service.cli.synthetic import say_how_to_ask
 from service.records.records import open_records
 from service.records.signed import read_signed
@@ -26,6 +25,7 @@ from service.services import Services, open_services
 from service.settings import Settings, set_operators_aside
 from service.synthetic import setup
 from service.synthetic.setup import FIELDS, Synthetic, synthetic_database
+from service.web import create_app
 from tests.service.api.test_api import problem
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows

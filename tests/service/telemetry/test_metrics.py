@@ -19,7 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from accounting.ledger.tables import audit_events, charges
 from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableError
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from service.api.app import create_app
 from service.engines.protocol import EngineInfo
 from service.plans.signing import sign
 from service.records.api_keys import ApiKey
@@ -27,6 +26,7 @@ from service.records.engine_record import note_engine
 from service.records.tables import api_keys
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.deploy import promql
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records
 

@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from service.api.app import create_app
 from service.records.database import open_database
 from service.records.schema import migrate
 from service.records.tables import http_responses
 from service.services import Services
 from service.telemetry.responses import Responses
+from service.web import create_app
 from tests.service.conftest import MajorityEngine
 
 

@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from service.api.app import create_app
 from service.services import Services
 from service.telemetry.tracing import open_tracing
+from service.web import create_app
 from tests.service.conftest import MajorityEngine
 from tests.service.telemetry.trace_receiver import TraceReceiver, attributes, receiving
 

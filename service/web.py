@@ -1,4 +1,4 @@
-"""The FastAPI application, built by a factory that needs neither Ray nor a language model."""
+"""REST and the dashboard as one application, built by a factory that needs neither Ray nor a language model."""
 
 from __future__ import annotations
 

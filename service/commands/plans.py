@@ -1,0 +1,256 @@
+"""Plans: previewed for free, and signed for ever, or where two people sign, proposed and approved."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accounting.ledger.amounts import Number
+from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.charges import Release
+from accounting.ledger.errors import PlansChangedError
+from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
+from service.commands.command import Confirmation, check_confirmed, command
+from service.commands.fields import FieldError
+from service.pipeline.latency import Grains
+from service.plans import alternatives, exported, proposals, signing
+from service.plans.expected_latency import LatencyEstimate, expected_latency
+from service.plans.preview import PlanPreview, TaskPreview
+from service.plans.preview import preview as describe
+from service.plans.proposals import Proposal
+from service.plans.steady import MONTHS, Arrivals, SteadyPreview, preview_steadily
+from service.records.engine_record import EngineView, last_engine
+from service.records.records import Records
+from service.records.roles import Actor, Right, may
+from service.records.signed import read_signed
+
+_NAME = "What people call that key; null if it is none, or you may not audit."
+_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: not value}
+_ARRIVING: dict[str, Any] = {"units_a_month": 300, "months_a_cohort": 3}
+_Positive = Annotated[float, Field(ge=1e-3, le=1e9)]
+
+
+class SignedPlanView(BaseModel):
+    """A signed plan and what it gives."""
+
+    version: int
+    digest: str
+    signed_by: str = Field(description="A key's id, a person, or a name of the command line.")
+    signed_by_name: str | None = Field(description=_NAME)
+    signed_at: datetime
+    tasks: list[str]
+    preview: PlanPreview
+
+    @classmethod
+    def of(cls, signed: SignedPlan, names: Mapping[str, str]) -> SignedPlanView:
+        """A signed plan, for somebody who may know these names of keys, by id."""
+        tasks = [f"{signed.knowledge_base}.{name}@{signed.version}" for name, _ in signed.tasks]
+        described = describe(read_signed(signed.document))
+        name = names.get(signed.signed_by)
+        return cls(**vars(signed) | {"tasks": tasks}, signed_by_name=name, preview=described)
+
+
+class ProposalView(BaseModel):
+    """A plan that somebody else has to approve."""
+
+    id: str
+    digest: str
+    proposed_by: str
+    proposed_by_name: str | None = Field(description=_NAME)
+    proposed_at: datetime
+    preview: PlanPreview
+
+    @classmethod
+    def of(cls, proposal: Proposal, names: Mapping[str, str]) -> ProposalView:
+        """A proposal, for somebody who may know these names of keys, by id."""
+        name, described = names.get(proposal.proposed_by), describe(proposal.calibrated)
+        return cls(**vars(proposal), digest=proposal.digest, proposed_by_name=name, preview=described)
+
+
+class PlanResult(BaseModel):
+    """The preview of a plan, the engine that would answer, and, unless it was a dry run, the plan's signature.
+
+    Attributes:
+        alternatives: of a dry run, by task: what its share of the budget would give otherwise; as planned first.
+        exceeds: of a dry run: why the lifetime budget cannot take the plan, absent if it can.
+        proposed: where two people sign: what somebody else has to approve.
+    """
+
+    engine: EngineView | None
+    preview: PlanPreview
+    alternatives: dict[str, list[TaskPreview]] | None = Field(**_ABSENT)
+    exceeds: str | None = Field(**_ABSENT)
+    latency: dict[str, LatencyEstimate] | None = Field(
+        **_ABSENT,
+        description="Of a dry run, by task: an estimate of how long answers would take, from a task that this service "
+        "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
+        "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
+    )
+    proposed: ProposalView | None = Field(**_ABSENT)
+    signed: SignedPlanView | None
+
+
+class Arriving(BaseModel):
+    """How people arrive, as an admin announces it."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"units_a_month": 300, "months_a_cohort": 3}]}
+    )
+    units_a_month: _Positive
+    months_a_cohort: _Positive = MONTHS
+    units_a_cohort: _Positive | None = None
+    cohort_epsilon: _Positive | None = None
+    cohort_delta: float | None = Field(default=None, gt=0, lt=1)
+
+
+def read(text: str, knowledge_base: str) -> Plan:
+    """A plan for a knowledge base, as written.
+
+    Raises:
+        PlanError: it is none, or for another one.
+    """
+    plan = load_plan(text)
+    if plan.knowledge_base != knowledge_base:
+        raise PlanError(("knowledge_base", f"the plan is for {plan.knowledge_base}, this is {knowledge_base}"))
+    return plan
+
+
+@command(Right.DECIDE)
+def preview(
+    _actor: Actor,
+    records: Records | None,
+    calibrated: CalibratedPlan,
+    *,
+    grains: Grains | None = None,
+    otherwise: bool = False,
+) -> PlanResult:
+    """What a plan would give. Spends nothing.
+
+    Args:
+        records: where its knowledge base is; None if there is none yet.
+        calibrated: from :func:`service.plans.signing.prepare`.
+        grains: what was measured here; without it latency is not estimated.
+        otherwise: also compute what its budget would give otherwise, which takes seconds.
+    """
+    plan, described = calibrated.plan, describe(calibrated)
+    return PlanResult(
+        engine=last_engine(records.database) if records else None,
+        preview=described,
+        alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
+        exceeds=signing.not_free(records, plan) if records else None,
+        latency=expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else None,
+        signed=None,
+    )
+
+
+@command(Right.DECIDE)
+def steady(_actor: Actor, records: Records | None, plan: Plan, arriving: Arriving) -> SteadyPreview:
+    """What a plan would give for ever, signed again and again on the newest cohorts. Takes seconds; spends nothing.
+
+    Args:
+        records: where its knowledge base is; None if there is none yet.
+        plan: with ``retain``.
+        arriving: each cohort's budget is the newest one's where it is not said.
+
+    Raises:
+        FieldError: a cohort's budget is not said, and there is no cohort.
+        PlanError: as of :func:`service.plans.steady.preview_steadily`.
+    """
+    epsilon: Number | None = arriving.cohort_epsilon
+    delta: Number | None = arriving.cohort_delta
+    if epsilon is None or delta is None:
+        if records is None:
+            missing = "cohort_epsilon" if epsilon is None else "cohort_delta"
+            raise FieldError(missing, "say what each cohort has")
+        newest = records.ledger.budgets.status(plan.knowledge_base).cohorts[-1]
+        epsilon, delta = epsilon or newest.epsilon, delta or newest.delta
+    units, months = arriving.units_a_cohort, arriving.months_a_cohort
+    months = months if units is None else units / arriving.units_a_month
+    return preview_steadily(plan, Arrivals(arriving.units_a_month, months, epsilon, delta))
+
+
+@command(Right.DECIDE, private=True)
+def sign(
+    actor: Actor,
+    records: Records,
+    calibrated: CalibratedPlan,
+    confirmed: Collection[Confirmation] = (),
+    *,
+    after_version: int | None = None,
+    make: signing.Make | None = None,
+) -> PlanResult:
+    """Sign a plan for ever, or where two people sign, propose it. Who means the same twice does it once.
+
+    Args:
+        records: where it is written.
+        calibrated: from :func:`service.plans.signing.prepare`.
+        confirmed: what the actor says is meant.
+        after_version: only if this is the newest plan's version.
+        make: as of :func:`service.plans.signing.sign`.
+
+    Raises:
+        UnconfirmedError: its answers are not expected to be worth their price.
+        PlanError: it is not finished.
+        accounting.ledger.errors.PlansChangedError: another plan was signed since.
+        accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
+        service.pipeline.making.NotMadeError: as of :func:`service.plans.signing.sign`.
+    """
+    signing.check_finished(calibrated.plan)
+    described = describe(calibrated)
+    check_confirmed(Confirmation.WORSE_THAN_FREE, described.warnings, confirmed)
+    result = PlanResult(engine=last_engine(records.database), preview=described, signed=None)
+    if records.settings.two_person_signing:
+        proposal = proposals.propose(records, calibrated, actor.id, after_version=after_version)
+        return result.model_copy(update={"proposed": ProposalView.of(proposal, names(actor, records))})
+    try:
+        signed = signing.sign(records, calibrated, actor.id, after_version=after_version, make=make)
+    except PlansChangedError:
+        listed = records.ledger.budgets.plans(calibrated.plan.knowledge_base)
+        twins = [one for one in listed if one.version - 1 == after_version and one.digest == calibrated.digest]
+        if not twins:
+            raise
+        (signed,) = twins
+    return result.model_copy(update={"signed": SignedPlanView.of(signed, names(actor, records))})
+
+
+@command(Right.DECIDE)
+def list_proposals(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[Proposal]:
+    """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
+    return proposals.open_proposals(records, knowledge_base)
+
+
+@command(Right.DECIDE, private=True)
+def approve(
+    actor: Actor, records: Records, knowledge_base: str, proposal: str, *, make: signing.Make | None = None
+) -> SignedPlanView:
+    """Sign for ever what somebody else proposed; arguments and errors as of :func:`service.plans.proposals.approve`."""
+    signed = proposals.approve(records, knowledge_base, proposal, actor.id, make=make)
+    return SignedPlanView.of(signed, names(actor, records))
+
+
+@command(Right.SEE)
+def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list[SignedPlan]:
+    """Every plan signed for a knowledge base, oldest first."""
+    records.store.get(knowledge_base)
+    return records.ledger.budgets.plans(knowledge_base)
+
+
+@command(Right.DECIDE, private=True)
+def release(_actor: Actor, records: Records, task: str) -> Release:
+    """Make a task's one release, if signing could not; errors as of :func:`service.plans.signing.release`."""
+    return signing.release(records, task)
+
+
+@command(Right.SEE)
+def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.Certificate]:
+    """The public exemplars that a task has chosen, with a certificate: see :func:`service.plans.exported.export`."""
+    return exported.export(records, task)
+
+
+def names(actor: Actor, records: Records) -> Mapping[str, str]:
+    """Names of keys by id, for whoever may know them: a key's name is often a person's."""
+    return records.keys.names() if may(actor.role, Right.AUDIT) else {}

@@ -1,0 +1,185 @@
+"""Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from accounting.ledger.errors import BudgetExceededError, PlansChangedError
+from accounting.plan import CalibratedPlan, PlanError, load_plan
+from service.commands import plans, rehearsals, trials
+from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.fields import FieldError, problems
+from service.commands.plans import Arriving
+from service.commands.rehearsals import NewRehearsal
+from service.commands.trials import TrialView, Trying
+from service.pipeline.stages import Stages
+from service.plans.proposals import SamePersonError, UnknownProposalError
+from service.plans.signing import prepare
+from service.records.records import Records
+from service.records.roles import Actor, NotAllowedError
+from service.trials.trials import Trials
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
+
+ROOT = Actor("root", "root", "account", "admin")
+WORSE = {Confirmation.WORSE_THAN_FREE}
+SMALL = PLAN.replace("epsilon: 4", "epsilon: 2").replace("1.0e-4", "2.0e-5")
+
+
+@pytest.fixture
+def small(records: Records) -> CalibratedPlan:
+    """Half of what is free of the budget; hardly worth its price."""
+    return prepare(records, load_plan(SMALL))
+
+
+def versions(records: Records) -> list[int]:
+    return [signed.version for signed in plans.list_(ROOT, records, "toys")]
+
+
+def test_a_preview_says_what_it_would_give_and_takes_nothing(records: Records, small: CalibratedPlan) -> None:
+    result = plans.preview(ROOT, records, small, otherwise=True)
+    planned, *others = result.alternatives["colour"]
+    assert planned == result.preview.tasks["colour"]
+    assert [one.answers for one in others] == [2, 200, None, None]
+    assert (result.exceeds, result.signed, result.latency) == (None, None, None)
+    dear = prepare(records, load_plan(PLAN.replace("epsilon: 4", "epsilon: 5")))
+    assert "ε = 4" in plans.preview(ROOT, records, dear).exceeds
+    offline = plans.preview(ROOT, None, small)
+    assert (offline.engine, offline.exceeds, offline.preview) == (None, None, result.preview)
+    assert versions(records) == [1]
+
+
+def test_what_lasts_is_computed_for_cohorts_like_the_newest(records: Records) -> None:
+    plan = load_plan(f"{SMALL}\nretain: 4\n")
+    arriving = Arriving(units_a_month=50, units_a_cohort=150)
+    seen = plans.steady(ROOT, records, plan, arriving)
+    assert (seen.public_size, seen.state.plans_a_cohort, seen.state.months_a_cohort) == (600, 4, 3)
+    own = arriving.model_copy(update={"cohort_epsilon": 4.0})
+    assert plans.steady(ROOT, records, plan, own).state.plans_a_cohort == 2
+    with pytest.raises(FieldError) as refused:
+        plans.steady(ROOT, None, plan, own)
+    assert refused.value.field == "cohort_delta"
+    for wrong in (0, math.nan, 1e10):
+        with pytest.raises(ValidationError) as invalid:
+            Arriving(units_a_month=wrong)
+        assert list(problems(invalid.value, Arriving)) == ["units_a_month"]
+
+
+def test_a_plan_hardly_worth_its_price_is_signed_when_that_is_meant(records: Records, small: CalibratedPlan) -> None:
+    with pytest.raises(UnconfirmedError) as refused:
+        plans.sign(ROOT, records, small)
+    assert refused.value.confirmation == Confirmation.WORSE_THAN_FREE
+    assert [doubt.partition(":")[0] for doubt in refused.value.doubts] == ["colour"]
+    assert versions(records) == [1]
+    result = plans.sign(ROOT, records, small, WORSE)
+    assert (result.proposed, result.signed.version, result.signed.tasks) == (None, 2, ["toys.colour@2"])
+    assert (result.signed.signed_by, result.signed.digest) == ("root", small.digest)
+    assert result.signed.preview == result.preview
+
+
+def test_who_means_it_twice_signs_once(records: Records, small: CalibratedPlan) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        signed = [threads.submit(plans.sign, ROOT, records, small, WORSE, after_version=1) for _ in range(3)]
+        assert [one.result().signed.version for one in signed] == [2, 2, 2]
+    other = prepare(records, load_plan(SMALL.replace("epsilon: 2", "epsilon: 1")))
+    with pytest.raises(PlansChangedError):
+        plans.sign(ROOT, records, other, WORSE, after_version=1)
+    assert versions(records) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal", "says"),
+    [
+        (("epsilon: 2", "epsilon: 5"), BudgetExceededError, "is free"),
+        (("[red, blue]", "[first label, blue]"), PlanError, "tasks.colour.labels: 'first label'"),
+    ],
+)
+def test_what_cannot_be_signed_is_neither_signed_nor_proposed(
+    records: Records, changed: tuple[str, str], refusal: type[Exception], says: str
+) -> None:
+    calibrated = prepare(records, load_plan(SMALL.replace(*changed)))
+    for two in (False, True):
+        settings = records.settings.model_copy(update={"two_person_signing": two})
+        with pytest.raises(refusal, match=says):
+            plans.sign(ROOT, replace(records, settings=settings), calibrated, WORSE)
+    assert versions(records) == [1]
+    assert plans.list_proposals(ROOT, records, "toys") == []
+
+
+def test_where_two_people_sign_one_proposes_and_another_approves(records: Records, small: CalibratedPlan) -> None:
+    records = replace(records, settings=records.settings.model_copy(update={"two_person_signing": True}))
+    ana, bo = (records.keys.create(name, "admin", by="root")[0].actor for name in ("ana", "bo"))
+    proposals = [plans.sign(ana, records, small, WORSE, after_version=1).proposed for _ in range(2)]
+    assert proposals[0] == proposals[1]
+    (proposal, _), (listed,) = proposals, plans.list_proposals(bo, records, "toys")
+    assert (proposal.id, proposal.proposed_by_name, proposal.digest) == (listed.id, "ana", small.digest)
+    with pytest.raises(SamePersonError):
+        plans.approve(ana, records, "toys", proposal.id)
+    assert versions(records) == [1]
+    signed = plans.approve(bo, records, "toys", proposal.id)
+    assert (signed.version, signed.signed_by_name, signed.digest) == (2, "bo", small.digest)
+    with pytest.raises(UnknownProposalError):
+        plans.approve(bo, records, "toys", proposal.id)
+
+
+def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
+    assert plans.read(PLAN, "toys") == load_plan(PLAN)
+    with pytest.raises(PlanError, match=r"^knowledge_base: the plan is for toys"):
+        plans.read(PLAN, "cars")
+
+
+@pytest.mark.parametrize("role", ["analyst", "viewer", "auditor"])
+def test_only_admins_decide_and_only_auditors_see_names(records: Records, small: CalibratedPlan, role: Any) -> None:
+    actor = Actor("x", "x", "key", role)
+    refused: list[Callable[[], Any]] = [
+        lambda: plans.sign(actor, records, small, WORSE),
+        lambda: plans.approve(actor, records, "toys", "p"),
+        lambda: plans.list_proposals(actor, records, "toys"),
+        lambda: plans.release(actor, records, "toys.colour"),
+        lambda: rehearsals.offer(actor, small, NewRehearsal()),
+    ]
+    for do in refused:
+        with pytest.raises(NotAllowedError):
+            do()
+    assert [one.version for one in plans.list_(actor, records, "toys")] == [1]
+    key, _ = records.keys.create("ana", "admin")
+    assert plans.names(actor, records) == ({key.id: "ana"} if role == "auditor" else {})
+
+
+@pytest.mark.parametrize("price", [{"epsilon": 0}, {"epsilon": 200}, {"epsilon": math.nan}, {"delta": 1e-13}])
+def test_a_rehearsal_has_a_price_in_range(small: CalibratedPlan, price: dict[str, float]) -> None:
+    with pytest.raises(PlanError, match=rf"budget\.{next(iter(price))}: "):
+        rehearsals.offer(ROOT, small, NewRehearsal(**price))
+
+
+def test_a_trial_of_an_account_is_remembered_by_nobody(calibrated: CalibratedPlan) -> None:
+    askers = []
+
+    class Noting(MajorityEngine):
+        async def zero_shot(self, task, query):
+            askers.append(task.asker)
+            return await super().zero_shot(task, query)
+
+    trying = Trying(query="a toy", exemplars=[{"text": "a toy", "label": "red"}], repeats=4)
+    for actor in (ROOT, Actor("k1", "ana", "key", "analyst")):
+        opened = Trials(Stages(Noting(), EMBEDDER, 60.0))
+        trial = asyncio.run(trials.try_(actor, opened, calibrated, "colour", trying, "text", None))
+        view = TrialView.of("toys.colour", trial)
+        assert (view.task, view.noiseless.label, view.repeats, view.exemplars.supplied) == ("toys.colour", "red", 4, 1)
+        assert view.agreeing == trial.agreeing / 4
+    assert set(askers) == {"", "k1"}
+
+
+def test_what_is_tried_is_said_by_field() -> None:
+    public = [{"text": "a toy", "label": "red"}]
+    for wrong in ({"exemplars": []}, {"exemplars": public * 201}, {"repeats": 0}, {"repeats": 101}, {"query": 1}):
+        with pytest.raises(ValidationError) as refused:
+            Trying(**{"query": "a toy", "exemplars": public} | wrong)
+        assert list(problems(refused.value, Trying)) == list(wrong)
