@@ -8,7 +8,7 @@ from accounting.plan import Plan
 _HEAD = """# Plan files
 
 A plan is YAML or JSON. Unknown keys are refused, numbers are not taken from strings, and each problem is reported with
-its key. What the settings do, with examples: [for admins](../admin.md).
+its key. What the settings do, with examples: [plans](../plans.md).
 
 """
 

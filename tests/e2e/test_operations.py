@@ -1,4 +1,4 @@
-"""The operators' page, executed as it stands."""
+"""The operators' two pages, executed as they stand, one after the other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from tests.documented import DOCS, blocks, run
 
 
-def test_the_page_runs_as_written(tmp_path: Path) -> None:
-    """Between its backup and its restore something happens, or there would be nothing to acknowledge."""
-    commands = blocks(DOCS / "operations.md", "bash")
-    assert len(commands) == 10
+def test_the_pages_run_as_written(tmp_path: Path) -> None:
+    """Between the backup and the restore something happens, or there would be nothing to acknowledge."""
+    first, later = blocks(DOCS / "operations.md", "bash"), blocks(DOCS / "maintenance.md", "bash")
+    assert (len(first), len(later)) == (3, 7)
+    commands = [*first, *later]
     [backup] = [i for i, block in enumerate(commands) if "ledger backup" in block]
     commands.insert(backup + 1, "dpicl keys create forgotten > forgotten.key\n")
     printed = run("".join(commands), tmp_path)

@@ -89,7 +89,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(
 
 def commands() -> list[str]:
     """What the page for operators tells to type."""
-    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    page = (DOCS / "maintenance.md").read_text(encoding="utf-8")
     section = page.split("## Change the encryption key")[1].split("\n## ")[0]
     found = re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     return [line for block in found for line in block.splitlines()]
