@@ -128,7 +128,7 @@ def test_references_are_complete(site: Path) -> None:
     assert "/v1/tasks/{task}/answers" in shown("openapi.json")
 
 
-@pytest.mark.parametrize("page", [*PROOFS, ROOT / "docs" / "threat-model.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PROOFS, ids=lambda page: page.name)
 def test_what_proofs_name_exists(page: Path) -> None:
     """The names after a link to a file (`like this`, `and this`) are defined in that file."""
     evidence = re.findall(r"\[`[^`]+`\]\(([^)]+\.py)\)((?:,?\s*(?:>\s*)?`\w+`)*)", page.read_text())
