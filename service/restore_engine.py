@@ -78,9 +78,9 @@ class RemoteSteerer:
         await self._ask_for_bundles()
 
     async def _ask_for_bundles(self) -> frozenset[str]:
-        found: frozenset[str] = await self._call("bundles")
-        self._bundles = found
-        return found
+        digests: frozenset[str] = await self._call("bundles")
+        self._bundles = digests
+        return digests
 
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options, float64 (options,)."""

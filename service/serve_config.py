@@ -49,5 +49,5 @@ def _missing(given: Any, read: Any, at: str = "") -> Iterator[str]:
             elif key not in _FREE_FORM:
                 yield from _missing(value, read[key], where)
     elif isinstance(given, list) and isinstance(read, list):
-        for index, (one, other) in enumerate(zip(given, read, strict=False)):
-            yield from _missing(one, other, f"{at}.{index}")
+        for index, (member, other) in enumerate(zip(given, read, strict=False)):
+            yield from _missing(member, other, f"{at}.{index}")

@@ -151,7 +151,7 @@ async def _measure_grains(services: Services) -> None:
     """Once the engine has started; again and again while a task cannot be served with the grain."""
     while True:
         try:
-            if not any(one.problem for one in await services.grains.all()):
+            if not any(latency.problem for latency in await services.grains.all()):
                 return
             await asyncio.sleep(REFUSED_FOR_S)
         except EngineUnavailableError:

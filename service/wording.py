@@ -16,9 +16,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, singular: str, many: str | None = None) -> str:
     """``1 answer``, ``2 answers``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def figure(value: float | Decimal) -> str:

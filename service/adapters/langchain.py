@@ -50,7 +50,7 @@ class QuestionSanitizer(Runnable[str, str]):
         """
         callbacks = (config or {}).get("callbacks") or []
         handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
-        if any(isinstance(one, LangChainTracer) for one in handlers):
+        if any(isinstance(handler, LangChainTracer) for handler in handlers):
             raise TracedQuestionError
         if not isinstance(input, str):
             raise TypeError(f"a question is a text, not a {type(input).__name__}: sanitise it before the prompt")

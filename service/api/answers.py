@@ -199,9 +199,9 @@ async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> Ta
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
     shown = task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)
-    for one in services.grains.report or ():
-        if one.task == signed.address and not one.problem:
-            return shown.model_copy(update={"latency": LatencyView.of(one)})
+    for latency in services.grains.report or ():
+        if latency.task == signed.address and not latency.problem:
+            return shown.model_copy(update={"latency": LatencyView.of(latency)})
     return shown
 
 

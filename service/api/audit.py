@@ -44,7 +44,7 @@ async def events(
     """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
     if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
         raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is not an event's sequence number")
-    found = await audit.events.aside(
+    events = await audit.events.aside(
         key.actor,
         services.records,
         after=int(window.after or 0),
@@ -52,7 +52,7 @@ async def events(
         kinds=kind,
         knowledge_base=knowledge_base,
     )
-    return window.page([view(event) for event in found], lambda event: str(event.sequence))
+    return window.page([view(event) for event in events], lambda event: str(event.sequence))
 
 
 @router.get(

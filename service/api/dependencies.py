@@ -38,7 +38,7 @@ async def given_once(request: Request) -> None:
     operations = request.app.openapi()["paths"].get(request.scope["route"].path, {})
     for parameter in operations.get(request.method.lower(), {}).get("parameters", ()):
         schema = parameter["schema"]
-        several = any(one.get("type") == "array" for one in schema.get("anyOf", [schema]))
+        several = any(option.get("type") == "array" for option in schema.get("anyOf", [schema]))
         times = len(given.getlist(parameter["name"]))
         if times > 1 and parameter["in"] == "query" and not several:
             raise Problem(ProblemKind.INVALID_REQUEST, f"{parameter['name']}: given {times} times; give it once")

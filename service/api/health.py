@@ -35,6 +35,6 @@ async def readyz(services: TheServices) -> Health:
     measured = services.grains.report
     if measured is None:
         raise Problem(ProblemKind.MEASURING, "the service still measures how long answers take", retry_after_s=5)
-    if problems := [one.problem for one in measured if one.problem]:
+    if problems := [latency.problem for latency in measured if latency.problem]:
         raise Problem(ProblemKind.LATENCY_GRAIN_TOO_SMALL, "; ".join(problems))
     return Health()

@@ -41,15 +41,15 @@ class Window:
         self.limit = limit
         self._url = request.url
 
-    def page(self, found: Sequence[T], name: Callable[[T], str]) -> Page[T]:
+    def page(self, entries: Sequence[T], name: Callable[[T], str]) -> Page[T]:
         """The page, from its entries and one more if there is one.
 
         Args:
-            found: what was read behind ``after``: up to ``limit + 1`` entries.
+            entries: what was read behind ``after``: up to ``limit + 1`` entries.
             name: what ``after`` calls an entry.
         """
-        data = list(found[: self.limit])
-        has_more = len(found) > self.limit
+        data = list(entries[: self.limit])
+        has_more = len(entries) > self.limit
         further = self._url.include_query_params(after=name(data[-1])) if has_more else None
         return Page(data=data, has_more=has_more, next=further and f"{further.path}?{further.query}")
 

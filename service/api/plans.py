@@ -112,7 +112,7 @@ async def list_plans(
         await plans.list_.aside(key.actor, services.records, knowledge_base), lambda plan: str(plan.version)
     )
     names = await asyncio.to_thread(plans.names, key.actor, services.records)
-    return Page(data=[SignedPlanView.of(one, names) for one in page.data], has_more=page.has_more, next=page.next)
+    return Page(data=[SignedPlanView.of(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
 
 
 @router.get("/proposals", summary="List the proposed plans", responses={404: NO_KNOWLEDGE_BASE})
@@ -120,9 +120,9 @@ async def list_proposals(
     knowledge_base: KnowledgeBaseName, services: TheServices, admin: Admin, window: Paging
 ) -> Page[ProposalView]:
     """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
-    found = await plans.list_proposals.aside(admin, services.records, knowledge_base)
+    listed = await plans.list_proposals.aside(admin, services.records, knowledge_base)
     names = await asyncio.to_thread(plans.names, admin, services.records)
-    return window.cut([ProposalView.of(one, names) for one in found], lambda proposal: proposal.id)
+    return window.cut([ProposalView.of(proposal, names) for proposal in listed], lambda proposal: proposal.id)
 
 
 @router.post(

@@ -27,6 +27,6 @@ class ProblemKindView(BaseModel):
 @router.get("/{kind}", summary="Explain a kind of problem", responses=_UNKNOWN)
 async def explain(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
     """For everybody, without a key."""
-    if (found := _KINDS.get(kind)) is None:
+    if (known := _KINDS.get(kind)) is None:
         raise Problem(ProblemKind.NOT_FOUND, f"there is no kind of problem named {kind!r}")
-    return ProblemKindView(title=found.title, status=found.status or None, explanation=found.explanation)
+    return ProblemKindView(title=known.title, status=known.status or None, explanation=known.explanation)

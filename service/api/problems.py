@@ -163,7 +163,7 @@ def install(app: FastAPI, base: str) -> None:
 
     @app.exception_handler(RequestValidationError)
     def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [_invalid(one) for one in error.errors()]
+        problems = [_invalid(detail) for detail in error.errors()]
         return Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems}).response(base)
 
     @app.exception_handler(HTTPException)

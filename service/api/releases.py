@@ -73,7 +73,7 @@ async def list_releases(
     ] = None,
 ) -> Page[ReleaseView]:
     """What left, the newest first. Queries are not kept, so none is shown."""
-    found = await releases.list_.aside(
+    listed = await releases.list_.aside(
         key.actor,
         services.records,
         task=task,
@@ -81,7 +81,7 @@ async def list_releases(
         after=window.after,
         limit=window.limit + 1,
     )
-    return window.page([view(release) for release in found], lambda release: release.id)
+    return window.page([view(release) for release in listed], lambda release: release.id)
 
 
 @router.get(

@@ -82,8 +82,8 @@ def _exported(files: Iterable[Path], report: Report, trail: Callable[[], Iterabl
 
 def _show(report: Report, json: bool) -> None:
     epsilons = {
-        plan: {name: [bounds.lower, bounds.upper] for name, bounds in found.items()}
-        for plan, found in report.plans.items()
+        plan: {name: [bounds.lower, bounds.upper] for name, bounds in by_accountant.items()}
+        for plan, by_accountant in report.plans.items()
     }
     if json:
         print_json({**vars(report), "plans": epsilons})
@@ -94,8 +94,8 @@ def _show(report: Report, json: bool) -> None:
     if epsilons:
         rows = [
             (plan, name, f"{lower:.4g} to {upper:.4g}")
-            for plan, found in epsilons.items()
-            for name, (lower, upper) in found.items()
+            for plan, by_accountant in epsilons.items()
+            for name, (lower, upper) in by_accountant.items()
         ]
         print_table("ε of each plan, computed again", ["plan", "accountant", "ε"], rows)
     for problem in report.problems:

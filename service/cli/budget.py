@@ -54,11 +54,12 @@ def budget(
         if item.group:
             typer.echo(f"{item.knowledge_base} shares the budget of group {item.group} (see `dpicl group list`).")
         if len(item.cohorts) > 1:
-            for one in item.cohorts:
-                closed = f"; closed {one.closed_at:%Y-%m-%d}" if one.closed_at else ""
+            for cohort in item.cohorts:
+                closed = f"; closed {cohort.closed_at:%Y-%m-%d}" if cohort.closed_at else ""
                 typer.echo(
-                    f"Cohort {one.cohort}: lifetime ε = {one.lifetime.epsilon:g}; promised "
-                    f"ε = {one.promised.epsilon:g}; free ε = {one.free.epsilon:g}, δ = {one.free.delta:g}{closed}"
+                    f"Cohort {cohort.cohort}: lifetime ε = {cohort.lifetime.epsilon:g}; "
+                    f"promised ε = {cohort.promised.epsilon:g}; "
+                    f"free ε = {cohort.free.epsilon:g}, δ = {cohort.free.delta:g}{closed}"
                 )
         print_table(title, ["task", "answers", "spent", "left", "lost", "plan's ε so far"], rows)
     print_engine(read.engine)

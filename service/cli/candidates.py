@@ -38,7 +38,7 @@ def candidates(
     Prints YAML to put below `candidates:`. Read it before you sign: what is chosen of it is shown with every question.
     """
     plan = load_plan(file.read_text())
-    labelled = {name: one for name, one in plan.tasks.items() if isinstance(one, ClassifyTask)}
+    labelled = {name: planned for name, planned in plan.tasks.items() if isinstance(planned, ClassifyTask)}
     name = task or next(iter(labelled), "")
     if name not in labelled:
         raise ValueError(f"{file} has no task {name!r} with labels")
@@ -50,8 +50,8 @@ def candidates(
         written = asyncio.run(_write(config, name, labelled[name], per_label, varied))
     except EngineUnavailableError as error:
         raise ValueError(f"{error}: check --engine-config") from error
-    for one in written:
-        typer.echo(f"- {to_json.dumps(one, ensure_ascii=False)}")
+    for candidate in written:
+        typer.echo(f"- {to_json.dumps(candidate, ensure_ascii=False)}")
 
 
 async def _write(

@@ -143,9 +143,9 @@ def evaluate(
     if png:
         evaluator.plot([*rows, *drawn_beside], title).savefig(png, dpi=150)
     if json:
-        found = [asdict(row) for row in rows]
+        documents = [asdict(row) for row in rows]
         fitted = evaluator.calibration
-        print_json(found if fitted is None else {"rows": found, "calibration": fitted.model_dump()})
+        print_json(documents if fitted is None else {"rows": documents, "calibration": fitted.model_dump()})
         return
     table = evaluator.table(rows, title)
     print_table(table.title, table.columns, table.rows)

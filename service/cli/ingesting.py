@@ -91,16 +91,16 @@ def ingest(
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     read_on = _cursor(cursor, cursor_file, since, query)
     with (
-        open_source(source, from_sql, query, encoding, delimiter, read_on) as found,
+        open_source(source, from_sql, query, encoding, delimiter, read_on) as origin,
         Progress(*bars, disable=json) as bar,
     ):
-        typer.echo(f"Reading {found.described}", err=True)
+        typer.echo(f"Reading {origin.described}", err=True)
         task = bar.add_task("Checking" if dry_run else "Embedding", total=None)
         done = exemplars.ingest(
             actor(),
             opened,
             name,
-            found.rows,
+            origin.rows,
             upload,
             _embed,
             columns=_columns(columns or []),
@@ -146,7 +146,7 @@ def open_source(
 
 def _columns(named: Sequence[str]) -> dict[str, str]:
     """Which column each field is taken from; of ``unit_id``, too."""
-    columns = dict(one.partition("=")[::2] for one in named)
+    columns = dict(pair.partition("=")[::2] for pair in named)
     if not all(columns.values()):
         raise ValueError("--map: write FIELD=COLUMN")
     return columns

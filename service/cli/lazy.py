@@ -47,13 +47,13 @@ class _Loaded(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         module, attribute = COMMANDS[name][0].split(":")
-        found = getattr(import_module(f"service.cli.{module}"), attribute)
-        one = typer.Typer(add_completion=False, **SETTINGS)
-        if isinstance(found, typer.Typer):
-            one.add_typer(found, name=name)
+        loaded = getattr(import_module(f"service.cli.{module}"), attribute)
+        app = typer.Typer(add_completion=False, **SETTINGS)
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=name)
         else:
-            one.command(name)(found)
-        return typer.main.get_group(one).commands[name]
+            app.command(name)(loaded)
+        return typer.main.get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)

@@ -53,10 +53,10 @@ def records() -> Records:
 def close_records() -> None:
     """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
     while _opened:
-        one = _opened.pop()
-        if one.witness is not None:
-            one.witness.catch_up()
-        one.database.dispose()
+        opened = _opened.pop()
+        if opened.witness is not None:
+            opened.witness.catch_up()
+        opened.database.dispose()
 
 
 def who() -> str:

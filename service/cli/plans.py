@@ -131,9 +131,9 @@ def proposals(knowledge_base: KnowledgeBase, json: Json = False) -> None:
     names = plans.names(me, opened)
     listed = plans.list_proposals(me, opened, knowledge_base)
     if json:
-        print_json([ProposalView.of(one, names).model_dump(mode="json") for one in listed])
+        print_json([ProposalView.of(proposal, names).model_dump(mode="json") for proposal in listed])
     else:
-        rows = [(one.id, called(one.proposed_by, names), one.proposed_at) for one in listed]
+        rows = [(proposal.id, called(proposal.proposed_by, names), proposal.proposed_at) for proposal in listed]
         print_table("Proposals", ["id", "by", "at"], rows)
 
 
@@ -146,9 +146,9 @@ def approve(
 ) -> None:
     """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
     me, opened = actor(signed_by), records()
-    for one in plans.list_proposals(me, opened, knowledge_base):
-        if one.id == proposal:
-            _print(plans.preview(me, opened, one.calibrated))
+    for waiting in plans.list_proposals(me, opened, knowledge_base):
+        if waiting.id == proposal:
+            _print(plans.preview(me, opened, waiting.calibrated))
     agreed(f"Take this from {knowledge_base} for good?", yes=yes)
     typer.echo(f"Signed as version {plans.approve(me, opened, knowledge_base, proposal).version}")
 
@@ -160,11 +160,11 @@ def list_(knowledge_base: KnowledgeBase, json: Json = False) -> None:
     names = plans.names(me, opened)
     listed = plans.list_(me, opened, knowledge_base)
     if json:
-        print_json([SignedPlanView.of(one, names).model_dump(mode="json") for one in listed])
+        print_json([SignedPlanView.of(plan, names).model_dump(mode="json") for plan in listed])
     else:
         rows = [
-            (one.version, f"{one.epsilon:g}", f"{one.delta:g}", called(one.signed_by, names), one.signed_at)
-            for one in listed
+            (plan.version, f"{plan.epsilon:g}", f"{plan.delta:g}", called(plan.signed_by, names), plan.signed_at)
+            for plan in listed
         ]
         print_table(f"Plans of {knowledge_base}", ["version", "ε", "δ", "signed by", "at"], rows)
 
@@ -220,7 +220,7 @@ def _print(result: PlanResult) -> None:
         console().print(f"It cannot be signed: {result.exceeds}.", style="bold red", markup=False, highlight=False)
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: its share of the budget spent otherwise"
-        rows = [(one.mechanism, *_row(one), "too noisy" if one.warning else "") for one in seen]
+        rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
         print_table(title, ["mechanism", *_COLUMNS, ""], rows)
 
 

@@ -117,10 +117,10 @@ def text(
         done, cost = texts.sanitize(sanitizer, lines, owner=_OWNER, conversation=conversation)
         drawn, spent = drawn + cost.words, spent + cost.epsilon
         if json:
-            items += [one.document() for one in done]
+            items += [sanitised.document() for sanitised in done]
             continue
-        for one in done:
-            typer.echo((json_.dumps(one.document(), ensure_ascii=False) if jsonl else one.text).encode())
+        for sanitised in done:
+            typer.echo((json_.dumps(sanitised.document(), ensure_ascii=False) if jsonl else sanitised.text).encode())
     total = texts.cost(_OWNER).epsilon
     if json:
         counted = {"charged": spent, "epsilon": total, "cap": cap}
@@ -151,9 +151,11 @@ def audit_(
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
 
     vocabulary, folder = _open(words, vectors, word_list, cache)
-    published = [_published(name, vocabulary, one) for name in PUBLISHED for one in nominal]
+    published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
     served = {name: serve(name, vocabulary, epsilon, folder) for name in (*PUBLISHED, *RESPONSES)}
-    corrected = [{"mechanism": name, "parameters": one.parameters, **asdict(one.audit)} for name, one in served.items()]
+    corrected = [
+        {"mechanism": name, "parameters": chosen.parameters, **asdict(chosen.audit)} for name, chosen in served.items()
+    ]
     if json:
         print_json(_finite({"words": len(vocabulary), "published": published, "corrected": corrected}))
         return
@@ -174,7 +176,10 @@ def audit_(
     print_table(
         f"Corrected, at most ε = {epsilon:g}",
         ["mechanism", "chosen", "true ε", "inputs audited"],
-        [(name, one.parameters, f"{one.audit.epsilon:.5f}", f"{one.audit.inputs:,}") for name, one in served.items()],
+        [
+            (name, chosen.parameters, f"{chosen.audit.epsilon:.5f}", f"{chosen.audit.inputs:,}")
+            for name, chosen in served.items()
+        ],
     )
 
 
@@ -238,12 +243,14 @@ def attack(
         )
         return
     rows: list[dict[str, Any]] = []
-    for one in epsilon:
+    for value in epsilon:
         for name in mechanism or (*RESPONSES, *PUBLISHED):
-            served = serve(name, vocabulary, one, folder)
-            found = asdict(attack_(served.channel, vocabulary))
+            served = serve(name, vocabulary, value, folder)
+            figures = asdict(attack_(served.channel, vocabulary))
             ten = repeated(served.channel, vocabulary, 10)
-            rows.append({"epsilon": one, "mechanism": name, "true_epsilon": served.audit.epsilon, **found, "ten": ten})
+            rows.append(
+                {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
+            )
     if json:
         print_json({"words": len(vocabulary), "attacks": rows})
         return
@@ -286,15 +293,15 @@ def _attack_texts(
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
     texts = Texts(rows, vocabulary, partition, most, embed, embed if unknown else None)
 
-    def measured(name: str, one: float) -> OnTexts:
+    def measured(name: str, value: float) -> OnTexts:
         if name == NAME:
-            return texts.whole(one, folder)
-        return texts.measure(name, serve(name, vocabulary, one, folder), guessers)
+            return texts.whole(value, folder)
+        return texts.measure(name, serve(name, vocabulary, value, folder), guessers)
 
-    found = [(one, name, measured(name, one)) for one in epsilon for name in names]
+    results = [(value, name, measured(name, value)) for value in epsilon for name in names]
     clean = texts.clean()
     if json:
-        attacks = [{"epsilon": one, "mechanism": name, **asdict(on)} for one, name, on in found]
+        attacks = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
         print_json({"texts": len(texts.texts), "clean_accuracy": clean and asdict(clean), "attacks": attacks})
         return
 
@@ -307,26 +314,26 @@ def _attack_texts(
         + [f"{who}, % (answered)" for who in guessers],
         [
             (
-                *(f"{one:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context)),
+                *(f"{value:g}", name, said(m.cosine, 1, 2), said(m.accuracy), said(m.bayes), said(m.context)),
                 *(f"{said(by.right)} ({100 * by.answered.value:.0f})" for by in m.models.values()),
             )
-            for one, name, m in found
+            for value, name, m in results
         ],
     )
 
 
 def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> dict[str, Guesser]:
     """Attackers with a model, by what tables call them."""
-    found: dict[str, Guesser] = {}
+    guessers: dict[str, Guesser] = {}
     if masked_model is not None:
         from service.evaluation.masked_attack import MaskedModel
 
-        found["masked model"] = MaskedModel(masked_model)
+        guessers["masked model"] = MaskedModel(masked_model)
     if endpoint is not None:
         from service.engines.configs import OpenAiCompatibleConfig
         from service.evaluation.chat_attack import ChatModel
 
-        found["chat model"] = ChatModel(
+        guessers["chat model"] = ChatModel(
             OpenAiCompatibleConfig(
                 name="openai_compatible",
                 base_url=endpoint,
@@ -335,7 +342,7 @@ def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> di
                 request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
             )
         )
-    return found
+    return guessers
 
 
 def _sanitizer(
@@ -396,16 +403,16 @@ def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, A
 
     mechanism = PUBLISHED[name]
     channel = mechanism.published(vocabulary, nominal)
-    found = audit(channel, classes=["unknown" if one == UNKNOWN else "known" for one in channel.inputs])
-    return {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal), **asdict(found)}
+    audited = audit(channel, classes=["unknown" if word == UNKNOWN else "known" for word in channel.inputs])
+    return {"mechanism": name, "nominal": nominal, "claim": mechanism.claim(vocabulary, nominal), **asdict(audited)}
 
 
 def _finite(value: Any) -> Any:
     """JSON has no infinity."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(member) for member in value]
     return "infinite" if isinstance(value, float) and math.isinf(value) else value
 
 

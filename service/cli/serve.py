@@ -126,8 +126,8 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
         ray_private.deploy(schema)
         names = [app.name for app in schema.applications]
         if up := _wait_until_running(names, stop):
-            for one in names:
-                _say_latencies(one)
+            for served in names:
+                _say_latencies(served)
             typer.echo(f"Serving on http://{schema.http_options.host}:{schema.http_options.port} (Ctrl-C stops)")
             when_running()
             stop.wait()
@@ -149,14 +149,16 @@ def _say_latencies(application: str) -> None:
     from ray import serve as ray_serve
 
     measured: Sequence[Measured] = ray_serve.get_app_handle(application).latencies.remote().result()
-    if problems := [one.problem for one in measured if one.problem]:
+    if problems := [latency.problem for latency in measured if latency.problem]:
         raise ValueError("; ".join(problems))
-    for one in measured:
-        took, grain = 1000 * one.work_s, 1000 * one.grain_s
-        typical = f"typical slots take {1000 * one.typical_s:.0f} ms, " if one.typical_s else ""
-        typer.echo(f"{one.task}: answers leave after {grain:.0f} ms or multiples; {typical}the largest {took:.0f} ms")
-        if one.cold:
-            typer.echo(f"{one.task}: blocks are not read ahead, so answers take longer: {one.cold}")
+    for latency in measured:
+        took, grain = 1000 * latency.work_s, 1000 * latency.grain_s
+        typical = f"typical slots take {1000 * latency.typical_s:.0f} ms, " if latency.typical_s else ""
+        typer.echo(
+            f"{latency.task}: answers leave after {grain:.0f} ms or multiples; {typical}the largest {took:.0f} ms"
+        )
+        if latency.cold:
+            typer.echo(f"{latency.task}: blocks are not read ahead, so answers take longer: {latency.cold}")
 
 
 def _abandon_dead_ray(ending: threading.Event) -> None:

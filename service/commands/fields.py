@@ -44,11 +44,11 @@ def problems(error: Exception, model: type[BaseModel]) -> dict[str, str]:
     first = next(iter(model.model_fields))
     if not isinstance(error, ValidationError):
         return {getattr(error, "field", first): _sentence(getattr(error, "why", str(error)))}
-    found: dict[str, str] = {}
-    for one in error.errors():
-        field = str(one["loc"][0]) if one["loc"] else first
-        found.setdefault(field, _in_words(one, model, field))
-    return found
+    sentences: dict[str, str] = {}
+    for detail in error.errors():
+        field = str(detail["loc"][0]) if detail["loc"] else first
+        sentences.setdefault(field, _in_words(detail, model, field))
+    return sentences
 
 
 def _in_words(error: Any, model: type[BaseModel], field: str) -> str:

@@ -157,7 +157,7 @@ def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> tu
 def standing(actor: Actor, records: Records, key_id: str) -> Standing:
     """A key, and whom revoking it would lock out."""
     key, now = records.keys.get(key_id), datetime.now(UTC)
-    admins = [one.id for one in records.keys.list() if one.role == "admin" and one.status(now) == "valid"]
+    admins = [key.id for key in records.keys.list() if key.role == "admin" and key.status(now) == "valid"]
     return Standing(key, key.id == actor.id, admins == [key.id])
 
 

@@ -103,7 +103,7 @@ def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
     """What is public of each, by name."""
     described = records.store.list()
     status = {status.knowledge_base: status for status in records.ledger.budgets.statuses()}
-    return [KnowledgeBaseView.of(one, status[one.name]) for one in described]
+    return [KnowledgeBaseView.of(base, status[base.name]) for base in described]
 
 
 @command(Right.SEE)

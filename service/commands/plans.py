@@ -210,7 +210,7 @@ def sign(
         signed = signing.sign(records, calibrated, actor.id, after_version=after_version, make=make)
     except PlansChangedError:
         listed = records.ledger.budgets.plans(calibrated.plan.knowledge_base)
-        twins = [one for one in listed if one.version - 1 == after_version and one.digest == calibrated.digest]
+        twins = [plan for plan in listed if plan.version - 1 == after_version and plan.digest == calibrated.digest]
         if not twins:
             raise
         (signed,) = twins

@@ -52,15 +52,15 @@ class BundleView(BaseModel):
     signature: str = Field(description="Over `manifest`, in hexadecimal.")
 
     @classmethod
-    def of(cls, found: Bundle) -> BundleView:
+    def of(cls, bundle: Bundle) -> BundleView:
         """A bundle as JSON shows it."""
         return cls(
-            bundle=found.address,
-            sha256=found.sha256,
-            manifest=found.manifest_bytes.decode(),
-            book=base64.b64encode(found.book_bytes).decode(),
-            publisher=found.signature.publisher,
-            signature=found.signature.signature,
+            bundle=bundle.address,
+            sha256=bundle.sha256,
+            manifest=bundle.manifest_bytes.decode(),
+            book=base64.b64encode(bundle.book_bytes).decode(),
+            publisher=bundle.signature.publisher,
+            signature=bundle.signature.signature,
         )
 
 

@@ -87,7 +87,7 @@ def sanitize(actor: Actor, sanitizers: Sanitizers, texts: TextLedger, wanted: Te
     done, cost = texts.sanitize(sanitizer, wanted.texts, owner=actor.id, conversation=wanted.conversation or "")
     conversation = None if wanted.conversation is None else texts.cost(actor.id, wanted.conversation).epsilon
     return SanitizedTexts(
-        items=[SanitizedView(**one.document()) for one in done],
+        items=[SanitizedView(**sanitised.document()) for sanitised in done],
         **sanitizer.document(),
         ledger=TextLedgerView(
             charged=cost.epsilon, epsilon=texts.cost(actor.id).epsilon, conversation_epsilon=conversation, cap=texts.cap

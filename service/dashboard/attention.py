@@ -71,29 +71,29 @@ def matters(
     if budget.archived_at is not None:
         return []
     home = f"/knowledge-bases/{budget.knowledge_base}"
-    found = []
+    listed = []
     if proposed:
         what = "A plan waits" if proposed == 1 else f"{proposed} plans wait"
         sentence = f"{what} for somebody else’s approval."
-        found.append(Matter("warn", "proposed", budget.knowledge_base, sentence, "Read it", f"{home}/plans"))
+        listed.append(Matter("warn", "proposed", budget.knowledge_base, sentence, "Read it", f"{home}/plans"))
     elif not plans:
         sentence = "No plan is signed yet, so nothing can be asked of it."
         return [Matter("", "no plan", budget.knowledge_base, sentence, "Write a plan", f"{home}/plan")]
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
         if (matter := _matter(budget, signed[version], task, forecasts.get(task.task), settings, now)) is not None:
-            found.append(matter)
-    return sorted(found, key=lambda one: one.rank)
+            listed.append(matter)
+    return sorted(listed, key=lambda matter: matter.rank)
 
 
 def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
     """Of each task that answers, by its name: the version it answers with, and its budget; the newest plan first."""
-    found: dict[str, tuple[int, TaskBudget]] = {}
+    latest: dict[str, tuple[int, TaskBudget]] = {}
     for plan in reversed(budget.plans):
         for task in plan.tasks:
             if task.asked:
-                found.setdefault(task.task.partition("@")[0], (plan.version, task))
-    return found
+                latest.setdefault(task.task.partition("@")[0], (plan.version, task))
+    return latest
 
 
 def _matter(

@@ -40,12 +40,12 @@ async def bundles(visit: Visit) -> Response:
 async def bundle(visit: Visit) -> Response:
     """One, with its report."""
     address = visit.request.path_params["bundle"]
-    found = await commands.bundle.aside(visit.actor, visit.services.restoring, address)
-    report = found.manifest.report
+    bundle = await commands.bundle.aside(visit.actor, visit.services.restoring, address)
+    report = bundle.manifest.report
     return visit.page(
         "bundle.html",
         here="bundles",
-        bundle=found,
+        bundle=bundle,
         controls=[(said, report["controls"][name]) for name, said in CONTROLS.items()] if report else [],
         charts=charts(report) if report else [],
         rows=report.get("rows", {}),

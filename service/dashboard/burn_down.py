@@ -29,22 +29,27 @@ def chart(
     known = max(now - first, timedelta(days=1))
     # As far ahead as is known already, at least a month: a forecast for years would squeeze what happened into a line.
     horizon = now + min(max(known, timedelta(days=30)), timedelta(days=365))
-    ends = [one.runs_out for one, _ in drawn if one.runs_out]
+    ends = [forecast.runs_out for forecast, _ in drawn if forecast.runs_out]
     last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)
     lines = []
-    for style, (one, signed) in enumerate(drawn, start=1):
-        name = one.task.removeprefix(f"{knowledge_base}.")
-        lines.append(Line(name, _spent(one, signed, days, now), style))
-        if one.per_day:
-            until = min(one.runs_out or last, last)
-            then = one.left - one.per_day * ((until - now) / timedelta(days=1))
-            foretold = [(place(now), one.left / one.answers), (place(until), max(0.0, then) / one.answers)]
+    for style, (forecast, signed) in enumerate(drawn, start=1):
+        name = forecast.task.removeprefix(f"{knowledge_base}.")
+        lines.append(Line(name, _spent(forecast, signed, days, now), style))
+        if forecast.per_day:
+            until = min(forecast.runs_out or last, last)
+            then = forecast.left - forecast.per_day * ((until - now) / timedelta(days=1))
+            foretold = [
+                (place(now), forecast.left / forecast.answers),
+                (place(until), max(0.0, then) / forecast.answers),
+            ]
             lines.append(Line(f"{name}, at this rate", foretold, style, foretold=True))
     if now - first < timedelta(days=1):
         axis = clock("time (UTC)", first, now + max(now - first, timedelta(minutes=1)))
     else:
         axis = calendar("", first.date(), last.date())
-    summary = "; ".join(f"{one.task}: {one.left:,} of {one.answers:,} answers left" for one, _ in drawn)
+    summary = "; ".join(
+        f"{forecast.task}: {forecast.left:,} of {forecast.answers:,} answers left" for forecast, _ in drawn
+    )
     return line_chart(
         "Answers left, by task",
         summary,
@@ -55,13 +60,13 @@ def chart(
     )
 
 
-def _spent(one: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
+def _spent(forecast: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
     """The share left, from the signature until now: a step down at the end of each day on which answers were spent."""
-    left, points = one.answers, [(place(signed), 1.0)]
+    left, points = forecast.answers, [(place(signed), 1.0)]
     for day in days:
-        if day.task == one.task:
+        if day.task == forecast.task:
             end = place(min(midnight(day.day) + timedelta(days=1), now))
-            points.append((end, left / one.answers))
+            points.append((end, left / forecast.answers))
             left -= day.answers
-            points.append((end, left / one.answers))
-    return [*points, (place(now), one.left / one.answers)]
+            points.append((end, left / forecast.answers))
+    return [*points, (place(now), forecast.left / forecast.answers)]

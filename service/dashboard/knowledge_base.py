@@ -85,8 +85,8 @@ async def plans(visit: Visit) -> Response:
         summary=summary,
         plan=plan and _plan(plan),
         signed_by=plan and called(plan.signed_by, await asyncio.to_thread(_key_names, visit)),
-        versions=[one.version for one in reversed(signed)],
-        latencies={one.task: one for one in visit.services.grains.report or () if not one.problem},
+        versions=[listed.version for listed in reversed(signed)],
+        latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
         proposals=await asyncio.to_thread(_proposals, visit) if visit.decides else [],
     )
 
@@ -118,9 +118,9 @@ async def releases(visit: Visit) -> Response:
     records, name = visit.services.records, name_of(visit)
     after = visit.request.query_params.get("after")
     history = History(records.database)
-    found = await asyncio.to_thread(history.releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
-    older = found[_RELEASES - 1].id if len(found) > _RELEASES else None
-    return await tab(visit, "releases", releases=found[:_RELEASES], older=older, first_page=after is None)
+    listed = await asyncio.to_thread(history.releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
+    older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
+    return await tab(visit, "releases", releases=listed[:_RELEASES], older=older, first_page=after is None)
 
 
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
@@ -239,19 +239,21 @@ def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
     records, names = visit.services.records, _key_names(visit)
     return [
         (
-            one,
-            called(one.proposed_by, names),
-            preview(one.calibrated),
-            may_approve(records, one, visit.session.by),
+            proposal,
+            called(proposal.proposed_by, names),
+            preview(proposal.calibrated),
+            may_approve(records, proposal, visit.session.by),
         )
-        for one in open_proposals(records, name_of(visit))
+        for proposal in open_proposals(records, name_of(visit))
     ]
 
 
 def _steady(records: Records, name: str) -> str | None:
     """What the newest plan would give if it was signed for ever on cohorts like the newest; None if it cannot be."""
-    signed = [read_signed(one.document) for one in records.ledger.budgets.plans(name)]
-    answering = [one for one in signed if any(task.mechanism.asked for task in one.plan.tasks.values())]
+    signed = [read_signed(row.document) for row in records.ledger.budgets.plans(name)]
+    answering = [
+        calibrated for calibrated in signed if any(task.mechanism.asked for task in calibrated.plan.tasks.values())
+    ]
     if not answering:
         return None
     newest = records.ledger.budgets.status(name).cohorts[-1]

@@ -38,7 +38,9 @@ async def overview(visit: Visit) -> Response:
     return visit.page(
         "overview_live.html" if visit.is_htmx else "overview.html",
         here="overview",
-        pressing=sorted((matter for one in summaries for matter in one.matters), key=lambda matter: matter.rank),
+        pressing=sorted(
+            (matter for summary in summaries for matter in summary.matters), key=lambda matter: matter.rank
+        ),
         summaries=summaries[(page - 1) * _PER_PAGE : page * _PER_PAGE],
         page=page,
         pages=pages,
@@ -78,7 +80,7 @@ class Summary:
     @property
     def current(self) -> list[tuple[TaskBudget, Forecast | None]]:
         """The tasks that addresses without a version lead to, with how long their answers last if those are counted."""
-        by_task = {one.task: one for one in self.forecasts}
+        by_task = {expected.task: expected for expected in self.forecasts}
         return [(task, by_task.get(task.task)) for _, task in newest(self.budget).values()]
 
 
@@ -117,9 +119,9 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
     return Summary(
         budget,
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
-        [one for one, _ in forecasts],
+        [expected for expected, _ in forecasts],
         [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release],
-        matters(budget, {one.task: one for one, _ in forecasts}, plans, proposed, records.settings, now),
+        matters(budget, {expected.task: expected for expected, _ in forecasts}, plans, proposed, records.settings, now),
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 

@@ -159,7 +159,7 @@ class Visit:
     @property
     def confirmed(self) -> set[Confirmation]:
         """What the form confirms."""
-        return {one for one in Confirmation if one in self.fields("confirm")}
+        return {confirmation for confirmation in Confirmation if confirmation in self.fields("confirm")}
 
     def file(self, name: str) -> UploadFile | None:
         """A file of the form, or None where none was chosen."""

@@ -58,8 +58,8 @@ def _series(spent: Sequence[Use], named: Callable[[Use], str], days: list[date])
 
 def totals(spent: Sequence[Use], key_names: Mapping[str, str]) -> list[tuple[str, str, int]]:
     """(key, task, answers), the most first."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for use in spent:
         both = key_names.get(use.key_id, use.key_id), use.task
-        found[both] = found.get(both, 0) + use.answers
-    return sorted(((key, task, answers) for (key, task), answers in found.items()), key=lambda one: -one[2])
+        counts[both] = counts.get(both, 0) + use.answers
+    return sorted(((key, task, answers) for (key, task), answers in counts.items()), key=lambda row: -row[2])

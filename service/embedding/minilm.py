@@ -70,11 +70,11 @@ class _Layer:
     def __call__(self, texts: Sequence[Tensor], masks: Sequence[Tensor | None]) -> list[Tensor]:
         """Each weight is used for one text after the other while it is in the cache; no operation sees two texts."""
         projected = [self._project(text) for text in texts]
-        joined = [self._join(_attention(one, mask)) for one, mask in zip(projected, masks, strict=True)]
-        attended = [self._attention_norm(one.add_(text)) for one, text in zip(joined, texts, strict=True)]
-        wide = [self._widen(one) for one in attended]
-        narrow = [self._narrow(one) for one in wide]
-        return [self._norm(one.add_(before)) for one, before in zip(narrow, attended, strict=True)]
+        joined = [self._join(_attention(vectors, mask)) for vectors, mask in zip(projected, masks, strict=True)]
+        attended = [self._attention_norm(vectors.add_(text)) for vectors, text in zip(joined, texts, strict=True)]
+        wide = [self._widen(vectors) for vectors in attended]
+        narrow = [self._narrow(vectors) for vectors in wide]
+        return [self._norm(vectors.add_(before)) for vectors, before in zip(narrow, attended, strict=True)]
 
 
 def _attention(projected: Tensor, mask: Tensor | None) -> Tensor:
@@ -105,11 +105,11 @@ class MiniLM:
     def __call__(self, texts: Sequence[Pieces]) -> list[Tensor]:
         """Vectors of Euclidean norm 1, float32 (384,), one per text. Call it in a thread with one torch thread."""
         with torch.inference_mode():
-            states = [self._norm(F.embedding(one.ids, self._words) + self._places[: len(one.ids)]) for one in texts]
-            masks = [_mask(one) for one in texts]
+            states = [self._norm(F.embedding(text.ids, self._words) + self._places[: len(text.ids)]) for text in texts]
+            masks = [_mask(text) for text in texts]
             for layer in self._layers:
                 states = layer(states, masks)
-            means = [_shares(one) @ state for one, state in zip(texts, states, strict=True)]
+            means = [_shares(text) @ state for text, state in zip(texts, states, strict=True)]
             return [mean / torch.linalg.vector_norm(mean) for mean in means]
 
 

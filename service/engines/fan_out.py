@@ -18,7 +18,7 @@ async def all_in_time(work: Sequence[Coroutine[Any, Any, T]], timeout_s: float) 
         work: must not raise.
         timeout_s: seconds.
     """
-    calls = [asyncio.create_task(one) for one in work]
+    calls = [asyncio.create_task(awaitable) for awaitable in work]
     try:
         if calls:
             await asyncio.wait(calls, timeout=timeout_s)

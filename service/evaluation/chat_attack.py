@@ -58,8 +58,8 @@ async def _all(endpoint: ChatEndpoint, texts: Sequence[Sequence[Token]]) -> list
     try:
         return list(await asyncio.gather(*asked))
     finally:  # after one failure, no other goes on
-        for one in asked:
-            one.cancel()
+        for call in asked:
+            call.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
 
@@ -73,5 +73,5 @@ async def _guess(endpoint: ChatEndpoint, text: Sequence[Token]) -> list[str | No
                 f"the endpoint refuses (HTTP status 400): its context must hold the prompt and {most} tokens"
             )
         raise NoReplyError(f"the endpoint does not answer{f': HTTP status {reply.status}' if reply.status else ''}")
-    guesses = [json.loads(one, strict=False) for one in _PREDICTION.findall(reply)]
+    guesses = [json.loads(word, strict=False) for word in _PREDICTION.findall(reply)]
     return guesses if len(guesses) == len(text) else [None] * len(text)

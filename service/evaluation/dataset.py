@@ -164,7 +164,7 @@ async def ask_in(
         # Names change no reply.
         digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
         keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
-    said = {i: found for i, key in enumerate(keys) if kept and (found := kept.row(key))}
+    said = {i: kept_row for i, key in enumerate(keys) if kept and (kept_row := kept.row(key))}
     progress("queries", len(said), len(test))
     slots = None
     for i in sorted(set(range(len(test))) - said.keys()):

@@ -75,8 +75,10 @@ def fit(rows: Labelled, sigma: float, slots: int, default: Calibration) -> Calib
     def surprise(point: np.ndarray) -> float:
         tried = model(point)
         shares = evidence(tried.calibration.decisiveness, tried.calibration.lead)
-        found = special.log_softmax(tried.log_prior(rows.zero_shot, voters) + shares, axis=-1)
-        right = np.take_along_axis(found, np.broadcast_to(rows.truth[:, None], (_DRAWS, len(rows.truth), 1)), axis=-1)
+        believed = special.log_softmax(tried.log_prior(rows.zero_shot, voters) + shares, axis=-1)
+        right = np.take_along_axis(
+            believed, np.broadcast_to(rows.truth[:, None], (_DRAWS, len(rows.truth), 1)), axis=-1
+        )
         return float((((point - centre) / doubt) ** 2).sum() / 2 / len(rows.truth) - right.mean())
 
     bounds = [*_BOUNDS, *[_BOUNDS_WEIGHT] * labels]

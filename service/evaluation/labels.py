@@ -219,21 +219,21 @@ class LabelEvaluator:
         vote, task = self._written.vote, self._task
         noise = calibrate_plan(self._plan, public_size).noise[self._name]
         sigma = RnmGaussian(_multiplier(noise), len(task.labels), vote).sigma
-        found = fit(votes.of(vote), sigma, task.ensemble, _believed(task, vote))
-        weights = {label: round(weight, _DIGITS) for label, weight in zip(task.labels, found.weights, strict=True)}
-        rest = {name: round(getattr(found, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
+        fitted = fit(votes.of(vote), sigma, task.ensemble, _believed(task, vote))
+        weights = {label: round(weight, _DIGITS) for label, weight in zip(task.labels, fitted.weights, strict=True)}
+        rest = {name: round(getattr(fitted, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
         return accounting.mechanisms.Calibration(**rest, label_weights=weights)
 
 
 def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
     """Count the votes for each label, every query by itself."""
     truth, zero_shot, single, hard, soft = [], [], [], [], []
-    for one in asked:
-        right = labels.index(one.answer)
-        votes = [output if isinstance(output, np.ndarray) else None for output in one.outputs]
+    for row in asked:
+        right = labels.index(row.answer)
+        votes = [output if isinstance(output, np.ndarray) else None for output in row.outputs]
         answered = [int(np.argmax(vote)) == right for vote in votes if vote is not None]
         truth.append(right)
-        zero_shot.append(one.zero_shot.probabilities)
+        zero_shot.append(row.zero_shot.probabilities)
         single.append(float(np.mean(answered)) if answered else 0.0)
         hard.append(from_fixed_point(sum_votes(votes, len(labels), "hard")))
         soft.append(from_fixed_point(sum_votes(votes, len(labels), "soft")))
@@ -282,7 +282,7 @@ def _private(
     plain = RnmGaussian(z, len(task.labels), vote)
     informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
     posteriors = {
-        decide: [LabelPosterior(plain.sigma, task.ensemble, one) for one in each]
+        decide: [LabelPosterior(plain.sigma, task.ensemble, calibration) for calibration in each]
         for decide, each in _calibrations(votes, task, vote, plain.sigma, grid.fit).items()
     }
     right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
@@ -290,16 +290,16 @@ def _private(
     exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
     noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
     for i, truth in enumerate(votes.truth):
-        right[ARGMAX][:, i] = [plain.select(one) == truth for one in noisy[:, i]]
-        right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(one, votes.zero_shot[i]) == truth for one in noisy[:, i]]
+        right[ARGMAX][:, i] = [plain.select(drawn) == truth for drawn in noisy[:, i]]
+        right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(drawn, votes.zero_shot[i]) == truth for drawn in noisy[:, i]]
         for decide, posterior in posteriors.items():
             believed = posterior[i].probabilities(noisy[:, i], votes.zero_shot[i])
             right[decide][:, i] = believed.argmax(axis=-1) == truth
             probability[decide][:, i] = believed.max(axis=-1)
     rows = []
-    for decide, found in right.items():
-        row = score("private", found.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
-        rows.append(replace(row, **sureness(found, probability[decide])) if decide in probability else row)
+    for decide, hits in right.items():
+        row = score("private", hits.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
+        rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
     return rows
 
 
@@ -311,16 +311,16 @@ def _multiplier(noise: TaskNoise) -> float:
 def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, sigma: float, fitted: bool) -> Calibrations:
     """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
     default, rows = _believed(task, vote), len(votes.truth)
-    found = {POSTERIOR: [default] * rows}
+    calibrations = {POSTERIOR: [default] * rows}
     if fitted:
         shuffled = np.random.default_rng(0).permutation(rows)
         halves = shuffled[::2], shuffled[1::2]
-        found[FITTED] = [default] * rows
+        calibrations[FITTED] = [default] * rows
         for seen, unseen in (halves, halves[::-1]):
             calibration = fit(votes.of(vote).only(seen), sigma, task.ensemble, default)
             for row in unseen:
-                found[FITTED][row] = calibration
-    return found
+                calibrations[FITTED][row] = calibration
+    return calibrations
 
 
 def _believed(task: ClassifyTask, vote: Vote) -> Calibration:

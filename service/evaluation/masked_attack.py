@@ -41,12 +41,12 @@ class MaskedModel:
 
     def _guess(self, text: Sequence[Token]) -> list[str | None]:
         words = [at for at, token in enumerate(text) if token.kind == "word"]
-        found: list[str | None] = [None] * len(text)
+        guesses: list[str | None] = [None] * len(text)
         for start in range(0, len(words), _TOGETHER):
             some = words[start : start + _TOGETHER]
             for at, guess in zip(some, self._likeliest([self._masked(text, at) for at in some]), strict=True):
-                found[at] = guess
-        return found
+                guesses[at] = guess
+        return guesses
 
     def _masked(self, text: Sequence[Token], at: int) -> str:
         shown = text[max(0, at - _AROUND) : at + _AROUND + 1]

@@ -64,8 +64,8 @@ class OnceEvaluator(ABC, Generic[A]):
 
     def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
         """See :class:`.evaluator.Evaluator`. As many releases are made for each ε as noise is to be drawn."""
-        truth = np.array([self._task.labels.index(one.answer) for one in given.asked])
-        zero_shot = np.array([one.zero_shot.probabilities for one in given.asked])
+        truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
+        zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
         method = self._task.mechanism.type
         adapters: dict[float, Any] = {
             epsilon: once_adapter_of(
@@ -94,10 +94,10 @@ class OnceEvaluator(ABC, Generic[A]):
         self, method: str, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass, *, sigma: float
     ) -> LabelScores:
         """One row: all questions answered from each release."""
-        found = np.array([self.probabilities(adapter, one, sigma, given) for one in released])
-        right = found.argmax(axis=2) == truth
+        believed = np.array([self.probabilities(adapter, release, sigma, given) for release in released])
+        right = believed.argmax(axis=2) == truth
         row = score(method, right.mean(axis=0), sigma=sigma)
-        values: dict[str, Any] = sureness(right.astype(np.float64), found.max(axis=2))
+        values: dict[str, Any] = sureness(right.astype(np.float64), believed.max(axis=2))
         return replace(row, **values)
 
 

@@ -19,7 +19,7 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
 
     def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
         """See :class:`.once.OnceEvaluator`."""
-        self._questions = given.embedder.embed([one.query[given.spec.input_field] for one in given.asked])
+        self._questions = given.embedder.embed([question.query[given.spec.input_field] for question in given.asked])
         units = map(adapter.labelled, given.store.every_unit(NAME))
         return adapter.sums(self._questions.shape[1]).sum(units)
 

@@ -85,7 +85,7 @@ class KeptEngine:
         if (said := self.get(key)) is None:
             return None
         probabilities, texts, tokens, outputs = said
-        return ZeroShot(_output(probabilities), tuple(texts), tokens=tokens), [_output(one) for one in outputs]
+        return ZeroShot(_output(probabilities), tuple(texts), tokens=tokens), [_output(output) for output in outputs]
 
     def keep_row(self, key: str, zero_shot: ZeroShot, outputs: Sequence[Output | None]) -> None:
         """Store what :meth:`row` is to find."""

@@ -98,8 +98,8 @@ class Classifier:
             slope = x.T @ (np.exp(logs) - wanted) / len(x) + 2 * _PENALTY * weights
             return -float((logs * wanted).sum() / len(x)) + _PENALTY * float((flat**2).sum()), slope.ravel()
 
-        found = minimize(loss, np.zeros(x.shape[1] * k), jac=True, method="L-BFGS-B")
-        self._weights = found.x.reshape(x.shape[1], k)
+        fitted = minimize(loss, np.zeros(x.shape[1] * k), jac=True, method="L-BFGS-B")
+        self._weights = fitted.x.reshape(x.shape[1], k)
 
     def __call__(self, vectors: FloatArray) -> list[str]:
         """The likeliest label of each."""
@@ -149,18 +149,18 @@ class Texts:
     def measure(self, name: str, served: Served, guessers: Mapping[str, Guesser]) -> OnTexts:
         """Sanitise the last texts, once; attack them, with these models, too."""
         sanitizer = TextSanitizer(name, served, self._partition, self._embed_words)
-        sanitised = [one.text for one in sanitizer.sanitize_all(self.texts)]
+        sanitised = [drawn.text for drawn in sanitizer.sanitize_all(self.texts)]
         law = served.channel.rows(np.arange(len(self._vocabulary)))
         alone = (law * self._bigrams.shares[:, None]).argmax(axis=0)
-        found = []
+        hits = []
         for words in self._words:
             outputs = served.channel.draw(words)
-            found.append((alone[outputs] == words, guesses(law, outputs, self._bigrams) == words))
+            hits.append((alone[outputs] == words, guesses(law, outputs, self._bigrams) == words))
         counts = [len(words) for words in self._words]
         return OnTexts(
             *self._useful(sanitised),
-            Share.of([float(right.sum()) for right, _ in found], counts),
-            Share.of([float(right.sum()) for _, right in found], counts),
+            Share.of([float(right.sum()) for right, _ in hits], counts),
+            Share.of([float(right.sum()) for _, right in hits], counts),
             {who: self._guessed(guesser, sanitised) for who, guesser in guessers.items()},
         )
 
@@ -168,7 +168,7 @@ class Texts:
         """Replace each of the last texts as a whole by one of the others: ε is for all of it."""
         public = self._others[:CANDIDATES]
         sanitizer = open_whole(public, self._embed(public), epsilon, folder, self._embed)
-        return OnTexts(*self._useful([one.text for one in sanitizer.sanitize_all(self.texts)]), None, None, {})
+        return OnTexts(*self._useful([drawn.text for drawn in sanitizer.sanitize_all(self.texts)]), None, None, {})
 
     def _useful(self, sanitised: Sequence[str]) -> tuple[Share, Share | None]:
         """Cosine and accuracy."""

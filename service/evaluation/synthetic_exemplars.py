@@ -31,7 +31,7 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
 async def _answers(shown: Slot, given: Pass) -> np.ndarray:
     """What the engine says of all questions; zero-shot's, where it says nothing."""
     answers = []
-    for one in given.asked:
-        (output,) = await given.engine.contributions(given.spec, one.query, [shown], one.zero_shot)
-        answers.append(one.zero_shot.probabilities if output is None else output)
+    for question in given.asked:
+        (output,) = await given.engine.contributions(given.spec, question.query, [shown], question.zero_shot)
+        answers.append(question.zero_shot.probabilities if output is None else output)
     return np.array(answers)

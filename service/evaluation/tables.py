@@ -75,7 +75,7 @@ def read_csv(file: Path, row: type[Row]) -> list[Row]:
 
 def _reader(kind: Any) -> Callable[[str], Any]:
     """Reads a field: an empty one is None where there may be none."""
-    number = next((one for one in (float, int) if one in (kind, *get_args(kind))), None)
+    number = next((parse for parse in (float, int) if parse in (kind, *get_args(kind))), None)
     if number is None:
         return str
     return lambda text: number(text) if text else None

@@ -101,11 +101,11 @@ class Texts:
 
     def zero_shot(self) -> list[Answers]:
         """The first public answer, where there is one."""
-        return [Answers(one.answer, one.zero_shot.texts[:1]) for one in self.asked if one.zero_shot.texts]
+        return [Answers(row.answer, row.zero_shot.texts[:1]) for row in self.asked if row.zero_shot.texts]
 
     def single(self) -> list[Answers]:
         """Every slot by itself; a row none of whose slots answered counts as an empty text."""
-        return [Answers(one.answer, _usable(one) or [""]) for one in self.asked]
+        return [Answers(row.answer, _usable(row) or [""]) for row in self.asked]
 
     async def aggregate(self, task: GenerateTask, noise: TaskNoise, draws: int) -> list[Answers]:
         """Aggregate every row that the service would not refuse.
@@ -116,29 +116,29 @@ class Texts:
             draws: of noise, per row; 0 for one answer without any.
         """
         adapter, answers = answer_adapter_of(task, noise), []
-        for number, one in enumerate(self.asked):
-            public = Public(one.query, one.zero_shot, self._embedder, self._sentence_maker(number))
+        for number, row in enumerate(self.asked):
+            public = Public(row.query, row.zero_shot, self._embedder, self._sentence_maker(number))
             try:
                 ready = await adapter.prepare(public)
             except InvalidQueryError:
                 continue
             if draws:
-                released = [await ready.release(one.outputs) for _ in range(draws)]
+                released = [await ready.release(row.outputs) for _ in range(draws)]
             else:
-                released = [(await consensus(adapter, ready, one.outputs)).answer]
+                released = [(await consensus(adapter, ready, row.outputs)).answer]
             fallbacks = [bool(answer["fallback"]) for answer in released if "fallback" in answer]
             texts = [str(answer["text"]) for answer in released]
-            answers.append(Answers(one.answer, texts, sum(fallbacks) if fallbacks else None))
+            answers.append(Answers(row.answer, texts, sum(fallbacks) if fallbacks else None))
         return answers
 
     def _sentence_maker(self, number: int) -> Callable[[Sequence[str], bool], Awaitable[Sentence]]:
-        one = self.asked[number]
+        row = self.asked[number]
 
         async def make(words: Sequence[str], ordered: bool) -> Sentence:
             key = number, tuple(words), ordered
             if key not in self._sentences:
                 self._sentences[key] = await self._engine.reconstruct(
-                    self._spec, one.query, words, ordered, one.zero_shot
+                    self._spec, row.query, words, ordered, row.zero_shot
                 )
             return self._sentences[key]
 
@@ -325,12 +325,14 @@ def measure(
     if len(answers) < 2:
         name = f"{method} {mechanism or ''}".strip()
         raise ValueError(f"{name}: {len(answers)} of {total} queries can be answered; at least 2 are needed")
-    rows = np.array([np.mean([similarities(text, one.right) for text in one.texts], axis=0) for one in answers])
+    rows = np.array(
+        [np.mean([similarities(text, answer.right) for text in answer.texts], axis=0) for answer in answers]
+    )
     means, errors = rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
     columns: dict[str, Any] = {}
     for name, mean, error in zip(MEAN_METRICS, means, errors, strict=True):
         columns[name], columns[f"{name}_error"] = float(mean), float(error)
-    counted = [100 * one.fallbacks / len(one.texts) for one in answers if one.fallbacks is not None]
+    counted = [100 * answer.fallbacks / len(answer.texts) for answer in answers if answer.fallbacks is not None]
     return TextScores(
         method=method,
         mechanism=str(mechanism or ""),
@@ -348,8 +350,8 @@ def measure(
 def _mean_bleu(answers: Sequence[Answers]) -> float:
     """Mean over slots or draws, each a corpus with one text per row that has so many."""
     corpora = [
-        [(one.texts[i], one.right) for one in answers if i < len(one.texts)]
-        for i in range(max(len(one.texts) for one in answers))
+        [(answer.texts[i], answer.right) for answer in answers if i < len(answer.texts)]
+        for i in range(max(len(answer.texts) for answer in answers))
     ]
     scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
     return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
@@ -366,8 +368,8 @@ def _describe_noise(noise: TaskNoise) -> str:
     raise TypeError(f"{noise.mechanism} releases no text")
 
 
-def _usable(one: Asked) -> list[str]:
-    return [text for output in one.outputs if (text := said(output))]
+def _usable(row: Asked) -> list[str]:
+    return [text for output in row.outputs if (text := said(output))]
 
 
 def _epsilon(result: TextScores) -> float:

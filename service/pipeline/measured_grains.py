@@ -244,10 +244,10 @@ async def largest_work(
     queries, local = made_up_queries(task, _QUERY_WORDS), engine.is_llm and not engine.remote
     if local:  # it counts tokens
         queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
-    found = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
-    if found is None:
+    first = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
+    if first is None:
         return Work()
-    query, zero_shot, aggregator = found
+    query, zero_shot, aggregator = first
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     keeper, cold = cast(KeepsBlocks, stages.engine), ""
@@ -305,7 +305,7 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
 def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
     """As long, and other from the first word on: its prompt is not found cached."""
     words = {name: text.split() for name, text in query.items()}
-    return {name: " ".join(one[by % len(one) :] + one[: by % len(one)]) for name, one in words.items()}
+    return {name: " ".join(parts[by % len(parts) :] + parts[: by % len(parts)]) for name, parts in words.items()}
 
 
 def uncached(spec: TaskSpec) -> TaskSpec:

@@ -144,10 +144,10 @@ async def longest_question_s(
         service.engines.protocol.EngineUnavailableError: the engine does not answer.
     """
     lengths = (int(_LONGEST_WORDS * 0.8**step) for step in range(30))  # down to five words
-    found = await first_query(stages, task, noise, spec, made_up_queries(task, lengths))
-    if found is None:
+    first = await first_query(stages, task, noise, spec, made_up_queries(task, lengths))
+    if first is None:
         return 0.0
-    questioner = (Exemplar({**found[0], task.label_field: task.labels[0]}),)
+    questioner = (Exemplar({**first[0], task.label_field: task.labels[0]}),)
     engine = await stages.engine.describe()
     count, most = measured_slots(task)
     slots = await privately(largest_slots(task, knowledge_base, count, engine))
@@ -165,7 +165,7 @@ def _slots(parts: Sequence[Slot], slots: np.ndarray, task: ClassifyTask) -> list
     exemplars = [exemplar for part in parts for exemplar in part]
     holder = np.repeat(slots, [len(part) for part in parts])
     kept = sampling.deal(holder, sampling.words(holder.size), task.ensemble, task.slot_cap)
-    return [tuple(exemplars[i] for i in one) for one in kept]
+    return [tuple(exemplars[i] for i in slot) for slot in kept]
 
 
 async def _asked(

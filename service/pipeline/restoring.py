@@ -125,12 +125,12 @@ class Restoring:
             try:
                 if self._root is None:
                     raise BundleError(f"no bundle {address}")
-                found = bundles.load(bundles.folder_of(self._root, address))
-                if found.address != address:
-                    raise BundleError(f"no bundle {address}: its folder holds {found.address}")
+                bundle = bundles.load(bundles.folder_of(self._root, address))
+                if bundle.address != address:
+                    raise BundleError(f"no bundle {address}: its folder holds {bundle.address}")
             except BundleError as error:
                 raise UnknownBundleError(f"{address} is no bundle that this service has") from error
-            self._known[address] = found
+            self._known[address] = bundle
         return self._known[address]
 
     async def answer(self, asked: Redacted, key_id: str) -> str:
@@ -148,21 +148,21 @@ class Restoring:
             service.pipeline.answering.BusyError: too many answers at once.
             service.engines.protocol.EngineUnavailableError: the engine does not answer.
         """
-        found = await asyncio.to_thread(self.bundle, asked.bundle)
-        _check(asked, found)
+        bundle = await asyncio.to_thread(self.bundle, asked.bundle)
+        _check(asked, bundle)
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} texts are being answered; come back in a second")
         self._in_flight += 1
         try:
-            return await self._ask(found, asked, key_id)
+            return await self._ask(bundle, asked, key_id)
         finally:
             self._in_flight -= 1
 
-    async def _ask(self, found: Bundle, asked: Redacted, key_id: str) -> str:
-        spec = task_spec(found, key_id)
+    async def _ask(self, bundle: Bundle, asked: Redacted, key_id: str) -> str:
+        spec = task_spec(bundle, key_id)
         try:
             async with asyncio.timeout(self._timeout_s):
-                said = await self._probabilities(found, asked, spec)
+                said = await self._probabilities(bundle, asked, spec)
         except EngineBusyError:
             raise BusyError("the engine has more work than it takes on; come back in a second") from None
         except UnanswerableQueryError as error:
@@ -173,42 +173,42 @@ class Restoring:
             raise EngineUnavailableError("the engine answers something else than a label")
         return spec.labels[int(said.argmax())]
 
-    async def _probabilities(self, found: Bundle, asked: Redacted, spec: TaskSpec) -> np.ndarray | None:
+    async def _probabilities(self, bundle: Bundle, asked: Redacted, spec: TaskSpec) -> np.ndarray | None:
         steerer = self._steerer
-        if steerer is None or found.sha256 not in await steerer.bundles():
+        if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
                 raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
             async with on_grain(self._grain_s):
-                return (await self._engine.zero_shot(spec, {"text": _filled(found, asked)})).probabilities
+                return (await self._engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
         if asked.mode == "text":
-            return await steerer.restore(spec, _filled(found, asked), found.sha256, None)
+            return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
         # Where nothing was taken out there is nothing to restore: the number is chance alone.
-        profile = asked.profile if found.manifest.placeholder in asked.query else 0
-        return await steerer.restore(spec, asked.query, found.sha256, profile)
+        profile = asked.profile if bundle.manifest.placeholder in asked.query else 0
+        return await steerer.restore(spec, asked.query, bundle.sha256, profile)
 
 
-def _filled(found: Bundle, asked: Redacted) -> str:
-    return put_back(asked.query, found.book.medoids[asked.profile], found.manifest.placeholder)
+def _filled(bundle: Bundle, asked: Redacted) -> str:
+    return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
 
 
-def task_spec(found: Bundle, key_id: str) -> TaskSpec:
+def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
     """A bundle as engines see it."""
-    prompt = found.manifest.prompt
+    prompt = bundle.manifest.prompt
     return TaskSpec(
-        name=found.address,
-        labels=tuple(found.manifest.options),
+        name=bundle.address,
+        labels=tuple(bundle.manifest.options),
         prompt=Prompt(instruction="", exemplar=f"{prompt} {{label}}", query=prompt),
         # No knowledge base can have this name. Engines salt their caches by it.
-        knowledge_base=f"bundle {found.sha256} asked by {key_id}",
+        knowledge_base=f"bundle {bundle.sha256} asked by {key_id}",
         asker=key_id,
     )
 
 
-def _check(asked: Redacted, found: Bundle) -> None:
-    if asked.bundle_sha256 != found.sha256:
+def _check(asked: Redacted, bundle: Bundle) -> None:
+    if asked.bundle_sha256 != bundle.sha256:
         raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
-    longest = found.manifest.longest_text
+    longest = bundle.manifest.longest_text
     if len(asked.query) > longest:
         raise InvalidQueryError(f"the text has {len(asked.query)} characters, and may have {longest}")
-    if not 0 <= asked.profile < found.book.k:
-        raise InvalidQueryError(f"profile {asked.profile} is none of the {found.book.k} of {asked.bundle}")
+    if not 0 <= asked.profile < bundle.book.k:
+        raise InvalidQueryError(f"profile {asked.profile} is none of the {bundle.book.k} of {asked.bundle}")

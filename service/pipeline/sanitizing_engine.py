@@ -88,9 +88,9 @@ class SanitizingEngine:
         work = partial(self._sanitize, task, query)
         sanitized = await (asyncio.to_thread(work) if task.asker else privately(work))
         local = await self._local.zero_shot(task, query) if self._local else None
-        found = await self._remote.zero_shot(task, sanitized)
-        embedded = local.embedded if local else found.embedded
-        return replace(found, embedded=embedded, context=_Asked(sanitized, found.context, local))
+        remote = await self._remote.zero_shot(task, sanitized)
+        embedded = local.embedded if local else remote.embedded
+        return replace(remote, embedded=embedded, context=_Asked(sanitized, remote.context, local))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -156,7 +156,7 @@ class SanitizingEngine:
             raise
         except Exception as error:
             raise EngineUnavailableError("the question cannot be sanitised, so it is not sent") from error
-        return SanitizedQuery(zip(query, (one.text for one in done), strict=True))
+        return SanitizedQuery(zip(query, (drawn.text for drawn in done), strict=True))
 
 
 def _replaced(config: SanitizeConfig) -> str:

@@ -80,7 +80,7 @@ class Stages:
         if outputs is not None:
             return outputs
         alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
-        return [one[0] if one is not None else None for one in alone]
+        return [answered[0] if answered is not None else None for answered in alone]
 
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
         """The engine's label probabilities (labels,) with public exemplars in the prompt. What fails may be told.

@@ -24,7 +24,7 @@ def alternatives(plan: Plan, public_size: int) -> Alternatives:
     out. Takes about half a second for each.
     """
     return {
-        name: [seen for one in (task, *_others(task)) if (seen := _alone(plan, name, one, public_size))]
+        name: [seen for other in (task, *_others(task)) if (seen := _alone(plan, name, other, public_size))]
         for name, task in plan.tasks.items()
     }
 
@@ -41,7 +41,7 @@ def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | Genera
 
 
 def _alone(plan: Plan, name: str, task: ClassifyTask | GenerateTask, public_size: int) -> TaskPreview | None:
-    task, share = task.alone(), task.share / sum(one.share for one in plan.tasks.values())
+    task, share = task.alone(), task.share / sum(planned.share for planned in plan.tasks.values())
     budget = plan.budget.model_copy(update={key: value * share for key, value in plan.budget})
     try:
         noise = least_noise(plan.model_copy(update={"budget": budget, "tasks": {name: task}}), public_size)

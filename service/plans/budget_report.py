@@ -140,7 +140,7 @@ def budget_report(records: Records) -> list[KnowledgeBaseBudget]:
 
 
 def _knowledge_base(records: Records, status: BudgetStatus, plans: list[SignedPlan]) -> KnowledgeBaseBudget:
-    cohorts = [CohortBudget.of(one) for one in status.cohorts]
+    cohorts = [CohortBudget.of(cohort) for cohort in status.cohorts]
     tightest = cohorts[status.tightest.number - 1]
     return KnowledgeBaseBudget(
         knowledge_base=status.knowledge_base,

@@ -39,21 +39,27 @@ async def write_candidates(
             f"{name}: the prompt shows {', '.join(others)}, and an engine writes one text; write candidates"
         )
     (field,) = others
-    for one in varied:
-        if field not in one or one.get(task.label_field) not in task.labels:
+    for example in varied:
+        if field not in example or example.get(task.label_field) not in task.labels:
             raise ValueError(f"to vary a text, give its {field!r} and its {task.label_field!r}, a label of the task")
-    seeds = [(one[task.label_field], one[field]) for one in varied] or [(label, "") for label in task.labels]
+    seeds = [(example[task.label_field], example[field]) for example in varied] or [
+        (label, "") for label in task.labels
+    ]
     prompt = Prompt(task.prompt.instruction, "", "{asked}")
     spec = TaskSpec(name, (), prompt, field, field, kind="generate", candidates=per_label)
 
-    found = []
+    candidates = []
     for label, text in seeds:
         asked = SanitizedQuery(asked=_asked(task, field, label, text))  # it may leave: all of it is public
         written = (await engine.zero_shot(spec, asked)).texts
-        found += [{field: " ".join(one.split()), task.label_field: label} for one in written]
-    known = {one[field] for one in varied}
-    unique = {one[field]: one for one in found if one[field] and one[field] not in known}
-    missing = [label for label in task.labels if all(one[task.label_field] != label for one in unique.values())]
+        candidates += [{field: " ".join(draft.split()), task.label_field: label} for draft in written]
+    known = {example[field] for example in varied}
+    unique = {
+        candidate[field]: candidate for candidate in candidates if candidate[field] and candidate[field] not in known
+    }
+    missing = [
+        label for label in task.labels if all(candidate[task.label_field] != label for candidate in unique.values())
+    ]
     if missing:
         raise ValueError(f"the engine wrote nothing for {', '.join(missing)}")
     return list(unique.values())

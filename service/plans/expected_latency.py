@@ -38,20 +38,22 @@ def expected_latency(
         budgets: where those tasks are.
     """
     known = []
-    for one in grains.report or ():
-        if one.typical_s and not one.problem and not one.blocks:
-            signed = budgets.task(one.task)
+    for latency in grains.report or ():
+        if latency.typical_s and not latency.problem and not latency.blocks:
+            signed = budgets.task(latency.task)
             calibrated = read_signed(signed.document)
             tokens = preview(calibrated).tasks[signed.name].llm_tokens
-            known.append((one, calibrated.plan.tasks[signed.name], tokens))
-    found = {}
+            known.append((latency, calibrated.plan.tasks[signed.name], tokens))
+    expected = {}
     for name, task in plan.tasks.items():
         tokens = described.tasks[name].llm_tokens
         same = task.kind, task.sampling
-        alike = [(tokens / other, one) for one, asked, other in known if (asked.kind, asked.sampling) == same]
+        alike = [(tokens / other, latency) for latency, asked, other in known if (asked.kind, asked.sampling) == same]
         if alike and not task.once:
-            times, one = min(alike, key=lambda pair: abs(math.log(pair[0])))
-            typical_s, largest_s = times * one.typical_s, times * one.work_s
-            grain_s = smallest_grain_s(largest_s) if one.alone else one.grain_s  # else the operator has set it
-            found[name] = LatencyEstimate(like=one.task, typical_s=typical_s, largest_s=largest_s, grain_s=grain_s)
-    return found
+            times, latency = min(alike, key=lambda pair: abs(math.log(pair[0])))
+            typical_s, largest_s = times * latency.typical_s, times * latency.work_s
+            grain_s = smallest_grain_s(largest_s) if latency.alone else latency.grain_s  # else the operator has set it
+            expected[name] = LatencyEstimate(
+                like=latency.task, typical_s=typical_s, largest_s=largest_s, grain_s=grain_s
+            )
+    return expected

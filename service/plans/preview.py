@@ -108,13 +108,13 @@ def preview(calibrated: CalibratedPlan) -> PlanPreview:
 def _described(calibrated: CalibratedPlan) -> dict[str, TaskPreview]:
     """Every task; one that takes its prior from another asks the engine for that, too."""
     plan, size = calibrated.plan, calibrated.public_size
-    found = {name: describe(task, calibrated.noise[name], size) for name, task in plan.tasks.items()}
+    tasks = {name: describe(task, calibrated.noise[name], size) for name, task in plan.tasks.items()}
     for name, task in plan.tasks.items():
         if isinstance(task, ClassifyTask) and task.prior_from is not None:
-            own, prior = found[name], found[task.prior_from]
+            own, prior = tasks[name], tasks[task.prior_from]
             calls, tokens = own.llm_calls + prior.llm_calls, own.llm_tokens + prior.llm_tokens
-            found[name] = own.model_copy(update={"llm_calls": calls, "llm_tokens": tokens})
-    return found
+            tasks[name] = own.model_copy(update={"llm_calls": calls, "llm_tokens": tokens})
+    return tasks
 
 
 def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> TaskPreview:

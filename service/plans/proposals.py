@@ -25,7 +25,7 @@ from service.records.signed import read_signed
 from service.records.tables import proposals
 
 _AT_ONCE = 1000
-_TELL = [one.kind for one in (KeyCreated, KeyRotated, PersonSignedIn)]
+_TELL = [event.kind for event in (KeyCreated, KeyRotated, PersonSignedIn)]
 
 
 class UnknownProposalError(LookupError):
@@ -134,18 +134,18 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, make:
     lapsed = UnknownProposalError(
         f"{knowledge_base} has no open proposal {proposal!r}: a plan that was signed since makes others lapse"
     )
-    found = next((one for one in open_proposals(records, knowledge_base) if one.id == proposal), None)
-    if found is None:
+    waiting = next((listed for listed in open_proposals(records, knowledge_base) if listed.id == proposal), None)
+    if waiting is None:
         raise lapsed
-    if not may_approve(records, found, by):
+    if not may_approve(records, waiting, by):
         raise SamePersonError(
             "somebody else must approve this: you proposed it, or a key of yours made or rotated the key that did, or "
             "somebody made or rotated both"
         )
-    approval = Approval(found.id, by)
-    after = found.after_version
+    approval = Approval(waiting.id, by)
+    after = waiting.after_version
     try:
-        return sign(records, found.calibrated, by, after_version=after, make=make, approval=approval)
+        return sign(records, waiting.calibrated, by, after_version=after, make=make, approval=approval)
     except PlansChangedError:
         raise lapsed from None
 

@@ -93,13 +93,13 @@ def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float 
     }
     kept = {field: getattr(task, field) for field in ("labels", "label_descriptions", "label_field", "prompt")}
     budget = {"epsilon": epsilon, "delta": plan.budget.delta * _DELTA_SHARE if delta is None else delta}
-    one = {"kind": "classify", "release": "once", "mechanism": mechanism, **kept}
+    rehearsal = {"kind": "classify", "release": "once", "mechanism": mechanism, **kept}
     return parse_plan(
         {
             "knowledge_base": plan.knowledge_base,
             "budget": budget,
             "cohorts": plan.cohorts,
-            "tasks": {f"{name}-rehearsal"[:64]: one},
+            "tasks": {f"{name}-rehearsal"[:64]: rehearsal},
         }
     )
 

@@ -250,11 +250,11 @@ class ApiKeys:
         digest, until = token_digest(token), now + overlap if overlap else None
         with self._database.begin() as connection:
             chosen = sa.and_(api_keys.c.id == seen.id, standing(now))
-            found = connection.execute(sa.select(api_keys.c.rotated_at).where(chosen).with_for_update()).first()
-            if found is None:
+            row = connection.execute(sa.select(api_keys.c.rotated_at).where(chosen).with_for_update()).first()
+            if row is None:
                 raise _unknown(seen.id)
-            if found.rotated_at != seen.rotated_at:
-                raise KeyRotatedError(f"{seen.name!r} got another token at {found.rotated_at}; nothing was done")
+            if row.rotated_at != seen.rotated_at:
+                raise KeyRotatedError(f"{seen.name!r} got another token at {row.rotated_at}; nothing was done")
             replace_token(connection, seen.id, digest, until, now)
             rotated = _read(connection.execute(_KEYS.where(chosen)).one())
             ends = None if until is None else until.isoformat()
@@ -293,14 +293,14 @@ def replace_token(connection: sa.Connection, key_id: str, digest: bytes, until: 
         until: when the token before is refused; None: at once, as are those before it.
         now: the present.
     """
-    one, its = api_keys.c.id == key_id, retired_tokens.c.key_id == key_id
-    before = connection.execute(sa.select(api_keys.c.token_sha256).where(one)).scalar()
+    chosen, its = api_keys.c.id == key_id, retired_tokens.c.key_id == key_id
+    before = connection.execute(sa.select(api_keys.c.token_sha256).where(chosen)).scalar()
     if before is None:
         return False
     if until is None:
         connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.key_id == key_id))
     connection.execute(sa.delete(retired_tokens).where(its if until is None else retired_tokens.c.ends_at <= now))
-    connection.execute(sa.update(api_keys).where(one).values(token_sha256=digest, rotated_at=now))
+    connection.execute(sa.update(api_keys).where(chosen).values(token_sha256=digest, rotated_at=now))
     if until is not None and until > now:
         retired = {"token_sha256": before, "key_id": key_id, "ends_at": until}
         connection.execute(sa.insert(retired_tokens).values(retired))

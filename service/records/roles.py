@@ -44,7 +44,7 @@ def a(role: Role) -> str:
 
 def why_not(role: Role, right: Right) -> str:
     """Why a role is refused, in a sentence without its end."""
-    able = [a(one) for one in MAY if may(one, right)]
+    able = [a(other) for other in MAY if may(other, right)]
     return f"{a(role)} may not {right.value}; {' or '.join(able)} may"
 
 

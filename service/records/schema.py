@@ -65,11 +65,11 @@ def require(database: sa.Engine) -> None:
     Raises:
         SchemaError: it is not.
     """
-    found = revision(database)
-    if found != newest():
-        _refuse_newer(found)
+    current = revision(database)
+    if current != newest():
+        _refuse_newer(current)
         raise SchemaError(
-            f"the database {f'is at revision {found}' if found else 'is empty'}, and this version needs revision "
+            f"the database {f'is at revision {current}' if current else 'is empty'}, and this version needs revision "
             f"{newest()}: run `dpicl migrate`"
         )
 
@@ -80,10 +80,10 @@ def newest() -> str:
     return ScriptDirectory.from_config(_config()).get_current_head() or ""
 
 
-def _refuse_newer(found: str | None) -> None:
-    if found is not None and found > newest():
+def _refuse_newer(current: str | None) -> None:
+    if current is not None and current > newest():
         raise SchemaError(
-            f"the database is at revision {found}, and this version knows only those up to {newest()}: use the newer "
+            f"the database is at revision {current}, and this version knows only those up to {newest()}: use the newer "
             "version that migrated it"
         )
 

@@ -91,7 +91,9 @@ class TextLedger:
             # In one order, or two batches might each wait for a text of the other's.
             new = [digest for digest in sorted(drawn) if _remember(connection, digest, drawn[digest].text)]
             cost = TextCost(
-                len(new), sum(drawn[one].charged for one in new), sum(drawn[one].epsilon_text for one in new)
+                len(new),
+                sum(drawn[digest].charged for digest in new),
+                sum(drawn[digest].epsilon_text for digest in new),
             )
             if new:
                 self._charge(connection, owner, cost, conversation)

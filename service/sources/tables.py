@@ -71,8 +71,8 @@ def read_folder(files: AbstractFileSystem, path: str, layout: Layout) -> Iterato
     """
     kinds: tuple[tuple[Read, str], ...] = ((read_parquet, "**/*.parquet"), (read_arrow, "*.arrow"))
     for read, pattern in kinds:
-        if found := sorted(files.glob(f"{path}/{pattern}")):
-            return (row for file in found for row in _of_file(read, files, file, layout))
+        if matching := sorted(files.glob(f"{path}/{pattern}")):
+            return (row for file in matching for row in _of_file(read, files, file, layout))
     splits = sorted({file.rpartition("/")[0] for file in files.glob(f"{path}/*/*.arrow")})
     named = f": it is one of {', '.join(splits)} that does" if splits else ""
     raise ValueError(f"{path} holds neither Parquet files nor a dataset saved to disk{named}")

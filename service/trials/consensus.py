@@ -51,8 +51,8 @@ async def consensus(adapter: AnswerAdapter[Any, Any], aggregator: Aggregator, ou
         aggregator: from its ``prepare``.
         outputs: of the slots, None for an abstention.
     """
-    found: Consensus = await resolve_name(adapter.noiseless)(aggregator, outputs)
-    return found
+    result: Consensus = await resolve_name(adapter.noiseless)(aggregator, outputs)
+    return result
 
 
 async def most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consensus:
@@ -66,7 +66,7 @@ async def most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consen
 async def nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consensus:
     """Of ``embedding_mean``."""
     mean, vectors = ready.mechanism, ready.vectors
-    embeddings = [one for one in await ready.embeddings(outputs) if one is not None]
+    embeddings = [vector for vector in await ready.embeddings(outputs) if vector is not None]
     total = from_fixed_point(mean.sum(embeddings, mean.centre(vectors)))
     cosines = vectors @ np.mean(embeddings, axis=0) if embeddings else np.zeros(len(ready.texts))
     answer = {"text": ready.texts[mean.select(total, vectors)], "method": "without noise"}

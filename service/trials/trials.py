@@ -209,8 +209,8 @@ class Trials:
             answer=answer,
             consensus=noiseless,
             repeats=repeats,
-            agreeing=sum(_released(one) == _released(noiseless.answer) for one in drawn),
-            fallbacks=sum(bool(one["fallback"]) for one in drawn) if "fallback" in answer else None,
+            agreeing=sum(_released(release) == _released(noiseless.answer) for release in drawn),
+            fallbacks=sum(bool(release["fallback"]) for release in drawn) if "fallback" in answer else None,
             supplied=len(rows),
             public_size=calibrated.public_size,
             expected=task.shots * task.ensemble,
@@ -229,7 +229,7 @@ def check_exemplars(
         exemplar_store.BadRowError: names the exemplar, counted from 1, and the field.
     """
     layout = Layout(task.exemplar_fields, unit_id="")  # a name that no field of a prompt can have
-    return [layout.row(number, {**one, "": str(number)}).fields for number, one in enumerate(exemplars, 1)]
+    return [layout.row(number, {**exemplar, "": str(number)}).fields for number, exemplar in enumerate(exemplars, 1)]
 
 
 async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None) -> list[Exemplar]:

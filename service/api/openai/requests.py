@@ -33,7 +33,9 @@ class Only:
         self._why = why
 
     def _check(self, value: Any) -> Any:
-        same_kind = [one for one in (None, *self._neutral) if isinstance(one, bool) == isinstance(value, bool)]
+        same_kind = [
+            neutral for neutral in (None, *self._neutral) if isinstance(neutral, bool) == isinstance(value, bool)
+        ]
         if value not in same_kind:
             raise ValueError(self._why)
         return value

@@ -156,8 +156,8 @@ class Models(BaseModel):
 @router.get("/models", summary="List the tasks, in OpenAI's shape")
 async def list_models(services: TheServices, key: AnyKey) -> Models:
     """Every task that the key is for, by name; a task that a newer plan replaced, with its version."""
-    found = await asyncio.to_thread(_models, services.records)
-    return Models(data=[model for model in found if key.may_ask(model.id)])
+    models = await asyncio.to_thread(_models, services.records)
+    return Models(data=[model for model in models if key.may_ask(model.id)])
 
 
 @router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses={404: ASKING_RESPONSES[404]})
@@ -169,7 +169,7 @@ async def get_model(model: TaskAddress, services: TheServices, _key: AnyKey) -> 
 
 
 def _models(records: Records) -> list[Model]:
-    found: list[Model] = []
+    models: list[Model] = []
     for budget in records.ledger.budgets.statuses():
         left = {task.address: task.left for task in budget.tasks}
         versions = {task.version for task in budget.tasks}
@@ -180,9 +180,9 @@ def _models(records: Records) -> list[Model]:
             for name in _answering(plan):
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"
-                found.append(_model(address if name in named else short, plan, name, left[address]))
+                models.append(_model(address if name in named else short, plan, name, left[address]))
             named.update(_answering(plan))
-    return found
+    return models
 
 
 def _answering(plan: SignedPlan) -> list[str]:

@@ -115,8 +115,8 @@ class Price:
     def fits(self) -> bool:
         """Whether each may be drawn on, and has that much free."""
         return all(
-            one.closed_at is None and self.epsilon <= one.free_epsilon and self.delta <= one.free_delta
-            for one in self.cohorts
+            cohort.closed_at is None and self.epsilon <= cohort.free_epsilon and self.delta <= cohort.free_delta
+            for cohort in self.cohorts
         )
 
     @property
@@ -124,7 +124,7 @@ class Price:
         """The one that stands in the way, or else the one with the least ε free."""
         return min(
             self.cohorts,
-            key=lambda one: (one.closed_at is None, self.delta <= one.free_delta, one.free_epsilon),
+            key=lambda cohort: (cohort.closed_at is None, self.delta <= cohort.free_delta, cohort.free_epsilon),
         )
 
     @property

@@ -103,9 +103,9 @@ def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Choic
 def _mechanisms(usual: type[Adapter[Any, Any]]) -> list[str]:
     """The usual mechanism, and as comments the others of its kind that release each answer by itself."""
     others = [
-        one
-        for one in ADAPTERS.values()
-        if one.schema.kind == usual.schema.kind and not one.schema.once and one is not usual
+        adapter
+        for adapter in ADAPTERS.values()
+        if adapter.schema.kind == usual.schema.kind and not adapter.schema.once and adapter is not usual
     ]
     return [
         f"# {usual.about}",

@@ -67,10 +67,10 @@ async def curves(visit: Visit) -> Response:
 async def steady(visit: Visit) -> Response:
     """What the plan would give for ever, if people keep arriving."""
     desk = await open_desk(visit)
-    found = await lasting(visit, desk)
+    state = await lasting(visit, desk)
     if visit.is_htmx:
-        return visit.page("plan_steady.html", lasting=found)
-    return await studio(visit, desk, await read_draft(visit, desk), lasting=found)
+        return visit.page("plan_steady.html", lasting=state)
+    return await studio(visit, desk, await read_draft(visit, desk), lasting=state)
 
 
 @pages.post(HOME + "/try")

@@ -12,7 +12,7 @@ from accounting.plan import PlanProblem
 def located(problems: Sequence[PlanProblem], text: str) -> list[PlanProblem]:
     """The problems of a plan as written, each with its line, or that of the nearest key that is there."""
     root = _composed(text)
-    return [one._replace(line=one.line or _line(one.key.split("."), root)) for one in problems]
+    return [problem._replace(line=problem.line or _line(problem.key.split("."), root)) for problem in problems]
 
 
 def places(text: str) -> dict[str, int]:
@@ -39,10 +39,10 @@ def _line(path: Sequence[str], node: yaml.Node | None) -> int | None:
     line = None
     for part in path:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == part), None)
-            if found is None:
+            pair = next(((key, value) for key, value in node.value if key.value == part), None)
+            if pair is None:
                 break
-            line, node = found[0].start_mark.line + 1, found[1]
+            line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
             node = node.value[int(part)]
             line = node.start_mark.line + 1

@@ -29,10 +29,10 @@ def match_label(reply: str, labels: Sequence[str]) -> int | None:
         The label's number, or None.
     """
     text, plain = _plain(reply).lstrip(_OPENING), [_plain(label) for label in labels]
-    found = [(len(label), i) for i, label in enumerate(plain) if label and re.match(re.escape(label) + _END, text)]
-    if not found:
+    matches = [(len(label), i) for i, label in enumerate(plain) if label and re.match(re.escape(label) + _END, text)]
+    if not matches:
         return None
-    length, number = max(found)
+    length, number = max(matches)
     if plain.count(plain[number]) > 1:
         return None
     others = "|".join(re.escape(label) for label in plain if label and label != plain[number])

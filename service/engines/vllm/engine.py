@@ -158,10 +158,12 @@ class VllmEngine:
         """
         if task.kept and self._kept_of(task) is None:
             raise NotKeptError("the engine has started anew, and reads the exemplars first")
-        prompts = self._tokens[task.kind].prompts([render(task.prompt, one) for one in (query, *task.calibration)])
+        prompts = self._tokens[task.kind].prompts(
+            [render(task.prompt, fields) for fields in (query, *task.calibration)]
+        )
         prompt = prompts[0]
-        for one in prompts:
-            self._check_fits(one, task, task.slot_tokens)
+        for tokens in prompts:
+            self._check_fits(tokens, task, task.slot_tokens)
         asked = _without_exemplars(task)
         with self._admission.probe(task):
             if task.kind == "classify":
@@ -185,13 +187,13 @@ class VllmEngine:
         kept = self._kept_of(task)
         if kept is None:
             prompts = await privately(lambda: self._prompts(task, query, slots))
-            work = [self._contribution(task, one, zero_shot) for one in prompts]
+            work = [self._contribution(task, slot_prompts, zero_shot) for slot_prompts in prompts]
         else:
             blocks = [kept.get(_digest(task, slot)) for slot in slots]
             prompts = await privately(lambda: self._continued(task, query, blocks))
             work = [
-                self._contribution(task, one, zero_shot, block.scores if block else ())
-                for one, block in zip(prompts, blocks, strict=True)
+                self._contribution(task, slot_prompts, zero_shot, block.scores if block else ())
+                for slot_prompts, block in zip(prompts, blocks, strict=True)
             ]
         with self._admission.slots(task):
             outputs = await all_in_time(work, self._config.timeout_s)
@@ -223,7 +225,7 @@ class VllmEngine:
         pieces = (blocks + most) * ((own + task.slot_tokens) // size)
         beside = most * ((tokens + self._answer_tokens(task)) // size + 2)
         others = [room for name, room in self._rooms.items() if name != task.name]
-        needed = pieces + sum(one for one, _ in others) + max(beside, *(one for _, one in others), 0) + 1
+        needed = pieces + sum(kept for kept, _ in others) + max(beside, *(extra for _, extra in others), 0) + 1
         if needed <= there:
             self._rooms[task.name] = pieces, beside
             return ""
@@ -244,13 +246,15 @@ class VllmEngine:
                 await self._ask(task, [0], _one_token({LET_GO: gone}))
             new = {digest: block for digest, block in wanted.items() if digest not in have}
             queries = (_saying(_ANY[0]), *task.calibration, _saying(_ANY[1]))
-            found = await privately(lambda: self._shown(task, queries, list(new.values())))
-            numbers = [next(self._number) for _ in found]
+            shown = await privately(lambda: self._shown(task, queries, list(new.values())))
+            numbers = [next(self._number) for _ in shown]
             try:
-                read = await asyncio.gather(*(self._read(task, n, *one) for n, one in zip(numbers, found, strict=True)))
-                have.update((digest, one) for digest, one in zip(new, read, strict=True) if one is not None)
+                read = await asyncio.gather(
+                    *(self._read(task, n, *pair) for n, pair in zip(numbers, shown, strict=True))
+                )
+                have.update((digest, kept) for digest, kept in zip(new, read, strict=True) if kept is not None)
             finally:
-                if lost := sorted({*numbers} - {one.number for one in have.values()}):
+                if lost := sorted({*numbers} - {kept.number for kept in have.values()}):
                     await self._ask(task, [0], _one_token({LET_GO: lost}))
             if not blocks:
                 del self._kept[key]
@@ -285,11 +289,13 @@ class VllmEngine:
     ) -> list[list[Tokens]]:
         """The query's prompt of each block that is kept; none of others."""
         kept = [block for block in blocks if block is not None]
-        found = iter(self._shown(task, [query], [block.shown for block in kept], cut=False))
-        prompts = [next(found)[1] if block is not None else [] for block in blocks]
+        shown = iter(self._shown(task, [query], [block.shown for block in kept], cut=False))
+        prompts = [next(shown)[1] if block is not None else [] for block in blocks]
         return [
-            one if block is not None and one and one[0][: len(block.beginning)] == block.beginning else []
-            for one, block in zip(prompts, blocks, strict=True)
+            slot_prompts
+            if block is not None and slot_prompts and slot_prompts[0][: len(block.beginning)] == block.beginning
+            else []
+            for slot_prompts, block in zip(prompts, blocks, strict=True)
         ]
 
     async def describe(self) -> EngineInfo:
@@ -320,14 +326,14 @@ class VllmEngine:
 
     async def _unshown(self, task: TaskSpec, prompts: Sequence[Tokens]) -> np.ndarray:
         """The same without exemplars: scores on public queries are the task's, and asked for once."""
-        key = task.prompt, task.labels, task.answer_field, tuple(tuple(one.items()) for one in task.calibration)
+        key = task.prompt, task.labels, task.answer_field, tuple(tuple(fields.items()) for fields in task.calibration)
         if key not in self._favoured:
             self._favoured[key] = await self._means(task, prompts[1:])
         return await self._calibrated(task, prompts[:1], self._favoured[key])
 
     async def _means(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Sequence[np.ndarray]:
         """The :func:`.label_scoring.reference` of label scores, float64 (L,); none where nothing is asked."""
-        scores = await asyncio.gather(*(self._score(task, one) for one in prompts))
+        scores = await asyncio.gather(*(self._score(task, prompt) for prompt in prompts))
         return [reference(scores)] if scores else []
 
     async def _calibrated(
@@ -339,7 +345,7 @@ class VllmEngine:
     ) -> np.ndarray:
         """Label probabilities of the first prompt, float64 (L,), calibrated by the others' or by what is known."""
         first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
-        others = await asyncio.gather(*(self._score(task, one) for one in prompts[1:]))
+        others = await asyncio.gather(*(self._score(task, prompt) for prompt in prompts[1:]))
         return calibrated(first, [*known, *others], zero_shot)
 
     async def _score(self, task: TaskSpec, prompt: Tokens, extra: tuple[tuple[str, int], ...] = ()) -> np.ndarray:
@@ -397,11 +403,11 @@ class VllmEngine:
         self, task: TaskSpec, queries: Sequence[Mapping[str, str]], slots: Sequence[Slot], *, cut: bool = True
     ) -> list[tuple[Slot, list[Tokens]]]:
         """As many of each slot's exemplars as fit, and its prompts with them; all of them or none where not ``cut``."""
-        without = self._tokens[task.kind].prompts([render(task.prompt, one) for one in queries])
+        without = self._tokens[task.kind].prompts([render(task.prompt, query) for query in queries])
         room = self._longest - self._answer_tokens(task)
-        rooms = [min(room, len(one) + task.slot_tokens) if task.slot_tokens else room for one in without]
+        rooms = [min(room, len(prompt) + task.slot_tokens) if task.slot_tokens else room for prompt in without]
         if task.measuring:
-            sizes = [(len(one), room) for one, room in zip(without, rooms, strict=True)]
+            sizes = [(len(prompt), room) for prompt, room in zip(without, rooms, strict=True)]
             return list(zip(slots, self._filled(task, queries, slots, sizes), strict=True))
         shown: list[tuple[Slot, list[Tokens]]] = [((), []) for _ in slots]
         fit = self._fitting(task, slots) if task.slot_tokens and cut else slots
@@ -413,9 +419,9 @@ class VllmEngine:
                 )
             )
             for i in list(kept):
-                found = [next(tokens) for _ in queries]
-                if all(len(prompt) <= room for prompt, room in zip(found, rooms, strict=True)):
-                    shown[i] = kept.pop(i), found
+                prompts = [next(tokens) for _ in queries]
+                if all(len(prompt) <= room for prompt, room in zip(prompts, rooms, strict=True)):
+                    shown[i] = kept.pop(i), prompts
             kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1 and cut}
         return shown
 
@@ -445,10 +451,10 @@ class VllmEngine:
         )
         prompts = [[next(tokens) for _ in queries] for _ in slots]
         return [
-            [[*prompt[: room - end], *prompt[-end:]] for prompt, (end, room) in zip(one, sizes, strict=True)]
-            if all(len(prompt) >= room for prompt, (_, room) in zip(one, sizes, strict=True))
+            [[*prompt[: room - end], *prompt[-end:]] for prompt, (end, room) in zip(slot_prompts, sizes, strict=True)]
+            if all(len(prompt) >= room for prompt, (_, room) in zip(slot_prompts, sizes, strict=True))
             else []
-            for one in prompts
+            for slot_prompts in prompts
         ]
 
     def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:

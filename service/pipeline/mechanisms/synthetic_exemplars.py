@@ -73,8 +73,8 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     def shown(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:
         """What such votes choose, as the engine is shown it."""
         fields = self._chosen(noisy_votes)
-        embeddings = embedder.embed([one[spec.input_field] for one in fields])
-        return tuple(Exemplar(one, embedding) for one, embedding in zip(fields, embeddings, strict=True))
+        embeddings = embedder.embed([row[spec.input_field] for row in fields])
+        return tuple(Exemplar(row, embedding) for row, embedding in zip(fields, embeddings, strict=True))
 
     def reader(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
         """What answers with them."""
