@@ -133,7 +133,7 @@ class CalibratedPlan(Strict):
 
     @property
     def cohorts(self) -> tuple[int, ...]:
-        """Numbers of the cohorts that are charged and drawn on. A plan of before cohorts names none: the first."""
+        """Numbers of the cohorts that are charged and drawn on. Without cohorts: the first."""
         return tuple(self.plan.cohorts or (1,))
 
     @property

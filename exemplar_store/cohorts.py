@@ -34,7 +34,7 @@ def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = N
     Args:
         row: of the knowledge base.
         cohorts: their numbers, from 1.
-        arrived: leave out whoever came after so many; None: nobody.
+        arrived: leave out people who came after so many; None: nobody.
     """
     starts = [0, *(first for first, _size in row.later_cohorts)]
     ends = [*starts[1:], row.next_position]
@@ -58,7 +58,7 @@ def unrecognised(connection: sa.Connection, row: KnowledgeBaseRow, first: int = 
 
 
 def add(connection: sa.Connection, row: KnowledgeBaseRow, public_size: int) -> int:
-    """Open a cohort for whoever arrives from now on; its number.
+    """Open a cohort for people who arrive from now on; its number.
 
     Args:
         connection: in a transaction that has locked the knowledge base.

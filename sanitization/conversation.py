@@ -1,7 +1,7 @@
 """Questions of one conversation: personal data become placeholders, then words are drawn; answers get the data back.
 
 A value has the same placeholder throughout, so a language model can follow who is meant. The values stay in the memory
-of whoever holds the conversation. What a detector does not find is a word like others, and is drawn.
+of the holder of the conversation. What a detector does not find is a word like others, and is drawn.
 """
 
 from __future__ import annotations

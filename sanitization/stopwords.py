@@ -1,4 +1,4 @@
-"""English words that say how others hang together: whoever declares them public keeps them as they are."""
+"""English words that say how others hang together: declared public, they stay as they are."""
 
 from __future__ import annotations
 

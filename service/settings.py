@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     """A file that holds it instead, such as a mounted secret."""
     oidc_roles: dict[str, dict[str, Literal["viewer", "auditor", "admin"]]] = {}
     """Which values of which claims give which role, as JSON: `{"groups": {"budget-owners": "admin"}}`. Whoever has
-    several gets the one that may the most, whoever has none is refused."""
+    several gets the most privileged role, a person without one is refused."""
     metrics_open: bool = False
     """Show `/metrics` without a key."""
 

@@ -10,7 +10,7 @@
 A task's counter rises in the transaction that writes the charge, and only a void lowers it. Since a plan's mechanisms
 and counts are fixed when it is signed, this counter is the whole enforcement: no accounting happens here.
 
-What makes it hold under many processes: whoever charges a task holds the lock of its row (SQLite: of the database)
+What makes it hold under many processes: a charge holds the lock of its task's row (SQLite: of the database)
 until the charge is durable, so the look-ups for a stored release or an open charge cannot be overtaken. Two guards of
 the database stand behind it: a CHECK on the counter, and a unique index over open charges.
 """

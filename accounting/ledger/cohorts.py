@@ -181,7 +181,7 @@ class Cohorts:
 
 
 def lock(connection: sa.Connection, knowledge_base: str) -> None:
-    """Let whoever signs a plan, or opens or closes a cohort, wait for each other, so that no two see the same rest.
+    """Let those who sign plans, or open or close cohorts, take turns, so that no two see the same rest.
 
     Whoever does so in another knowledge base of its group waits, too: always for a knowledge base before its group.
     """

@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Names = Callable[[str], str]
-"""How to call whoever acted, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
+"""How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
 
 
 class Particulars(BaseModel):
@@ -80,7 +80,7 @@ class BudgetOpened(Particulars):
 
 
 class CohortOpened(Particulars):
-    """A further cohort was opened, with its own lifetime budget: whoever arrives from now on belongs to it."""
+    """A further cohort was opened, with its own lifetime budget: people who arrive from now on belong to it."""
 
     kind: ClassVar[str] = "cohort.opened"
     title: ClassVar[str] = "Cohort opened"

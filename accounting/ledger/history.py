@@ -121,7 +121,7 @@ class History:
         return [Use(date.fromisoformat(row.day), _address(row), row.key_id, row.answers) for row in rows]
 
     def fallbacks(self, *, knowledge_base: str) -> list[Fallbacks]:
-        """How often tasks fell back, by task; whoever asked was told of each."""
+        """How often tasks fell back, by task; the caller was told of each."""
         fell_back = releases.c.answer["fallback"].as_boolean()
         query = (
             sa.select(*_TASK, sa.func.count().label("all"), sa.func.count().filter(fell_back).label("fallbacks"))

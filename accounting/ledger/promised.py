@@ -1,7 +1,7 @@
 """What signed plans promise, added up per cohort, per knowledge base and per group of knowledge bases.
 
 A person belongs to one cohort of a knowledge base. So its plans cost nobody more than the cohort that they cost most,
-and whoever is in every knowledge base of a group pays at most the sum of these.
+and a person in every knowledge base of a group pays at most the sum of these.
 """
 
 from __future__ import annotations

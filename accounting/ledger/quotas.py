@@ -15,7 +15,7 @@ from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import quotas
 
 NO_KEY = ""
-"""In place of a key's id: a release that is made once is charged to its plan, not to whoever asks."""
+"""In place of a key's id: a release that is made once is charged to its plan, not to the caller."""
 
 
 class QuotaExhaustedError(LedgerError):

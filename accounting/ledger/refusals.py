@@ -1,6 +1,6 @@
 """Queries refused without a charge: counted one by one, and told to the audit trail at most once a minute each.
 
-A program that goes on asking after its budget is spent would else fill the trail. What is counted in between is in the
+A program that goes on asking after its budget is spent would fill the trail. What is counted in between is in the
 next event's ``times``.
 """
 

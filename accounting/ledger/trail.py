@@ -1,7 +1,7 @@
 """The audit trail: what was granted, spent, released and refused, as one chain of hashes.
 
 Every event is appended in the transaction of what it records, so the two stand or fall together, and carries the hash
-of the event before it: whoever keeps an event's hash can tell later whether anything up to it was changed, removed or
+of the event before it: a keeper of an event's hash can tell later whether anything up to it was changed, removed or
 reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 """
 

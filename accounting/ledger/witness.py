@@ -39,7 +39,7 @@ witnessed = sa.Table(
     sa.Column("body", sa.Text),
     sa.Column("previous", sa.String(64)),
     sa.Column("hash", sa.String(64), nullable=False),
-    sa.Column("lost_in", sa.Integer, comment="the how-manieth acknowledged restore lost this event; NULL: it stands"),
+    sa.Column("lost_in", sa.Integer, comment="number of the acknowledged restore that lost it; NULL: it stands"),
     sa.Index(
         "uq_witnessed_events_sequence",
         "sequence",

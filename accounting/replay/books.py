@@ -1,7 +1,7 @@
 """Replaying the ledger: does what it counts agree with what it wrote down?
 
 The counters enforce the plans, the charges are the record. Every statement below must hold in every committed state of
-the database, whatever crashed and whoever raced; a privacy engineer can check it on a running service.
+the database, whatever crashed or raced; a privacy engineer can check it on a running service.
 """
 
 from __future__ import annotations

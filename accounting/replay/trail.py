@@ -4,7 +4,7 @@ An export stands by itself: this module needs neither the database nor the servi
 left out or moved, since each is bound by its hash to all before it. It then follows every budget, plan, charge and key
 through its states, and computes what each plan promised by accountants other than the one that calibrated it.
 
-A chain cannot vouch for its own end: whoever rewrites it from some event on, or cuts it there, makes another valid one.
+A chain cannot vouch for its own end: an attacker who rewrites or cuts it from some event on makes another valid one.
 So keep the hash of the newest event somewhere else now and then, and give it to :func:`verify`.
 """
 
@@ -422,7 +422,7 @@ class _Replay:
         for name in restored.charged_twice:
             yield f"{name} or its group was charged answers in two histories, together perhaps more than were planned"
         if restored.common > self.report.events or restored.witness.sequence < restored.common:
-            yield "a restore that lost less than nothing"
+            yield "restore marks out of order"
 
     @follow.register
     def _(self, refused: QueryRefused) -> Iterable[str]:

@@ -41,7 +41,7 @@ class DChi:
 
     Its theorem 5.1 says 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
     noise grows with n, which is why nothing is left of Z. The paper's code lost that: it drew n = 1, one number for all
-    coordinates, which whoever knows the code subtracts. Hence the check.
+    coordinates, which a reader of the code subtracts. Hence the check.
 
     Args:
         true_epsilon: 2η.

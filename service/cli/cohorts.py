@@ -33,7 +33,7 @@ def open_(
     public_size: Annotated[int, option(NewCohort, "public_size")],
     yes: Yes = False,
 ) -> None:
-    """Open a cohort: whoever arrives for the first time from now on belongs to it, for ever.
+    """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
 
     Open it when a calendar or a contract says so, not when you see who has arrived.
     """

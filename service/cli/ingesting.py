@@ -63,9 +63,9 @@ def ingest(
     unit_id: UnitId = "unit_id",
     numbers_as_text: Annotated[bool, option(Upload, "numbers_as_text", "--numbers-as-text")] = False,
     encoding: Annotated[
-        str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: found out, and told]")
+        str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: detected]")
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between cells of CSV. [default: found out, and told]")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between cells of CSV. [default: detected]")] = None,
     cursor: Annotated[
         str | None,
         typer.Option(
@@ -74,9 +74,7 @@ def ingest(
             "selects the rows after :since.",
         ),
     ] = None,
-    cursor_file: Annotated[
-        Path | None, typer.Option(help="Where --cursor keeps how far was read.", dir_okay=False)
-    ] = None,
+    cursor_file: Annotated[Path | None, typer.Option(help="File for the last cursor value.", dir_okay=False)] = None,
     since: Annotated[str | None, typer.Option(help="After which value --cursor begins, without that file.")] = None,
     replace: Annotated[bool, option(Upload, "replace", "--replace")] = False,
     dry_run: Annotated[bool, option(Upload, "dry_run", "--dry-run")] = False,

@@ -219,7 +219,7 @@ def _print(result: PlanResult) -> None:
     if result.exceeds:
         console().print(f"It cannot be signed: {result.exceeds}.", style="bold red", markup=False, highlight=False)
     for name, seen in (result.alternatives or {}).items():
-        title = f"{name}: its share of the budget spent otherwise"
+        title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
         print_table(title, ["mechanism", *_COLUMNS, ""], rows)
 

@@ -35,7 +35,7 @@ class CohortView(CohortBudget):
 def open_(
     actor: Actor, records: Records, name: str, wanted: NewCohort, confirmed: Collection[Confirmation] = ()
 ) -> CohortView:
-    """Open a cohort: whoever arrives for the first time from now on belongs to it, for ever.
+    """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
 
     Raises:
         UnconfirmedError: its budget is a weak promise.

@@ -102,7 +102,7 @@ class CreatedKey(KeyView):
 
 @dataclass(frozen=True)
 class Standing:
-    """What revoking a key would do to whoever revokes it.
+    """What revoking a key would do to the admin who revokes it.
 
     Attributes:
         key: the key.

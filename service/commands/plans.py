@@ -252,5 +252,5 @@ def export(_actor: Actor, records: Records, task: str) -> tuple[bytes, exported.
 
 
 def names(actor: Actor, records: Records) -> Mapping[str, str]:
-    """Names of keys by id, for whoever may know them: a key's name is often a person's."""
+    """Names of keys by id, for readers who may know them: a key's name is often a person's."""
     return records.keys.names() if may(actor.role, Right.AUDIT) else {}

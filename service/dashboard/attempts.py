@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 
 
 class SignInRefusedError(Exception):
-    """The provider, or what it says, lets nobody in; the message is for whoever wanted in.
+    """The provider, or what it says, lets nobody in; the message is for the person who wanted in.
 
     Attributes:
         status: of the page that says so.

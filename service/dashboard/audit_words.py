@@ -44,7 +44,7 @@ def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
 
 
 def names(key_names: Mapping[str, str]) -> Names:
-    """What to call whoever acted: a key by its name and id, anyone else as the trail does."""
+    """What to call the actor: a key by its name and id, anyone else as the trail does."""
 
     def named(actor: str) -> str:
         if not actor:

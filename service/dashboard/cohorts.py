@@ -41,7 +41,7 @@ async def open_(visit: Visit) -> Response:
         return await _show(visit, 422, problems(error, NewCohort))
     except (CohortError, UnrecognisedUnitsError) as error:
         return await _show(visit, 409, refused=str(error))
-    done = f"Cohort {opened.cohort} is open: whoever arrives for the first time from now on belongs to it, for ever."
+    done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it, for ever."
     return visit.redirect(_HOME.format(name=name), done=done)
 
 

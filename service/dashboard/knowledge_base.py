@@ -188,7 +188,7 @@ async def change_remote_engine(visit: Visit) -> Response:
 
 @pages.post(HOME + "/archive")
 async def archive(visit: Visit) -> Response:
-    """Take nothing new any more, for whoever writes its name."""
+    """Take nothing new any more, once its name is typed."""
     name = name_of(visit)
     confirmed = {Confirmation.FOR_EVER} if visit.field("name") == name else ()
     try:

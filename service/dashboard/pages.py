@@ -90,12 +90,12 @@ class Visit:
 
     @property
     def decides(self) -> bool:
-        """Whether whoever is signed in may change things; what changes something is left out for others."""
+        """Whether the signed-in person may change things; what changes something is left out for others."""
         return self._may(Right.DECIDE)
 
     @property
     def audits(self) -> bool:
-        """Whether whoever is signed in may read the audit trail and the releases."""
+        """Whether the signed-in person may read the audit trail and the releases."""
         return self._may(Right.AUDIT)
 
     def _may(self, right: Right) -> bool:
@@ -269,7 +269,7 @@ class Pages:
 
         Args:
             path: where it is.
-            needs: what whoever is signed in must be able to do.
+            needs: what the signed-in person must be able to do.
         """
 
         def add(handler: Handler) -> Handler:
@@ -298,7 +298,7 @@ class Pages:
 
         Args:
             path: where it is sent.
-            needs: what whoever is signed in must be able to do.
+            needs: what the signed-in person must be able to do.
             max_bytes: largest body.
             streams: whether it may be larger than the gate in front of the application lets in.
         """

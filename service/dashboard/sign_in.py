@@ -79,7 +79,7 @@ async def to_provider(request: Request) -> Response:
 
 
 async def from_provider(request: Request) -> Response:
-    """Sign in whoever comes back from the provider with its word for it."""
+    """Sign in the person who comes back from the provider with its word for it."""
     visit, provider = Visit(request, None), _provider(request)
     if wait_s := await asyncio.to_thread(_too_soon, visit):
         return _show(visit, "", 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)

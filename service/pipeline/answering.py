@@ -105,7 +105,7 @@ class Answer:
     source: str | None = None
 
     def shown(self, abstain_below: float | None) -> Answer:
-        """As a caller is shown it who wants no less probable a label; the release stays what it is."""
+        """As shown to a caller with this threshold; the release stays the same."""
         if abstain_below is None:
             return self
         return replace(self, abstained=self.release.answer["probability"] < abstain_below)
@@ -402,7 +402,7 @@ class Answering:
         answer = await aggregator.release(outputs)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
-        if late:  # no more than the caller sees, and whoever reads the audit trail
+        if late:  # no more than the caller sees, and readers of the audit trail
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
             self._grains.overran(question.signed)
         told = {**answer, **_without_exemplars(question.task, zero_shot)}

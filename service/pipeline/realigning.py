@@ -2,7 +2,7 @@
 
 The remote model has seen a sanitised question, so its text speaks of other words. The *extraction module* of InferDPT
 (Tong et al., arXiv 2310.12214, Appendix A) has a small trusted model rewrite it. What comes out holds words of the
-question: it goes to whoever asked and nowhere else, is not stored, and is made anew when the release is read again.
+question: it goes to the caller and nowhere else, is not stored, and is made anew when the release is read again.
 
 The released text is untrusted: it stands between marks that it cannot contain, and the model has no tools.
 """

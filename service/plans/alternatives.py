@@ -1,4 +1,4 @@
-"""A task's share of a plan's budget spent otherwise: for more answers or fewer, or by another mechanism."""
+"""Alternatives at a task's share of a plan's budget: more answers or fewer, or by another mechanism."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class CohortBudget(BaseModel):
 
 
 class GroupBudget(BaseModel):
-    """A budget that knowledge bases share: in all, promised to whoever is in all of them, free for further plans."""
+    """A budget that knowledge bases share: in all, promised to a person in all of them, free for further plans."""
 
     group: str
     knowledge_bases: list[str]

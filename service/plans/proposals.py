@@ -33,7 +33,7 @@ class UnknownProposalError(LookupError):
 
 
 class SamePersonError(ValueError):
-    """Whoever approves is in the same hands as whoever proposed."""
+    """The approver is in the same hands as the proposer."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, make:
 
     Raises:
         UnknownProposalError: it is not open: another plan was signed since, perhaps this one.
-        SamePersonError: whoever proposed it is in the same hands.
+        SamePersonError: the proposer is in the same hands.
     """
     lapsed = UnknownProposalError(
         f"{knowledge_base} has no open proposal {proposal!r}: a plan that was signed since makes others lapse"

@@ -1,6 +1,6 @@
 """What people's texts have cost them, and what each has become: the same text is sanitised once, and then remembered.
 
-Independent copies of a text add up, so whoever may ask for another copy may average the noise away. Here the second
+Independent copies of a text add up, so a caller who may get another copy may average the noise away. Here the second
 time gives what the first time gave, at no cost. A text is remembered for its owner alone: were it shared, two people's
 equal outputs would say that their texts are equal. That an owner's own texts are equal does show.
 

@@ -73,7 +73,7 @@ class Cursor:
             self.since = newest if isinstance(newest, int | float) else str(newest)
 
     def save(self) -> None:
-        """Write how far was read; a crash leaves the old file or the new one."""
+        """Write the last cursor value; a crash leaves the old file or the new one."""
         new = self.file.with_name(f".{self.file.name}.new")
         new.write_text(json.dumps({self.column: self.since}) + "\n")
         os.replace(new, self.file)

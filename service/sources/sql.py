@@ -21,7 +21,7 @@ def open_query(url: str, query: str, cursor: Cursor | None = None) -> Iterator[S
     Args:
         url: as SQLAlchemy takes it, such as ``postgresql+psycopg://user@host/database``. Errors do not repeat it.
         query: one statement that returns rows; with a cursor, those after ``:since``.
-        cursor: how far was read before; it is moved on, and not saved.
+        cursor: the last value read; it is moved on, and not saved.
 
     Raises:
         ValueError: the URL is no URL, its driver is not installed, the database refuses, or query and cursor do not

@@ -140,7 +140,7 @@ class OpenAiCompatibleEngine:
         self._endpoint.close()
 
     def _check_sanitized(self, query: Mapping[str, str]) -> None:
-        """The last look before the wire, whoever calls."""
+        """The last look before the wire, whatever calls."""
         if self._config.sanitize is not None and not isinstance(query, SanitizedQuery):
             raise EngineUnavailableError("the question is not sanitised, so it is not sent")
 

@@ -28,7 +28,7 @@ _TYPICAL_CANDIDATES = 20
 
 @dataclass(frozen=True)
 class FewShots:
-    """The engine's own answer with the chosen exemplars in the prompt: no private data, whoever asks."""
+    """The engine's own answer with the chosen exemplars in the prompt: no private data, for every caller."""
 
     spec: TaskSpec
     exemplars: Slot

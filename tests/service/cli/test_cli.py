@@ -154,7 +154,7 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     shown = dpicl.ok("plan", "preview", plan_file, "--plot", tmp_path / "plan.png")
     assert "the promise rests on this" in shown
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "colour: its share of the budget spent otherwise" in shown
+    assert "colour: alternatives at the same budget" in shown
     assert "too noisy" in shown
     described = json.loads(dpicl.ok("plan", "preview", plan_file, "--json"))
     assert [one["answers"] for one in described["alternatives"]["colour"]] == [20, 2, 200, None, None]

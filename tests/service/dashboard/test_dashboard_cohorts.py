@@ -23,7 +23,7 @@ def test_cohorts_are_opened_listed_and_closed(browser: Browser) -> None:
     assert re.search(r'<form[^>]*/cohorts"[^>]*data-confirm="[^"]*cannot be taken back', page)
     assert browser.post(HOME, NEW).headers["location"] == f"/admin{HOME}"
     page = browser.get(HOME).text
-    assert "Cohort 2 is open: whoever arrives for the first time from now on belongs to it" in words(page)
+    assert "Cohort 2 is open: people who arrive for the first time from now on belong to it" in words(page)
     assert "Cohort 2 people arrive here Free for further plans ε 5 , δ 1e-5" in words(page)
     assert "Public size 1,000 Plans that draw on it none" in words(page)
     assert re.search(r'<form[^>]*/cohorts/1/close"[^>]*data-confirm="[^"]*cannot be taken back', page)

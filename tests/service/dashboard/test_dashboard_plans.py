@@ -179,7 +179,7 @@ def test_htmx_gets_the_preview_alone(browser: Browser) -> None:
         curves = browser.post(f"{STUDIO}/curves", {"text": SMALL}, headers=HTMX)
     assert "by the plan’s ε" in curves.text
     said = words(curves.text)
-    assert "colour: its share of the budget spent otherwise" in said
+    assert "colour: alternatives at the same budget" in said
     assert re.search(r"rnm_gaussian, as planned 20 σ [\d.]+ votes", said)
     assert re.search(r"rnm_gaussian 200 σ [\d.]+ votes more than 10 [\d,]+ hardly worth it", said)
     assert "by the number of answers" in curves.text
