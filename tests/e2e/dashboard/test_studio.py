@@ -61,7 +61,7 @@ def test_a_plan_is_looked_at_while_it_is_written(
     plan.fill(plan.input_value().replace("  label:", "  queue:"))
     expect(page.locator("#trial_task")).to_have_value("queue")
     # What was unfolded stays so, and is drawn anew for the plan as it is now.
-    expect(page.get_by_role("heading", name="queue: its share")).to_be_visible()
+    expect(page.get_by_role("heading", name="queue: alternatives")).to_be_visible()
     numbered, about = page.locator(".lines .noted").last, page.locator("#preview [data-line]").nth(1)
     expect(about).to_contain_text("line 5")
     assert numbered.evaluate("line => line.textContent.trim()") == "queue:"

@@ -678,15 +678,18 @@ def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pyt
 def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
     engine, records = MajorityEngine(), make_records(tmp_path)
     sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
-    services, seen, contributions = open_services(records, engine, EMBEDDER), [], engine.contributions
+    services, contributions = open_services(records, engine, EMBEDDER), engine.contributions
+    seen: list[tuple[str, bool]] = []
 
     async def spy(task, query, slots, zero_shot):
-        seen.append({exemplar.embedding is not None for slot in slots for exemplar in slot})
+        seen.extend((query["text"][0], exemplar.embedding is not None) for slot in slots for exemplar in slot)
         return await contributions(task, query, slots, zero_shot)
 
     monkeypatch.setattr(engine, "contributions", spy)
-    ask(services)
+    for number in range(4):  # one question draws no block with a probability of some thousandths
+        ask(services, f"before {number}")
     info = replace(run(engine.describe()), reads_embeddings=True)
     monkeypatch.setattr(engine, "describe", lambda: asyncio.sleep(0, info))
-    ask(services, "another")
-    assert seen == [{False}, {True}]
+    for number in range(4):
+        ask(services, f"after {number}")
+    assert set(seen) == {("b", False), ("a", True)}

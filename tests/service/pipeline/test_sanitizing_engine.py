@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
-from service.dashboard.plan_studio.trials import Attempt, attempt
+from service.commands.trials import Trying, try_
 from service.engines.configs import OpenAiCompatibleConfig
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineUnavailableError
@@ -29,10 +29,12 @@ from service.plans.rehearsing import begin, written
 from service.plans.signing import sign
 from service.records import text_ledger
 from service.records.records import Records
+from service.records.roles import Actor
 from service.records.tables import sanitized_texts, text_costs
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.services import SanitizersMissingError, Services, open_services
 from service.settings import Settings
+from service.trials.trials import Trial
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, make_records, nearly_noiseless
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
@@ -255,19 +257,21 @@ def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_p
         assert [connection.execute(sa.select(table)).all() for table in (sanitized_texts, text_costs)] == [[], []]
 
 
-def test_a_trial_on_the_dashboard_is_charged_to_who_asks(records: Records) -> None:
+def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
     """A person's name in the trail is longer than a key's id."""
-    person, row = "s" * 95 + " at " + "i" * 91, '{"text": "a ball", "label": "red"}'
-    described = records.store.get("toys")
+    person = "s" * 95 + " at " + "i" * 91
+    trying = Trying(query=QUESTION, exemplars=[{"text": "a ball", "label": "red"}])
 
-    async def run() -> Attempt:
+    async def run() -> Trial:
         async with ChatServer(RED) as server:
             opened = services(records, server.url, exemplars="local")
             opened.sanitizers.prepare()
             plan = calibrate_plan(load_plan(PLAN), 60)
-            return await attempt(opened.trials, plan, described, task="colour", rows=row, query=QUESTION, asker=person)
+            return await try_(
+                Actor(person, "Ana", "person", "admin"), opened.trials, plan, "colour", trying, "text", None
+            )
 
-    assert asyncio.run(run()).problem is None
+    assert asyncio.run(run()).slots
     assert records.texts.cost(person).words == 4
 
 
