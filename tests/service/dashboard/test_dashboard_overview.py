@@ -143,7 +143,8 @@ def test_an_operator_sets_when_answers_need_attention(
 ) -> None:
     spend(services, 5)  # of 20; the others last between 11 and 12 days
     settings = services.records.settings.model_copy(update={"attention_percent": percent, "attention_days": days})
-    (summary,) = summarise(replace(services.records, settings=settings), datetime.now(UTC) + timedelta(days=3))
+    evening = datetime.now(UTC).replace(hour=20) + timedelta(days=3)  # the rate is one of whole days
+    (summary,) = summarise(replace(services.records, settings=settings), evening)
     assert [one.state for one in summary.matters] == ["ending soon"] * ending
 
 
