@@ -9,7 +9,7 @@ out about it. pip-audit has no such second look: of such an index it says that n
 
 Exits with 1 for a vulnerability that ``acknowledged.toml`` does not acknowledge, for an acknowledgement that has run
 out or fits nothing any more, if the index does not answer, and if there was nothing that it could vouch for.
-Source of the documents: https://docs.pypi.org/api/json/#known-vulnerabilities
+The documents are those of the JSON API of the Python Package Index, with its "known vulnerabilities".
 """
 
 from __future__ import annotations
@@ -113,11 +113,23 @@ def _document(client: httpx.Client, name: str) -> dict[str, Any] | None:
 
 
 def configured_index() -> str:
-    """Where pip's index has its JSON documents."""
-    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
-    url = os.environ.get("PIP_INDEX_URL") or configured or "https://pypi.org/simple"
+    """Where pip's index has its JSON documents.
+
+    Raises:
+        SilentIndexError: pip does not say which index it uses.
+    """
+    url = os.environ.get("PIP_INDEX_URL") or _pip("config", "get", "global.index-url")
+    if not url:  # pip's help names the index that it uses where none is configured
+        named = re.search(r"Package Index \(default\s+([^\s)]+)\)", _pip("download", "--help"))
+        if named is None:
+            raise SilentIndexError("pip does not say which index it uses: set PIP_INDEX_URL")
+        url = named[1]
     return f"{url.rstrip('/').removesuffix('/simple')}/pypi"
+
+
+def _pip(*words: str) -> str:
+    command = [sys.executable, "-m", "pip", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from accounting.plan import load_plan
 from service.cli.candidates import candidates
 from service.cli.output import (
     Json,
+    Name,
     SignedBy,
     Yes,
     actor,
@@ -20,6 +21,7 @@ from service.cli.output import (
     console,
     print_engine,
     print_json,
+    print_list,
     print_table,
     records,
 )
@@ -40,7 +42,6 @@ app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
-KnowledgeBase = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
 
@@ -125,21 +126,22 @@ def sign(file: PlanFile, yes: Yes = False, signed_by: SignedBy = None, json: Jso
 
 
 @app.command()
-def proposals(knowledge_base: KnowledgeBase, json: Json = False) -> None:
+def proposals(knowledge_base: Name, json: Json = False) -> None:
     """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
     me, opened = actor(), records()
     names = plans.names(me, opened)
-    listed = plans.list_proposals(me, opened, knowledge_base)
-    if json:
-        print_json([ProposalView.of(proposal, names).model_dump(mode="json") for proposal in listed])
-    else:
-        rows = [(proposal.id, called(proposal.proposed_by, names), proposal.proposed_at) for proposal in listed]
-        print_table("Proposals", ["id", "by", "at"], rows)
+    listed = [ProposalView.of(proposal, names) for proposal in plans.list_proposals(me, opened, knowledge_base)]
+    columns = {
+        "id": lambda view: view.id,
+        "by": lambda view: called(view.proposed_by, names),
+        "at": lambda view: view.proposed_at,
+    }
+    print_list("Proposals", listed, columns, json=json)
 
 
 @app.command()
 def approve(
-    knowledge_base: KnowledgeBase,
+    knowledge_base: Name,
     proposal: Annotated[str, typer.Argument(help="The proposal's id, from `dpicl plan proposals`.")],
     yes: Yes = False,
     signed_by: SignedBy = None,
@@ -154,19 +156,19 @@ def approve(
 
 
 @app.command("list")
-def list_(knowledge_base: KnowledgeBase, json: Json = False) -> None:
+def list_(knowledge_base: Name, json: Json = False) -> None:
     """List the signed plans, oldest first."""
     me, opened = actor(), records()
     names = plans.names(me, opened)
-    listed = plans.list_(me, opened, knowledge_base)
-    if json:
-        print_json([SignedPlanView.of(plan, names).model_dump(mode="json") for plan in listed])
-    else:
-        rows = [
-            (plan.version, f"{plan.epsilon:g}", f"{plan.delta:g}", called(plan.signed_by, names), plan.signed_at)
-            for plan in listed
-        ]
-        print_table(f"Plans of {knowledge_base}", ["version", "ε", "δ", "signed by", "at"], rows)
+    listed = [SignedPlanView.of(plan, names) for plan in plans.list_(me, opened, knowledge_base)]
+    columns = {
+        "version": lambda view: view.version,
+        "ε": lambda view: f"{view.preview.epsilon:g}",
+        "δ": lambda view: f"{view.preview.delta:g}",
+        "signed by": lambda view: called(view.signed_by, names),
+        "at": lambda view: view.signed_at,
+    }
+    print_list(f"Plans of {knowledge_base}", listed, columns, json=json)
 
 
 @app.command()
