@@ -93,8 +93,7 @@ class LabelPosterior:
         sd = self.sigma * math.sqrt(noisy_votes.shape[-1])
         totals = noisy_votes.sum(axis=-1, keepdims=True)
         voters = np.reshape([expected_voters(float(total), sd, self.slots) for total in totals.flat], totals.shape)
-        posterior: npt.NDArray[np.float64] = np.exp(self.log_probabilities(noisy_votes, zero_shot, voters))
-        return posterior
+        return np.exp(self.log_probabilities(noisy_votes, zero_shot, voters))
 
     def log_probabilities(
         self, noisy_votes: npt.NDArray[np.float64], zero_shot: npt.NDArray[np.float64], voters: Voters
@@ -107,8 +106,7 @@ class LabelPosterior:
             voters: shape (..., 1).
         """
         weighed = self.log_prior(zero_shot, voters) + self.evidence(noisy_votes, voters)
-        found: npt.NDArray[np.float64] = weighed - _log_sum_exp(weighed)[..., None]
-        return found
+        return weighed - _log_sum_exp(weighed)[..., None]
 
     def log_prior(self, zero_shot: npt.NDArray[np.float64], voters: Voters) -> npt.NDArray[np.float64]:
         """Of P(y) in the model, but for a constant; arguments as in :meth:`log_probabilities`."""
@@ -131,8 +129,7 @@ class LabelPosterior:
         shape = power / (c.lead * labels)
         wrong = (shape - 1) * _LOG_SHARES - shape * labels * _SHARES + seen
         right = power * _LOG_SHARES + wrong
-        found: npt.NDArray[np.float64] = _log_sum_exp(right) - _log_sum_exp(wrong)
-        return found
+        return _log_sum_exp(right) - _log_sum_exp(wrong)
 
     def reliability(self, voters: Voters) -> Voters:
         """How far the votes of that many slots count beside zero-shot, from 0 (only noise) to 1 (no noise)."""
@@ -169,8 +166,7 @@ class LabelPosterior:
 def _log_sum_exp(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Along the last axis, of finite numbers; SciPy's takes five times as long for one answer."""
     largest = values.max(axis=-1, keepdims=True)
-    found: npt.NDArray[np.float64] = np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
-    return found
+    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
 
 
 def expected_voters(total: float, sd: float, most: float) -> float:

@@ -116,8 +116,7 @@ class Prototypes:
             question: its embedding, of norm 1, shape (d,).
         """
         cosines = self.directions @ question.astype(np.float64)
-        likely: npt.NDArray[np.float64] = special.softmax(cosines / self.temperature)
-        return likely
+        return special.softmax(cosines / self.temperature)
 
 
 def shrunk(
@@ -131,5 +130,4 @@ def shrunk(
         sigma: of the noise.
     """
     means = (noisy_sums + sigma * math.sqrt(noisy_sums.shape[1]) * sentences) / 2
-    directions: npt.NDArray[np.float64] = means / np.linalg.norm(means, axis=1, keepdims=True)
-    return directions
+    return means / np.linalg.norm(means, axis=1, keepdims=True)

@@ -45,8 +45,7 @@ def sum_votes(contributions: Iterable[Contribution | None], labels: int, vote: V
     points = _on_simplex(contributions, labels)
     if vote == "hard":
         return ONE * np.bincount(points.argmax(axis=1), minlength=labels).astype(np.int64)
-    total: FixedPoint = to_fixed_point(points).sum(axis=0, dtype=np.int64)
-    return total
+    return to_fixed_point(points).sum(axis=0, dtype=np.int64)
 
 
 def _on_simplex(contributions: Iterable[Contribution | None], labels: int) -> Contribution:
@@ -57,8 +56,7 @@ def _on_simplex(contributions: Iterable[Contribution | None], labels: int) -> Co
         points = np.array(vectors, dtype=np.float64).reshape(-1, labels)
         mass = points.sum(axis=1)
         usable = np.isfinite(points).all(axis=1) & (points >= 0).all(axis=1) & (mass > 0) & (mass <= 1 + _ROUNDING)
-    normalised: Contribution = points[usable] / np.maximum(mass[usable], 1.0)[:, None]
-    return normalised
+    return points[usable] / np.maximum(mass[usable], 1.0)[:, None]
 
 
 def _vector(contribution: Contribution | None, labels: int) -> Contribution | None:

@@ -34,8 +34,7 @@ def content(fields: Mapping[str, str], names: Sequence[str]) -> bytes:
 
 def values(packed_content: bytes) -> list[str]:
     """The inverse of :func:`content`."""
-    decoded: list[str] = json.loads(packed_content)
-    return decoded
+    return json.loads(packed_content)
 
 
 def pack(packed_content: bytes, *embeddings: np.ndarray) -> bytes:

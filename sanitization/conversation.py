@@ -86,8 +86,7 @@ class Conversation:
 
     def restore(self, answer: str) -> str:
         """The answer with values for placeholders. Others than this conversation's stay as they are."""
-        restored: str = PLACEHOLDER.sub(lambda match: self._values.get(match[0], match[0]), answer)
-        return restored
+        return PLACEHOLDER.sub(lambda match: self._values.get(match[0], match[0]), answer)
 
     def _hide(self, text: str, found: Iterable[Found]) -> str:
         spans = [(one.start, one.end, one.entity_type) for one in found]

@@ -78,11 +78,9 @@ class RandomisedResponse:
         # The r-th output that is not near: r, and one more for each near output that comes no later.
         rest = np.where(hit, 0, (point - k * self.weight) // UNIT)
         skipped = (near - np.arange(k) <= rest[:, None]).sum(axis=1)
-        drawn: IntArray = np.where(hit, own, rest + skipped)
-        return drawn
+        return np.where(hit, own, rest + skipped)
 
     @cached_property
     def _total(self) -> int:
         k = self.near.shape[1]
-        total: int = k * self.weight + (len(self.outputs) - k) * UNIT
-        return total
+        return k * self.weight + (len(self.outputs) - k) * UNIT

@@ -63,8 +63,7 @@ def whole(law: FloatArray) -> IntArray:
     weights[(law > 0) & (weights == 0)] = 1
     rows = np.arange(len(law))
     weights[rows, law.argmax(axis=1)] += TOTAL - weights.sum(axis=1)
-    sums: IntArray = np.cumsum(weights, axis=1)
-    return sums
+    return np.cumsum(weights, axis=1)
 
 
 def open_table(
@@ -118,8 +117,7 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
 
 
 def _mapped(file: Path) -> IntArray:
-    sums: IntArray = np.load(file, mmap_mode="r").view(np.ndarray)
-    return sums
+    return np.load(file, mmap_mode="r").view(np.ndarray)
 
 
 def _digest(file: Path) -> str:

@@ -24,8 +24,7 @@ class VocabularyError(ValueError):
 def zipf(count: int) -> FloatArray:
     """Shares of words listed from the most to the least frequent: proportional to 1/(rank + 2.7) (Mandelbrot 1953)."""
     weights = 1 / (np.arange(1, count + 1) + _ZIPF_SHIFT)
-    shares: FloatArray = weights / weights.sum()
-    return shares
+    return weights / weights.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +108,7 @@ def distances(points: FloatArray, others: FloatArray) -> FloatArray:
     """Euclidean distances, (len(points), len(others))."""
     squares = np.einsum("ij,ij->i", points, points)[:, None] + np.einsum("ij,ij->i", others, others)
     squares -= 2 * (points @ others.T)
-    distance: FloatArray = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
-    return distance
+    return np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
 
 
 def nearest(distance: FloatArray, k: int) -> IntArray:

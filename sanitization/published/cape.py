@@ -45,8 +45,7 @@ class Cape(OnWords):
     def _weights(self) -> FloatArray:
         if self.logits is None:
             return np.ones(len(self.vocabulary))
-        weights: FloatArray = self.logits**self.logit_power
-        return weights
+        return self.logits**self.logit_power
 
     @property
     def sensitivity(self) -> float:
@@ -59,8 +58,7 @@ class Cape(OnWords):
         least = distance.min(axis=1, keepdims=True)
         spread = distance.max(axis=1, keepdims=True) - least
         scaled = (distance - least) / np.where(spread > 0, spread, 1)
-        utility: FloatArray = self._weights * np.exp(-self.distance_power * scaled)
-        return utility
+        return self._weights * np.exp(-self.distance_power * scaled)
 
     def bucketed(self, x: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
         """The bucket of each word, (len(x), n); words in each bucket and their mean utility, (len(x), N_b)."""
@@ -79,8 +77,7 @@ class Cape(OnWords):
         at, counts, means = self.bucketed(x)
         weights = np.where(counts > 0, np.exp(self.epsilon / (2 * self.sensitivity) * means), 0)
         weights /= weights.sum(axis=1, keepdims=True)
-        law: FloatArray = np.take_along_axis(weights / np.maximum(counts, 1), at, axis=1)
-        return law
+        return np.take_along_axis(weights / np.maximum(counts, 1), at, axis=1)
 
     def claim(self) -> float:
         """Theorem 4.1: ε + ln(largest/smallest non-empty bucket)."""
@@ -136,5 +133,4 @@ def _by_rank(cape: Cape) -> FloatArray:
     ends = np.round(np.cumsum(counts[::-1]) / n).astype(np.int64)
     sizes = np.diff(np.concatenate([[0], ends]))
     weights = np.where(sizes > 0, np.exp(cape.epsilon / (2 * cape.sensitivity) * means[::-1]), 0)
-    law: FloatArray = np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)
-    return law
+    return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)

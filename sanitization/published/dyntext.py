@@ -51,8 +51,7 @@ class DynText(OnWords):
         """f(t): words within the mean distance of the K-th neighbour (3)."""
         gamma = self._near[1][:, -1].mean()
         counted = [(self.vocabulary.distances(x) <= gamma).sum(axis=1) for x in blocks(len(self.vocabulary))]
-        density: FloatArray = np.concatenate(counted).astype(np.float64)
-        return density
+        return np.concatenate(counted).astype(np.float64)
 
     @cached_property
     def sigma(self) -> FloatArray:
@@ -63,23 +62,20 @@ class DynText(OnWords):
         local = np.abs(self.density[near] - self.density[:, None]).max(axis=1)
         beta = self.density_epsilon / (2 * math.log(2 / self.delta))
         smooth = (local[near] * np.exp(-beta * distance)).max(axis=1)
-        spread: FloatArray = smooth * math.sqrt(2 * math.log(1.25 / self.delta)) / self.density_epsilon
-        return spread
+        return smooth * math.sqrt(2 * math.log(1.25 / self.delta)) / self.density_epsilon
 
     @cached_property
     def noisy_density(self) -> FloatArray:
         """F(t)."""
         noise: FloatArray = np.random.default_rng(self.seed).normal(size=len(self.vocabulary))
-        noisy: FloatArray = self.density + self.sigma * noise
-        return noisy
+        return self.density + self.sigma * noise
 
     @cached_property
     def sizes(self) -> IntArray:
         """k_t (6, 7)."""
         spread = np.ptp(self.noisy_density) or 1.0
         scaled = (self.noisy_density - self.noisy_density.min()) / spread
-        sizes: IntArray = np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
-        return sizes
+        return np.maximum(1, np.floor((1 - scaled) * self.size)).astype(np.int64)
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`sanitization.channel.Channel`."""

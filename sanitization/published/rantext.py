@@ -118,5 +118,4 @@ def _cumulative(unit_scales: bytes) -> FloatArray:
         logarithm += np.log(np.sqrt(np.pi) * w * wofz(1j * w))
     characteristic = np.concatenate([[1.0], np.exp(logarithm)])
     masses = np.maximum(np.fft.irfft(np.conj(characteristic), _POINTS), 0)
-    below: FloatArray = np.cumsum(masses) - (masses + masses[0]) / 2
-    return below
+    return np.cumsum(masses) - (masses + masses[0]) / 2

@@ -112,15 +112,13 @@ def meta_products(gram: FloatArray, weights: FloatArray, mixture: FloatArray) ->
     """⟨Z, centroid⟩ of each query and each row of a mixture, (N, k)."""
     coordinates = _coordinates(gram)
     meta, _ = _unit(weights @ coordinates, weights)
-    products: FloatArray = meta @ (mixture @ coordinates).T
-    return products
+    return meta @ (mixture @ coordinates).T
 
 
 def _coordinates(gram: FloatArray) -> FloatArray:
     """Vectors with these products, (t, t)."""
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    placed: FloatArray = vectors * np.sqrt(np.maximum(values, 0))
-    return placed
+    return vectors * np.sqrt(np.maximum(values, 0))
 
 
 def _unit(points: FloatArray, along: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -62,8 +62,7 @@ class DChi:
         """See :class:`Noise`."""
         squares = (released**2).sum(axis=1)[:, None] - 2 * released @ vectors.T + (vectors**2).sum(axis=1)
         distance: FloatArray = np.sqrt(np.maximum(squares, 0))
-        density: FloatArray = -self.true_epsilon / 2 * distance
-        return density
+        return -self.true_epsilon / 2 * distance
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ class VonMisesFisher:
 
     def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
         """See :class:`Noise`."""
-        density: FloatArray = self.true_epsilon / 2 * (released @ vectors.T)
-        return density
+        return self.true_epsilon / 2 * (released @ vectors.T)
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,7 @@ NOISES: dict[str, Callable[[float, int], Noise]] = {"d_chi": DChi, "vmf": VonMis
 
 def _directions(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
     drawn = generator.standard_normal(shape)
-    directions: FloatArray = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    return directions
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def _turned(points: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -145,8 +142,7 @@ def _turned(points: FloatArray, vectors: FloatArray) -> FloatArray:
     axis[:, 0] += 1
     squares = (axis**2).sum(axis=1)
     squares[squares == 0] = 1
-    turned: FloatArray = points - (2 * (points * axis).sum(axis=1) / squares)[:, None] * axis
-    return turned
+    return points - (2 * (points * axis).sum(axis=1) / squares)[:, None] * axis
 
 
 def _cap(threshold: float, size: int) -> float:

@@ -176,8 +176,7 @@ def as_fields(cells: Sequence[Cell]) -> list[dict[str, object]]:
 def _meta(vectors: Vectors, data: Data) -> FloatArray:
     """Z, float64 (N, n)."""
     steering = vectors.steering(data.weights).flatten(1).double().numpy()
-    scaled: FloatArray = steering / vectors.scale
-    return scaled
+    return steering / vectors.scale
 
 
 def _others(answers: np.ndarray, seed: int) -> np.ndarray:

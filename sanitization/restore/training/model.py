@@ -126,8 +126,7 @@ class SteeredModel:
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Prompts as the model reads them."""
-        tokens: list[list[int]] = self._tokenizer([self._prompt.format(text=text) for text in texts]).input_ids
-        return tokens
+        return self._tokenizer([self._prompt.format(text=text) for text in texts]).input_ids
 
     def _forward(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """Logits, (N, longest, vocabulary); padded on the right, where it changes nothing before."""
@@ -137,8 +136,7 @@ class SteeredModel:
         for row, tokens in enumerate(sequences):
             ids[row, : len(tokens)] = torch.tensor(tokens)
             mask[row, : len(tokens)] = 1
-        logits: Tensor = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        return logits
+        return self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
 
     @contextmanager
     def _steered(self, vectors: Tensor | None, heads: Sequence[Head], ends: Tensor) -> Iterator[None]:

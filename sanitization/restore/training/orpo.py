@@ -55,8 +55,7 @@ class Vectors:
 def meta(types: Tensor, weights: Tensor) -> Tensor:
     """Z = Σw_c·r_c/‖·‖ of each row, (N, K, d)."""
     sums = torch.einsum("nt,tkd->nkd", weights, types)
-    unit: Tensor = sums / sums.flatten(1).norm(dim=1).clamp(min=1e-12)[:, None, None]
-    return unit
+    return sums / sums.flatten(1).norm(dim=1).clamp(min=1e-12)[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)

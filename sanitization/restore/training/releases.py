@@ -83,8 +83,7 @@ def by_noise(
 def principal_axes(known: FloatArray, count: int = SMALL) -> FloatArray:
     """Orthonormal directions that known meta vectors vary along most, uncentred; (count, n)."""
     _, _, axes = np.linalg.svd(known, full_matrices=False)
-    kept: FloatArray = axes[:count]
-    return kept
+    return axes[:count]
 
 
 def attack(release: Release | None, prior: FloatArray, answers: np.ndarray) -> np.ndarray:
@@ -107,5 +106,4 @@ def attack(release: Release | None, prior: FloatArray, answers: np.ndarray) -> n
 def _unit(vectors: FloatArray) -> FloatArray:
     norm = np.linalg.norm(vectors, axis=1, keepdims=True)
     norm[norm == 0] = 1
-    unit: FloatArray = vectors / norm
-    return unit
+    return vectors / norm
