@@ -23,20 +23,12 @@ _BEGUN = regex.compile(r"<[A-Z0-9_]*\Z")
 class Found(Protocol):
     """Personal data in a text, such as a ``RecognizerResult`` of Presidio."""
 
-    @property
-    def entity_type(self) -> str:
-        """Its kind: capital letters, digits, underscores."""
-        ...
-
-    @property
-    def start(self) -> int:
-        """Of its first character."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """After its last character."""
-        ...
+    entity_type: str
+    """Its kind: capital letters, digits, underscores."""
+    start: int
+    """Of its first character."""
+    end: int
+    """After its last character."""
 
 
 Find = Callable[[str], Iterable[Found]]
@@ -69,7 +61,7 @@ class Conversation:
     @property
     def epsilon(self) -> float:
         """What protects all its questions together."""
-        return sum(one.epsilon_text for one in self._sent.values())
+        return sum(question.epsilon_text for question in self._sent.values())
 
     def sanitize(self, question: str) -> Sanitized:
         """What may leave.
@@ -89,7 +81,7 @@ class Conversation:
         return PLACEHOLDER.sub(lambda match: self._values.get(match[0], match[0]), answer)
 
     def _hide(self, text: str, found: Iterable[Found]) -> str:
-        spans = [(one.start, one.end, one.entity_type) for one in found]
+        spans = [(value.start, value.end, value.entity_type) for value in found]
         spans += [(*match.span(), _QUOTED) for match in PLACEHOLDER.finditer(text)]
         parts, at = [], 0
         for start, end, kind in _apart(spans):
@@ -99,7 +91,7 @@ class Conversation:
 
     def _placeholder(self, kind: str, value: str) -> str:
         if (kind, value) not in self._placeholders:
-            number = 1 + sum(one == kind for one, _ in self._placeholders)
+            number = 1 + sum(other == kind for other, _ in self._placeholders)
             name = f"<{kind}_{number}>"
             if not PLACEHOLDER.fullmatch(name):
                 raise ValueError(f"{name} cannot be a placeholder: capital letters, digits and underscores only")

@@ -75,7 +75,7 @@ PUBLISHED: Mapping[str, Mechanism] = {
         partial(DynText, density_epsilon=None),
         lambda _, e: f"{e + 0.5:g}, δ = 1e-05",
     ),
-    "cape": Mechanism(Cape, lambda v, e: RankedCape(Cape(v, e)), _cape_claim),
+    "cape": Mechanism(Cape, RankedCape, _cape_claim),
 }
 RESPONSES = ("nearest_rr", "medoid_rr")
 SMALLEST_EPSILON = 0.001

@@ -13,8 +13,8 @@ ln(m/m′). And L is computed from the *raw* neighbours, so a word shows at othe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -85,52 +85,31 @@ class Cape(OnWords):
         return self.epsilon + math.log(counts.max() / counts[counts > 0].min())
 
 
-@dataclass(frozen=True)
-class RankedCape:
+class RankedCape(Cape):
     """Cape with a normaliser that is the same for all words: buckets by rank instead of by width.
 
     How many words the j-th bucket holds, and what it weighs, is public: the vocabulary's means of what equal widths
     give. So all rows are one list of numbers in different orders; the true ε is ln of the largest over the smallest.
-
-    Args:
-        cape: says sizes and weights.
     """
 
-    cape: Cape
-    _law: FloatArray
-
-    def __init__(self, cape: Cape) -> None:
-        object.__setattr__(self, "cape", cape)
-        object.__setattr__(self, "_law", _by_rank(cape))
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """All words."""
-        return self.cape.inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """All words."""
-        return self.cape.outputs
+    @cached_property
+    def law(self) -> FloatArray:
+        """Probabilities from the best rank to the last, (n,)."""
+        n = len(self.vocabulary)
+        counts, sums = np.zeros(self.buckets), np.zeros(self.buckets)
+        for x in blocks(n):
+            _, count, mean = self.bucketed(x)
+            counts += count.sum(axis=0)
+            sums += (count * mean).sum(axis=0)
+        means = sums / np.maximum(counts, 1)
+        ends = np.round(np.cumsum(counts[::-1]) / n).astype(np.int64)
+        sizes = np.diff(np.concatenate([[0], ends]))
+        weights = np.where(sizes > 0, np.exp(self.epsilon / (2 * self.sensitivity) * means[::-1]), 0)
+        return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)
 
     def rows(self, x: IntArray) -> FloatArray:
         """See :class:`sanitization.channel.Channel`."""
-        order = np.argsort(-self.cape.utilities(x), axis=1, kind="stable")
+        order = np.argsort(-self.utilities(x), axis=1, kind="stable")
         law = np.empty(order.shape)
-        np.put_along_axis(law, order, np.broadcast_to(self._law, order.shape), axis=1)
+        np.put_along_axis(law, order, np.broadcast_to(self.law, order.shape), axis=1)
         return law
-
-
-def _by_rank(cape: Cape) -> FloatArray:
-    """Probabilities from the best rank to the last, (n,)."""
-    n = len(cape.vocabulary)
-    counts, sums = np.zeros(cape.buckets), np.zeros(cape.buckets)
-    for x in blocks(n):
-        _, count, mean = cape.bucketed(x)
-        counts += count.sum(axis=0)
-        sums += (count * mean).sum(axis=0)
-    means = sums / np.maximum(counts, 1)
-    ends = np.round(np.cumsum(counts[::-1]) / n).astype(np.int64)
-    sizes = np.diff(np.concatenate([[0], ends]))
-    weights = np.where(sizes > 0, np.exp(cape.epsilon / (2 * cape.sensitivity) * means[::-1]), 0)
-    return np.repeat(weights / weights.sum() / np.maximum(sizes, 1), sizes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from sanitization.channel import OnWords
 from sanitization.published.santext import exponential
-from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
+from sanitization.vocabulary import FloatArray, IntArray, blocks
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,12 @@ class DynText(OnWords):
 
     @cached_property
     def _near(self) -> tuple[IntArray, FloatArray]:
-        found = [(near, _take(self.vocabulary, x, near)) for x, near in self._lists()]
-        return np.concatenate([near for near, _ in found]), np.concatenate([distance for _, distance in found])
-
-    def _lists(self) -> list[tuple[IntArray, IntArray]]:
-        return [(x, self.vocabulary.nearest(x, self.size)) for x in blocks(len(self.vocabulary))]
+        every = blocks(len(self.vocabulary))
+        near = [self.vocabulary.nearest(x, self.size) for x in every]
+        distance = [
+            np.take_along_axis(self.vocabulary.distances(x), own, axis=1) for x, own in zip(every, near, strict=True)
+        ]
+        return np.concatenate(near), np.concatenate(distance)
 
     @cached_property
     def density(self) -> FloatArray:
@@ -87,7 +88,3 @@ class DynText(OnWords):
         law = np.zeros((len(x), len(self.vocabulary)))
         np.put_along_axis(law, near, exponential(listed), axis=1)
         return law
-
-
-def _take(vocabulary: Vocabulary, x: IntArray, near: IntArray) -> FloatArray:
-    return np.take_along_axis(vocabulary.distances(x), near, axis=1)

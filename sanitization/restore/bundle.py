@@ -60,39 +60,37 @@ def check_prompt(prompt: str) -> str:
     return prompt
 
 
-class Model(BaseModel):
-    """The language model that the vectors were trained for."""
+class Part(BaseModel):
+    """Of a manifest: nothing in it may be unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Model(Part):
+    """The language model that the vectors were trained for."""
 
     name: str
     sha256: str = Field(description="Of the names and contents of its configuration, tokenizer and weights.")
 
 
-class Steering(BaseModel):
+class Steering(Part):
     """Which attention heads the vectors are added to, and how strongly."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scale: float = Field(gt=0, allow_inf_nan=False)
     heads: list[tuple[int, int]] = Field(min_length=1, description="Layer and head, in the order of the vectors.")
     head_size: int = Field(ge=1)
 
 
-class Declared(BaseModel):
+class Declared(Part):
     """Whose data the bundle was made from: it goes to every client, and nothing protects them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: Literal["public", "consented"]
     by: str = Field(min_length=1)
     sha256: str
 
 
-class Manifest(BaseModel):
+class Manifest(Part):
     """All of a bundle but its numbers. Everything in it is public."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Literal[1] = 1
     name: str = Field(pattern=rf"^{_NAME}$")

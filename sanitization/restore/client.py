@@ -7,30 +7,19 @@ weights, ε, and the ledger of what was drawn.
 from __future__ import annotations
 
 import base64
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import httpx
 
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError, Signature
-from sanitization.restore.ledger import BudgetExhaustedError, Ledger, digest
-from sanitization.restore.spans import Redacted, SpanLeftInTextError, SpanNotFoundError, Spans, redact
+from sanitization.restore.ledger import Ledger, digest
+from sanitization.restore.spans import Redacted, Spans, redact
 from sanitization.restore.weights import attention, type_weights
-
-__all__ = [
-    "Answer",
-    "BudgetExhaustedError",
-    "BundleError",
-    "Preview",
-    "RefusedError",
-    "RestoreClient",
-    "SpanLeftInTextError",
-    "SpanNotFoundError",
-]
 
 BUDGET = 40.0
 _TIMEOUT_S = 180.0
@@ -82,7 +71,7 @@ class Answer:
     profile: int
 
 
-class RestoreClient:
+class RestoreClient(AbstractContextManager["RestoreClient"]):
     """A client of one bundle.
 
     Args:
@@ -117,10 +106,7 @@ class RestoreClient:
         self._http = http or httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
         self._ledger = Ledger(Path(ledger))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

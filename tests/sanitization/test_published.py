@@ -298,10 +298,10 @@ class TestCape:
             assert audit(channel).epsilon <= channel.claim() + math.log(used.max() / used.min())
 
     def test_ranks_make_it_exact(self) -> None:
-        law = RankedCape(Cape(WORDS, 1.0)).rows(EVERY)
+        law = RankedCape(WORDS, 1.0).rows(EVERY)
         np.testing.assert_allclose(np.sort(law, axis=1), np.broadcast_to(np.sort(law[0]), law.shape), atol=0)
         expected = math.log(law[0].max() / law[0].min())
-        assert audit(RankedCape(Cape(WORDS, 1.0))).epsilon == pytest.approx(expected, abs=1e-12)
+        assert audit(RankedCape(WORDS, 1.0)).epsilon == pytest.approx(expected, abs=1e-12)
 
     def test_raw_neighbours_leak(self) -> None:
         """Two words, the second drawn with logits that the *raw* first one gives: both positions tell the first word.

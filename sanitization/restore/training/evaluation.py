@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -67,110 +68,107 @@ class Cell:
     """The better of two guesses: the likeliest answer given redacted text and release, and the model's own answer."""
 
 
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Measures on one part of the data, with the training part as what attackers know.
 
-    Args:
+    Attributes:
         model: the language model.
         heads: K of them.
         vectors: restoration vectors.
         train: what attackers know.
         data: what is measured on.
+        options: how many answers there are.
         placeholder: in redacted texts.
     """
 
-    def __init__(
-        self,
-        model: SteeredModel,
-        heads: Sequence[Head],
-        vectors: Vectors,
-        train: Data,
-        data: Data,
-        *,
-        options: int,
-        placeholder: str,
-    ):
-        self._model, self._heads, self._vectors = model, heads, vectors
-        self._train, self._data, self._placeholder = train, data, placeholder
-        self._gram = vectors.flat @ vectors.flat.T
-        self._prior = prior(train.redacted, train.answers, data.redacted, options)
-        self._own, self._known = (_meta(vectors, part) for part in (data, train))
-        self._axes = principal_axes(self._known)
+    model: SteeredModel
+    heads: Sequence[Head]
+    vectors: Vectors
+    train: Data
+    data: Data
+    options: int
+    placeholder: str
+
+    @cached_property
+    def _prior(self) -> FloatArray:
+        return prior(self.train.redacted, self.train.answers, self.data.redacted, self.options)
+
+    @cached_property
+    def _own(self) -> FloatArray:
+        return _meta(self.vectors, self.data)
+
+    @cached_property
+    def _known(self) -> FloatArray:
+        return _meta(self.vectors, self.train)
 
     def controls(self, made: Made, constant: Vectors, seed: int) -> Controls:
         """All but mechanisms."""
-        data = self._data
+        data = self.data
         profiles = self._profiles(made, data)
-        common = np.bincount(self._train.answers).argmax()
+        common = np.bincount(self.train.answers).argmax()
         return Controls(
-            full=self._right(self._model.choose(data.texts)),
-            redacted=self._right(self._model.choose(data.redacted)),
+            full=self._right(self.model.choose(data.texts)),
+            redacted=self._right(self.model.choose(data.redacted)),
             restored=self._right(self._steer(self._own)),
-            own_profile=self._right(self._steer((made.mixture @ self._vectors.flat)[profiles])),
+            own_profile=self._right(self._steer((made.mixture @ self.vectors.flat)[profiles])),
             own_profile_as_text=self._right(self._fill(made, profiles)),
             another=self._right(self._steer(self._own[_others(data.answers, seed)])),
             constant=self._right(
-                self._model.choose(data.redacted, constant.steering(np.ones((len(data), 1))), self._heads)
+                self.model.choose(data.redacted, constant.steering(np.ones((len(data), 1))), self.heads)
             ),
             option_prior=float((data.answers == common).mean()),
-            redacted_attacker=float((attack(None, self._prior, self._train.answers) == data.answers).mean()),
+            redacted_attacker=float((attack(None, self._prior, self.train.answers) == data.answers).mean()),
         )
 
     def profiles_at(self, made: Made, epsilon: float) -> Cell:
         """k-ary randomised response at an ε."""
-        own, known = self._profiles(made, self._data), self._profiles(made, self._train)
-        release = by_profile(made, self._vectors.flat, own, known, epsilon)
+        own, known = self._profiles(made, self.data), self._profiles(made, self.train)
+        release = by_profile(made, self.vectors.flat, own, known, epsilon)
         text = self._right(self._fill(made, release.profiles)) if release.profiles is not None else None
         return self._cell(release, text)
-
-    def noise_at(self, name: str, epsilon: float, seed: int) -> Cell:
-        """Noise on vectors at an ε."""
-        generator = np.random.default_rng([seed, int(1e6 * epsilon)])
-        return self._cell(by_noise(name, self._own, self._known, self._axes, epsilon, generator), None)
 
     def table(
         self, books: Sequence[Made], epsilons: Sequence[float], seed: int, progress: Callable[[str], None]
     ) -> list[Cell]:
         """Every mechanism at every true ε."""
-        cells = []
+        cells, axes = [], principal_axes(self._known)
         for epsilon in epsilons:
             progress(f"ε = {epsilon:g}")
             cells += [self.profiles_at(made, epsilon) for made in books]
-            cells += [self.noise_at(name, epsilon, seed) for name in _NOISES]
+            for name in _NOISES:
+                generator = np.random.default_rng([seed, int(1e6 * epsilon)])
+                release = by_noise(name, self._own, self._known, axes, epsilon, generator)
+                cells.append(self._cell(release, None))
         return cells
 
     def _cell(self, release: Release, as_text: float | None) -> Cell:
-        guessed = attack(release, self._prior, self._train.answers)
+        guessed = attack(release, self._prior, self.train.answers)
         steered = self._right(self._steer(release.directions))
         # Whoever runs the model sees its answers, too.
-        attacker = max(float((guessed == self._data.answers).mean()), steered, as_text or 0.0)
+        attacker = max(float((guessed == self.data.answers).mean()), steered, as_text or 0.0)
         return Cell(release.name, release.epsilon, steered, as_text, attacker)
 
     def _profiles(self, made: Made, data: Data) -> np.ndarray:
-        products = meta_products(self._gram, data.weights, made.mixture)
+        products = meta_products(self.vectors.flat @ self.vectors.flat.T, data.weights, made.mixture)
         return np.where(data.weights.sum(axis=1) > 0, 1 + products[:, 1:].argmax(axis=1), 0)
 
     def _steer(self, directions: FloatArray) -> torch.Tensor:
-        shaped = directions.reshape(len(directions), len(self._heads), self._model.head_size)
-        vectors = torch.tensor(self._vectors.scale * shaped, dtype=torch.float32)
-        return self._model.choose(self._data.redacted, vectors, self._heads)
+        shaped = directions.reshape(len(directions), len(self.heads), self.model.head_size)
+        vectors = torch.tensor(self.vectors.scale * shaped, dtype=torch.float32)
+        return self.model.choose(self.data.redacted, vectors, self.heads)
 
     def _fill(self, made: Made, profiles: np.ndarray) -> torch.Tensor:
         medoids = made.book.medoids
-        return self._model.choose(
+        return self.model.choose(
             [
-                put_back(text, medoids[profile], self._placeholder)
-                for text, profile in zip(self._data.redacted, profiles, strict=True)
+                put_back(text, medoids[profile], self.placeholder)
+                for text, profile in zip(self.data.redacted, profiles, strict=True)
             ]
         )
 
     def _right(self, chosen: torch.Tensor) -> float:
-        return float((chosen.numpy() == self._data.answers).mean())
-
-
-def as_fields(cells: Sequence[Cell]) -> list[dict[str, object]]:
-    """For JSON."""
-    return [asdict(cell) for cell in cells]
+        return float((chosen.numpy() == self.data.answers).mean())
 
 
 def _meta(vectors: Vectors, data: Data) -> FloatArray:

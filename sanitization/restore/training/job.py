@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sanitization.restore import bundle
 from sanitization.restore.digests import file_digest, model_digest
-from sanitization.restore.profiles import Book, Made, make_book
+from sanitization.restore.profiles import Book, make_book
 from sanitization.restore.training.data import Data, Split, TrainConfig, read
-from sanitization.restore.training.evaluation import Controls, Evaluation, as_fields
+from sanitization.restore.training.evaluation import Controls, Evaluation
 from sanitization.restore.training.model import Head, SteeredModel
 from sanitization.restore.training.orpo import Examples, Vectors, train
 from sanitization.restore.training.probes import common_heads, probe
@@ -104,7 +104,7 @@ class Job:
         def step(done: int, loss: float) -> None:
             progress(name, f"step {done} of {self.config.steps}, loss {loss:.3f}")
 
-        return train(model, heads, examples, self.config, self.folder / f"{name}.safetensors", step)
+        return train(model, heads, examples, self.config, self.folder / f"{name}.pt", step)
 
     def _finish(
         self,
@@ -124,8 +124,7 @@ class Job:
         ]
 
         def on(data: Data) -> Evaluation:
-            options, placeholder = len(config.options), config.placeholder
-            return Evaluation(model, heads, vectors, split.train, data, options=options, placeholder=placeholder)
+            return Evaluation(model, heads, vectors, split.train, data, len(config.options), config.placeholder)
 
         choosing = on(split.choose)
         chosen = [asdict(choosing.profiles_at(made, config.epsilon)) for made in books]
@@ -134,28 +133,23 @@ class Job:
         progress("controls", f"{len(split.test):,} rows")
         controls = testing.controls(best, constant, config.seed)
         cells = testing.table(books, config.epsilons, config.seed, lambda said: progress("table", said))
-        self._keep(best, vectors)
+        table = (best.mixture @ vectors.flat).reshape(best.book.k, *vectors.types.shape[1:])
+        result: dict[str, np.ndarray] = {"affinity": best.book.affinity, "table": table.astype(np.float32)}
+        _replace(self.folder / _RESULT, safetensors.numpy.save(result))
         report = {
             "rows": {name: len(part) for name, part in vars(split).items() if isinstance(part, Data)},
             "types": split.types,
             "profiles": best.book.k,
+            "medoids": best.book.medoids,
             "chosen_for_epsilon": config.epsilon,
             "chosen_among": chosen,
             "heads": heads,
             "scale": vectors.scale,
             "controls": asdict(controls),
-            "table": as_fields(cells),
+            "table": [asdict(cell) for cell in cells],
         }
         _write(self.folder / _REPORT, report)
         return read_report(self.folder)
-
-    def _keep(self, made: Made, vectors: Vectors) -> None:
-        table = (made.mixture @ vectors.flat).reshape(made.book.k, *vectors.types.shape[1:])
-        arrays: dict[str, np.ndarray] = {"affinity": made.book.affinity, "table": table.astype(np.float32)}
-        about = {"types": json.dumps(made.book.types), "medoids": json.dumps(made.book.medoids)}
-        partial = self.folder / f"{_RESULT}.partial"
-        partial.write_bytes(safetensors.numpy.save(arrays, metadata=about))
-        os.replace(partial, self.folder / _RESULT)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -192,10 +186,8 @@ def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MA
             f"the margin above all of them is {margin:.0%}"
         )
     config = job["config"]
-    with safetensors.safe_open(folder / _RESULT, framework="np") as stored:
-        about = stored.metadata()
-        arrays = {name: stored.get_tensor(name) for name in ("affinity", "table")}
-    medoids = tuple(tuple(spans) for spans in json.loads(about["medoids"]))
+    arrays = safetensors.numpy.load_file(folder / _RESULT)
+    medoids = tuple(tuple(spans) for spans in report["medoids"])
     manifest = {
         **{name: config[name] for name in ("name", "prompt", "options", "placeholder", "longest_text", "weights")},
         "types": report["types"],
@@ -204,11 +196,15 @@ def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MA
         "declared": {"data": config["declared"], "by": config["declared_by"], "sha256": job["data_sha256"]},
         "report": {name: report[name] for name in ("rows", "chosen_for_epsilon", "chosen_among", "controls", "table")},
     }
-    made = Book(tuple(json.loads(about["types"])), arrays["affinity"], medoids)
+    made = Book(tuple(report["types"]), arrays["affinity"], medoids)
     return bundle.load(bundle.publish(root, manifest, made, {"table": arrays["table"]}, key))
 
 
 def _write(file: Path, value: object) -> None:
+    _replace(file, json.dumps(value, indent=1, ensure_ascii=False).encode())
+
+
+def _replace(file: Path, content: bytes) -> None:
     partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1, ensure_ascii=False))
+    partial.write_bytes(content)
     os.replace(partial, file)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 Head = tuple[int, int]
 """Layer, and head in it."""
@@ -130,12 +131,8 @@ class SteeredModel:
 
     def _forward(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """Logits, (N, longest, vocabulary); padded on the right, where it changes nothing before."""
-        longest = max(map(len, sequences))
-        ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, tokens in enumerate(sequences):
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            mask[row, : len(tokens)] = 1
+        ids = pad_sequence([torch.tensor(tokens) for tokens in sequences], batch_first=True)
+        mask = pad_sequence([torch.ones(len(tokens), dtype=torch.long) for tokens in sequences], batch_first=True)
         return self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
 
     @contextmanager

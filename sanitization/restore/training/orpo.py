@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -27,7 +26,6 @@ from sanitization.restore.training.model import Head, SteeredModel
 from sanitization.vocabulary import FloatArray
 
 STORED_EVERY = 25
-_NAMES = ("vectors", "log_scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ def train(
         heads: K of them.
         examples: public.
         config: steps, batch and rates.
-        file: safetensors, where the state is stored.
+        file: where the state is stored.
         progress: told the number of steps done, and the loss.
     """
     generator = torch.Generator().manual_seed(config.seed)
@@ -134,26 +132,20 @@ def orpo_loss(sums: Tensor, means: Tensor, differ: Tensor, odds: float) -> Tenso
     return (-sums[:, 0] - odds * torch.where(differ, preferred, 0.0)).mean()
 
 
-def _store(file: Path, optimizer: torch.optim.Optimizer, parameters: tuple[Tensor, ...], step: int) -> None:
-    tensors = {"steps": torch.tensor(step)}
-    for name, parameter in zip(_NAMES, parameters, strict=True):
-        state = optimizer.state[parameter]
-        tensors |= {name: parameter.detach().clone(), f"{name}.step": state["step"].clone()}
-        tensors |= {f"{name}.{moment}": state[moment].clone() for moment in ("exp_avg", "exp_avg_sq")}
+def _store(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], step: int) -> None:
     partial = file.with_suffix(".partial")
-    safetensors.torch.save_file(tensors, partial)
+    torch.save((step, [parameter.detach() for parameter in parameters], optimizer.state_dict()), partial)
     os.replace(partial, file)
 
 
-def _restore(file: Path, optimizer: torch.optim.Optimizer, parameters: tuple[Tensor, ...]) -> int:
+def _restore(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> int:
     """How many steps are done; parameters and moments as they were after them."""
     if not file.exists():
         return 0
-    tensors = safetensors.torch.load_file(file)
-    for name, parameter in zip(_NAMES, parameters, strict=True):
-        with torch.no_grad():
-            parameter.copy_(tensors[name])
-        optimizer.state[parameter] = {
-            moment: tensors[f"{name}.{moment}"] for moment in ("step", "exp_avg", "exp_avg_sq")
-        }
-    return int(tensors["steps"])
+    # Tensors and numbers only, which nothing in the file can make more of.
+    step, stored, state = torch.load(file, weights_only=True)  # nosec B614
+    with torch.no_grad():
+        for parameter, value in zip(parameters, stored, strict=True):
+            parameter.copy_(value)
+    optimizer.load_state_dict(state)
+    return int(step)

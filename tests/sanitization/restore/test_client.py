@@ -15,14 +15,9 @@ import pytest
 
 from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError
-from sanitization.restore.client import (
-    BudgetExhaustedError,
-    RefusedError,
-    RestoreClient,
-    SpanLeftInTextError,
-    SpanNotFoundError,
-)
-from sanitization.restore.ledger import ChangedBundleError, Ledger
+from sanitization.restore.client import RefusedError, RestoreClient
+from sanitization.restore.ledger import BudgetExhaustedError, ChangedBundleError, Ledger
+from sanitization.restore.spans import SpanLeftInTextError, SpanNotFoundError
 from tests.laws import ALPHA, p_value
 from tests.sanitization.restore.made_up import published
 

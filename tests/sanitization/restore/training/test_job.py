@@ -142,18 +142,18 @@ def test_stopped_training_goes_on_to_the_same_vectors(
     def train(file: str, progress: Callable[[int, float], None]) -> orpo.Vectors:
         return orpo.train(model, [(0, 1), (1, 2)], examples, short, tmp_path / file, progress)
 
-    once = train("once.safetensors", lambda done, loss: None)
+    once = train("once.pt", lambda done, loss: None)
     with pytest.raises(Stopped):
-        train("twice.safetensors", stop)
+        train("twice.pt", stop)
     steps: list[int] = []
-    twice = train("twice.safetensors", lambda done, loss: steps.append(done))
+    twice = train("twice.pt", lambda done, loss: steps.append(done))
     assert steps == [6]
     torch.testing.assert_close(once.types, twice.types, rtol=0, atol=0)
     assert once.scale == twice.scale
 
 
 def test_a_job_does_no_stage_twice(job: Path, config: TrainConfig, tmp_path: Path) -> None:
-    for name in ("job.json", "heads.json", "vectors.safetensors", "constant.safetensors"):
+    for name in ("job.json", "heads.json", "vectors.pt", "constant.pt"):
         (tmp_path / name).write_bytes((job / name).read_bytes())
     stages: list[str] = []
     Job(tmp_path, config).run(lambda stage, said: stages.append(stage))
