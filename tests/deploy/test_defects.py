@@ -41,7 +41,7 @@ def config(objects: Objects, old: str, new: str) -> None:
 
 def drop_env(objects: Objects, name: str) -> None:
     this = container(objects, 0)
-    this["env"] = [one for one in this["env"] if one["name"] != name]
+    this["env"] = [variable for variable in this["env"] if variable["name"] != name]
 
 
 def everyone(objects: Objects, port: int) -> None:
@@ -50,149 +50,112 @@ def everyone(objects: Objects, port: int) -> None:
     policy(objects, "ray")["ingress"].append(rule)
 
 
-DOORS = test_network.test_only_http_of_service_pods_is_reached_from_outside
-DEFECTS: dict[str, tuple[Callable[[str], None], Defect]] = {
-    "gcs open": (DOORS, lambda o: everyone(o, 6379)),
-    "dashboard open": (DOORS, lambda o: everyone(o, 8265)),
-    "ray client open": (DOORS, lambda o: everyone(o, 10001)),
-    "http of every pod open": (
-        DOORS,
-        lambda o: policy(o, "http")["podSelector"]["matchLabels"].pop("app.kubernetes.io/component"),
-    ),
-    "default lets everything out": (DOORS, lambda o: policy(o, "nothing")["policyTypes"].remove("Egress")),
-    "default forgets pods": (
-        DOORS,
-        lambda o: policy(o, "nothing")["podSelector"].update(matchLabels={"app.kubernetes.io/component": "head"}),
-    ),
-    "engine cut off": (
-        test_network.test_the_operator_reaches_the_head_and_ray_pods_reach_each_other,
-        lambda o: policy(o, "ray")["podSelector"]["matchExpressions"][0]["values"].remove("engine"),
-    ),
-    "no token": (test_network.test_ray_asks_for_a_token, lambda o: cluster(o).pop("authOptions")),
-    "service leads to engines": (
-        test_network.test_the_service_finds_service_pods_alone,
-        lambda o: o["Service", "dp-icl"]["spec"]["selector"].update({"app.kubernetes.io/component": "engine"}),
-    ),
-    "service of the world": (
-        test_network.test_the_service_finds_service_pods_alone,
-        lambda o: o["Service", "dp-icl"]["spec"].update(type="LoadBalancer"),
-    ),
-    "root": (
-        test_pods.test_pods_may_do_nothing_they_need_not,
-        lambda o: pod(o, 1)["securityContext"].update(runAsUser=0),
-    ),
-    "writable root": (
-        test_pods.test_pods_may_do_nothing_they_need_not,
-        lambda o: pod(o, 0)["initContainers"][0]["securityContext"].update(readOnlyRootFilesystem=False),
-    ),
-    "account's token": (
-        test_pods.test_pods_may_do_nothing_they_need_not,
-        lambda o: pod(o, 0).update(automountServiceAccountToken=True),
-    ),
-    "folder of the host": (
-        test_pods.test_pods_may_do_nothing_they_need_not,
-        lambda o: pod(o)["volumes"][0].update(hostPath={"path": "/"}),
-    ),
-    "no memory asked for": (
-        test_pods.test_every_container_asks_for_what_it_needs,
-        lambda o: container(o, 1)["resources"]["requests"].pop("memory"),
-    ),
-    "key in the manifest": (
-        test_pods.test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered,
-        lambda o: o.update({("Secret", "key"): {"kind": "Secret", "metadata": {"name": "key"}}}),
-    ),
-    "key on engines": (
-        test_pods.test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered,
-        lambda o: pod(o, 1)["volumes"].append({"name": "k", "secret": {"secretName": "dp-icl-encryption-key"}}),
-    ),
-    "key as a single file": (
-        test_pods.test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered,
-        lambda o: container(o, 0)["volumeMounts"][0].update(subPath="key"),
-    ),
-    "address of the ledger on the head": (
-        test_pods.test_ledger_and_witness_are_outside_and_reached_only_from_where_they_are_needed,
-        lambda o: container(o).update(env=[{"name": "DPICL_DATABASE_URL", "value": "x"}]),
-    ),
-    "no witness": (
-        test_pods.test_ledger_and_witness_are_outside_and_reached_only_from_where_they_are_needed,
-        lambda o: drop_env(o, "DPICL_WITNESS_URL"),
-    ),
-    "race with the migration": (test_pods.test_pods_wait_for_the_migration, lambda o: pod(o, 0).pop("initContainers")),
-    "pods migrate": (test_pods.test_pods_wait_for_the_migration, lambda o: drop_env(o, "DPICL_MIGRATE")),
-    "ready without a replica": (
-        test_pods.test_every_pod_of_ray_is_asked_whether_it_is_well,
-        lambda o: container(o, 0)["readinessProbe"]["httpGet"].update(path="/healthz"),
-    ),
-    "nobody asks whether it lives": (
-        test_pods.test_every_pod_of_ray_is_asked_whether_it_is_well,
-        lambda o: container(o, 1).pop("livenessProbe"),
-    ),
-    "a drain takes all": (
-        test_pods.test_a_drain_leaves_service_pods,
-        lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"].update(minAvailable=0),
-    ),
-    "budget for nobody": (
-        test_pods.test_a_drain_leaves_service_pods,
-        lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"]["selector"]["matchLabels"].update(tier="web"),
-    ),
-    "killed while it answers": (
-        test_pods.test_pods_that_go_finish_what_they_were_asked,
-        lambda o: pod(o, 0).update(terminationGracePeriodSeconds=30),
-    ),
-    "fewer GPUs than tensor parallelism": (
-        test_pods.test_replicas_fit_the_pods,
-        lambda o: container(o, 1)["resources"]["limits"].update({"nvidia.com/gpu": "1"}),
-    ),
-    "engines where the ledger is": (
-        test_pods.test_replicas_fit_the_pods,
-        lambda o: cluster(o)["workerGroupSpecs"][1]["rayStartParams"].update(resources='"{\\"ledger\\": 1}"'),
-    ),
-    "misspelt field of KubeRay": (
-        test_schemas.test_the_ray_service_is_what_kuberay_takes,
-        lambda o: cluster(o)["workerGroupSpecs"][0].update(minReplica=1),
-    ),
-    "misspelt field of a pod": (
-        test_schemas.test_core_kinds_are_what_kubernetes_takes,
-        lambda o: container(o, 1).update(redinessProbe={}),
-    ),
-    "misspelt field of a policy": (
-        test_schemas.test_core_kinds_are_what_kubernetes_takes,
-        lambda o: policy(o, "http").update(ingres=[]),
-    ),
-    "misspelt key of Serve": (
-        test_schemas.test_serve_takes_the_config,
-        lambda o: config(o, "num_replicas: 1", "num_replica: 1"),
-    ),
-    "engine that is none": (
-        test_schemas.test_serve_takes_the_config,
-        lambda o: config(o, "tensor_parallel_size: 2", "tensor_parallel: 2"),
-    ),
-    "times in a log": (
-        test_schemas.test_serve_writes_no_times,
-        lambda o: config(o, "enable_access_log: false", "enable_access_log: true"),
-    ),
-    "another Ray": (
-        test_schemas.test_versions_are_those_of_the_package,
-        lambda o: cluster(o).update(rayVersion="2.59.0"),
-    ),
-    "moving image": (
-        test_schemas.test_versions_are_those_of_the_package,
-        lambda o: pod(o, 0)["initContainers"][0].update(image="dp-icl:latest"),
-    ),
-    "another namespace": (
-        test_kustomize.test_everything_is_in_one_namespace_that_is_restricted,
-        lambda o: o["Service", "dp-icl"]["metadata"].update(namespace="default"),
-    ),
-    "pods that may do anything": (
-        test_kustomize.test_everything_is_in_one_namespace_that_is_restricted,
-        lambda o: o["Namespace", "dp-icl"]["metadata"]["labels"].clear(),
-    ),
+DEFECTS: dict[Callable[..., None], dict[str, Defect]] = {
+    test_network.test_only_http_of_service_pods_is_reached_from_outside: {
+        "gcs open": lambda o: everyone(o, 6379),
+        "dashboard open": lambda o: everyone(o, 8265),
+        "ray client open": lambda o: everyone(o, 10001),
+        "http of every pod open": lambda o: policy(o, "http")["podSelector"]["matchLabels"].pop(
+            "app.kubernetes.io/component"
+        ),
+        "default lets everything out": lambda o: policy(o, "nothing")["policyTypes"].remove("Egress"),
+        "default forgets pods": lambda o: policy(o, "nothing")["podSelector"].update(
+            matchLabels={"app.kubernetes.io/component": "head"}
+        ),
+    },
+    test_network.test_the_operator_reaches_the_head_and_ray_pods_reach_each_other: {
+        "engine cut off": lambda o: policy(o, "ray")["podSelector"]["matchExpressions"][0]["values"].remove("engine"),
+    },
+    test_network.test_ray_asks_for_a_token: {
+        "no token": lambda o: cluster(o).pop("authOptions"),
+    },
+    test_network.test_the_service_finds_service_pods_alone: {
+        "service leads to engines": lambda o: o["Service", "dp-icl"]["spec"]["selector"].update(
+            {"app.kubernetes.io/component": "engine"}
+        ),
+        "service of the world": lambda o: o["Service", "dp-icl"]["spec"].update(type="LoadBalancer"),
+    },
+    test_pods.test_pods_may_do_nothing_they_need_not: {
+        "root": lambda o: pod(o, 1)["securityContext"].update(runAsUser=0),
+        "writable root": lambda o: pod(o, 0)["initContainers"][0]["securityContext"].update(
+            readOnlyRootFilesystem=False
+        ),
+        "account's token": lambda o: pod(o, 0).update(automountServiceAccountToken=True),
+        "folder of the host": lambda o: pod(o)["volumes"][0].update(hostPath={"path": "/"}),
+    },
+    test_pods.test_every_container_asks_for_what_it_needs: {
+        "no memory asked for": lambda o: container(o, 1)["resources"]["requests"].pop("memory"),
+    },
+    test_pods.test_the_encryption_key_is_a_reference_and_only_where_questions_are_answered: {
+        "key in the manifest": lambda o: o.update({("Secret", "key"): {"kind": "Secret", "metadata": {"name": "key"}}}),
+        "key on engines": lambda o: pod(o, 1)["volumes"].append(
+            {"name": "k", "secret": {"secretName": "dp-icl-encryption-key"}}
+        ),
+        "key as a single file": lambda o: container(o, 0)["volumeMounts"][0].update(subPath="key"),
+    },
+    test_pods.test_ledger_and_witness_are_outside_and_reached_only_from_where_they_are_needed: {
+        "address of the ledger on the head": lambda o: container(o).update(
+            env=[{"name": "DPICL_DATABASE_URL", "value": "x"}]
+        ),
+        "no witness": lambda o: drop_env(o, "DPICL_WITNESS_URL"),
+    },
+    test_pods.test_pods_wait_for_the_migration: {
+        "race with the migration": lambda o: pod(o, 0).pop("initContainers"),
+        "pods migrate": lambda o: drop_env(o, "DPICL_MIGRATE"),
+    },
+    test_pods.test_every_pod_of_ray_is_asked_whether_it_is_well: {
+        "ready without a replica": lambda o: container(o, 0)["readinessProbe"]["httpGet"].update(path="/healthz"),
+        "nobody asks whether it lives": lambda o: container(o, 1).pop("livenessProbe"),
+    },
+    test_pods.test_a_drain_leaves_service_pods: {
+        "a drain takes all": lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"].update(minAvailable=0),
+        "budget for nobody": lambda o: o["PodDisruptionBudget", "dp-icl"]["spec"]["selector"]["matchLabels"].update(
+            tier="web"
+        ),
+    },
+    test_pods.test_pods_that_go_finish_what_they_were_asked: {
+        "killed while it answers": lambda o: pod(o, 0).update(terminationGracePeriodSeconds=30),
+    },
+    test_pods.test_replicas_fit_the_pods: {
+        "fewer GPUs than tensor parallelism": lambda o: container(o, 1)["resources"]["limits"].update(
+            {"nvidia.com/gpu": "1"}
+        ),
+        "engines where the ledger is": lambda o: cluster(o)["workerGroupSpecs"][1]["rayStartParams"].update(
+            resources='"{\\"ledger\\": 1}"'
+        ),
+    },
+    test_schemas.test_the_ray_service_is_what_kuberay_takes: {
+        "misspelt field of KubeRay": lambda o: cluster(o)["workerGroupSpecs"][0].update(minReplica=1),
+    },
+    test_schemas.test_core_kinds_are_what_kubernetes_takes: {
+        "misspelt field of a pod": lambda o: container(o, 1).update(redinessProbe={}),
+        "misspelt field of a policy": lambda o: policy(o, "http").update(ingres=[]),
+    },
+    test_schemas.test_serve_takes_the_config: {
+        "misspelt key of Serve": lambda o: config(o, "num_replicas: 1", "num_replica: 1"),
+        "engine that is none": lambda o: config(o, "tensor_parallel_size: 2", "tensor_parallel: 2"),
+    },
+    test_schemas.test_serve_writes_no_times: {
+        "times in a log": lambda o: config(o, "enable_access_log: false", "enable_access_log: true"),
+    },
+    test_schemas.test_versions_are_those_of_the_package: {
+        "another Ray": lambda o: cluster(o).update(rayVersion="2.59.0"),
+        "moving image": lambda o: pod(o, 0)["initContainers"][0].update(image="dp-icl:latest"),
+    },
+    test_kustomize.test_everything_is_in_one_namespace_that_is_restricted: {
+        "another namespace": lambda o: o["Service", "dp-icl"]["metadata"].update(namespace="default"),
+        "pods that may do anything": lambda o: o["Namespace", "dp-icl"]["metadata"]["labels"].clear(),
+    },
 }
 
 
-@pytest.mark.parametrize("name", DEFECTS)
-def test_a_test_notices(name: str, request: pytest.FixtureRequest):
-    test, defect = DEFECTS[name]
+def each(defects: dict[Callable[..., None], dict[str, Defect]]) -> pytest.MarkDecorator:
+    named = [(test, defect, name) for test, of_it in defects.items() for name, defect in of_it.items()]
+    return pytest.mark.parametrize(("test", "defect"), [pytest.param(*case, id=name) for *case, name in named])
+
+
+@each(DEFECTS)
+def test_a_test_notices(test: Callable[..., None], defect: Defect, request: pytest.FixtureRequest):
     more = {"tmp_path": request.getfixturevalue("tmp_path")} if "tmp_path" in test.__annotations__ else {}
     test("gpu", **more)
     with planted("gpu") as objects:
@@ -206,37 +169,26 @@ def ingress(objects: Objects) -> dict[str, Any]:
     return objects["Ingress", "dp-icl"]["spec"]
 
 
-OF_PRODUCTION: dict[str, tuple[Callable[[], None], Defect]] = {
-    "no TLS": (
-        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
-        lambda o: ingress(o)["tls"].clear(),
-    ),
-    "one door": (
-        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
-        lambda o: config(o, "num_replicas: 3", "num_replicas: 1"),
-    ),
-    "door to the wrong service": (
-        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
-        lambda o: ingress(o)["rules"][0]["http"]["paths"][0]["backend"]["service"].update(name="head"),
-    ),
-    "witness beside the ledger": (
-        test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store,
-        lambda o: o["ExternalSecret", "dp-icl-witness"]["spec"]["data"][0]["remoteRef"].update(key="dp-icl/database"),
-    ),
-    "metrics that nobody may read": (
-        test_kustomize.test_production_is_watched,
-        lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),
-    ),
-    "http for everybody": (
-        test_kustomize.test_production_is_watched,
-        lambda o: policy(o, "http")["ingress"][0].update({"from": [{"namespaceSelector": {}}]}),
-    ),
+OF_PRODUCTION: dict[Callable[..., None], dict[str, Defect]] = {
+    test_kustomize.test_production_has_several_doors_tls_and_secrets_from_a_store: {
+        "no TLS": lambda o: ingress(o)["tls"].clear(),
+        "one door": lambda o: config(o, "num_replicas: 3", "num_replicas: 1"),
+        "door to the wrong service": lambda o: ingress(o)["rules"][0]["http"]["paths"][0]["backend"]["service"].update(
+            name="head"
+        ),
+        "witness beside the ledger": lambda o: o["ExternalSecret", "dp-icl-witness"]["spec"]["data"][0][
+            "remoteRef"
+        ].update(key="dp-icl/database"),
+    },
+    test_kustomize.test_production_is_watched: {
+        "metrics that nobody may read": lambda o: o.pop(("ExternalSecret", "dp-icl-metrics-key")),
+        "http for everybody": lambda o: policy(o, "http")["ingress"][0].update({"from": [{"namespaceSelector": {}}]}),
+    },
 }
 
 
-@pytest.mark.parametrize("name", OF_PRODUCTION)
-def test_a_test_notices_in_production(name: str):
-    test, defect = OF_PRODUCTION[name]
+@each(OF_PRODUCTION)
+def test_a_test_notices_in_production(test: Callable[[], None], defect: Defect):
     test()
     with planted("production") as objects:
         defect(objects)
