@@ -8,20 +8,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
-from sqlalchemy.engine.default import DefaultDialect
-from sqlalchemy.util import LRUCache
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from service.records import database
 from service.records.database import open_database
 
 VLLM = (
@@ -103,24 +99,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands keep what they remember of a person here, not among the files of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def equal_statements_are_compiled_once() -> Iterator[None]:
-    """Equal statements are compiled once for all databases, which differ in nothing that they depend on."""
-    compiled: LRUCache[Any, Any] = LRUCache(2000)
-
-    def sharing(opening: Callable[[sa.URL], sa.Engine], url: sa.URL) -> sa.Engine:
-        opened = opening(url)
-        opened._compiled_cache = compiled
-        return opened
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DefaultDialect, "__eq__", lambda one, other: type(one) is type(other))
-        patched.setattr(DefaultDialect, "__hash__", lambda dialect: hash(type(dialect)))
-        for name in ("_open_sqlite", "_open_postgresql"):
-            patched.setattr(database, name, partial(sharing, getattr(database, name)))
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import re
 import subprocess
@@ -72,6 +73,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(
     assert charged(after, "four")
     for services in (before, after):
         services.records.database.dispose()
+    gc.collect()  # connections of what would have been other processes
     assert "Encrypted all exemplars" in dpicl.ok("encryption", "reencrypt", "--yes")
 
     restarted = replica(database_url, NEW)
