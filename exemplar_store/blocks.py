@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from exemplar_store.cohorts import Spans
-from exemplar_store.dialects import each, listed
+from exemplar_store.dialects import NUMBERS, listed, numbered
 from exemplar_store.encryption import TAG_BYTES
 from exemplar_store.tables import units
 
@@ -49,7 +49,7 @@ def members(
     if drawn.size == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     firsts, lasts = (b"".join(tags) for tags in zip(*(tag_range(b, blocks) for b in drawn.tolist()), strict=True))
-    number = each(connection, range(drawn.size))
+    number, _ = numbered(connection.dialect.name, sa.literal(drawn.tolist(), NUMBERS))
 
     def own(tags: bytes) -> sa.ColumnElement[bytes]:
         return sa.func.substr(sa.literal(tags, sa.LargeBinary), number * TAG_BYTES + 1, TAG_BYTES)
@@ -61,7 +61,7 @@ def members(
         sa.or_(sa.false(), *((units.c.position + 0).between(first, end - 1) for first, end in spans)),
     )
     # One subquery a block. A join may be turned about, so that all units are read and compared with every block.
-    found = connection.execute(sa.select(number, of_block.scalar_subquery())).all()
-    pairs = np.array([(position, block) for block, positions in found for position in positions or ()], np.int64)
+    rows = connection.execute(sa.select(number, of_block.scalar_subquery())).all()
+    pairs = np.array([(position, block) for block, positions in rows for position in positions or ()], np.int64)
     positions, numbers = pairs[np.argsort(pairs[:, 0])].T if pairs.size else np.empty((2, 0), np.int64)
     return positions, numbers

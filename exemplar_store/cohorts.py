@@ -11,7 +11,7 @@ opened beside the one that they belong to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import sqlalchemy as sa
 
@@ -23,9 +23,6 @@ FIRST = (1,)
 
 Spans = list[tuple[int, int]]
 """Ranges of positions, first and end, in ascending order."""
-
-BeforeCohortCommit = Callable[[sa.Connection, int], None]
-"""Called last in the transaction that opens a cohort, with its number."""
 
 
 def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = None) -> Spans:
@@ -40,14 +37,14 @@ def spans(row: KnowledgeBaseRow, cohorts: Iterable[int], arrived: int | None = N
     ends = [*starts[1:], row.next_position]
     if arrived is not None:
         ends = [max(start, min(end, arrived)) for start, end in zip(starts, ends, strict=True)]
-    found: Spans = []
+    ranges: Spans = []
     for number in sorted({number for number in cohorts if 1 <= number <= len(starts)}):
         start, end = starts[number - 1], ends[number - 1]
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], end
+        if ranges and ranges[-1][1] == start:
+            ranges[-1] = ranges[-1][0], end
         else:
-            found.append((start, end))
-    return found
+            ranges.append((start, end))
+    return ranges
 
 
 def unrecognised(connection: sa.Connection, row: KnowledgeBaseRow, first: int = 0) -> bool:

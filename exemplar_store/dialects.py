@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,9 +35,8 @@ def reading(database: sa.Engine) -> sa.Connection:
 
 def insert_new(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT that leaves rows alone whose key is there already; its ``rowcount`` is the number inserted."""
-    if connection.dialect.name == "sqlite":
-        return sqlite.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
-    return postgresql.insert(table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    insert = sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+    return insert.on_conflict_do_nothing().execution_options(preserve_rowcount=True)
 
 
 class _Numbers(sa.TypeDecorator[Sequence[int]]):
@@ -61,15 +60,6 @@ def among(dialect: str, column: sa.Column[int], numbers: sa.BindParameter[Any]) 
     if dialect == "sqlite":
         return column.in_(sa.select(sa.func.json_each(numbers).table_valued("value").c.value))
     return column == sa.any_(numbers)
-
-
-def each(connection: sa.Connection, numbers: Iterable[int]) -> sa.ColumnElement[int]:
-    """The column of a table with a row for each of ``numbers``, passed as a single parameter; below 2³¹."""
-    value = sa.column("value", sa.Integer)
-    if connection.dialect.name == "sqlite":
-        return sa.func.json_each(json.dumps(list(numbers))).table_valued(value, name="each").c.value
-    array = sa.bindparam(None, list(numbers), type_=postgresql.ARRAY(sa.Integer))
-    return sa.func.unnest(array).table_valued(value, name="each").render_derived().c.value
 
 
 def listed(connection: sa.Connection, column: sa.Column[int]) -> sa.ColumnElement[list[int] | None]:
@@ -114,18 +104,14 @@ def empty_write_ahead_log(database: sa.Engine) -> None:
     """
     if database.dialect.name != "sqlite":
         return
-    connection = database.raw_connection()  # a checkpoint cannot run inside a transaction
-    try:
-        cursor = connection.cursor()
+    # A checkpoint cannot run inside a transaction.
+    with closing(database.raw_connection()) as connection, closing(connection.cursor()) as cursor:
         (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
         cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
         try:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             cursor.execute(f"PRAGMA busy_timeout={patience}")
-            cursor.close()
-    finally:
-        connection.close()
 
 
 @contextmanager
@@ -147,16 +133,14 @@ def alone(database: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def _lock_file(connection: sa.Connection) -> None:
-    cursor = connection.connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
-    try:
-        cursor.execute("PRAGMA journal_mode=DELETE")  # only the last connection may leave the write-ahead log
-        cursor.execute("PRAGMA locking_mode=EXCLUSIVE")
-        cursor.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as error:
-        raise DatabaseInUseError(_IN_USE) from error
-    finally:
-        cursor.close()
+    with closing(connection.connection.cursor()) as cursor:
+        cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_WAIT_MS}")
+        try:
+            cursor.execute("PRAGMA journal_mode=DELETE")  # only the last connection may leave the write-ahead log
+            cursor.execute("PRAGMA locking_mode=EXCLUSIVE")
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            raise DatabaseInUseError(_IN_USE) from error
 
 
 def _find_no_other(connection: sa.Connection) -> None:

@@ -6,40 +6,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import sqlalchemy as sa
 
+from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.dialects import NUMBERS, among, empty_write_ahead_log, insert_new, overwrite_deleted
-from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
+from exemplar_store.encryption import OVERHEAD_BYTES, TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import BadRowError, EmbeddingError, UnitTooLargeError
-from exemplar_store.exemplar import pack, values
+from exemplar_store.exemplar import overhead, pack, values
+from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import KnowledgeBase, KnowledgeBaseRow
-from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
-from exemplar_store.oversized import too_large
+from exemplar_store.limits import MAX_EXEMPLAR_BYTES, MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 from exemplar_store.rows import Row, row_content
 from exemplar_store.spool import Spool
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
 Embed = Callable[[Sequence[str]], np.ndarray]
-Progress = Callable[[int, int], None]
-"""Called with the number of exemplars done so far, and of all."""
-BeforeCommit = Callable[[sa.Connection], None]
-"""Something else to do last in the transaction of a change, so both are committed or neither."""
-
-
-Announce = Callable[[], None]
-"""Called before anything of an upload is stored, outside its transaction."""
-
-
-def say_nothing() -> None:
-    """The default :data:`Announce`."""
-
-
-def do_nothing(_connection: sa.Connection) -> None:
-    """The default :data:`BeforeCommit`."""
-
+"""Texts to unit vectors, float array (n, d)."""
 
 EMBED_BATCH = 64
 WRITE_BATCH = 1000
@@ -47,35 +32,25 @@ _NORM_TOLERANCE = 1e-3
 _MAX_IGNORED = 100
 
 
-Lock = Callable[[sa.Connection], KnowledgeBaseRow]
-"""Locks a knowledge base until the transaction ends; its row as it is then."""
-
-
 @dataclass(frozen=True, slots=True)
-class Destination:
-    """Where an upload goes."""
-
-    database: sa.Engine
-    knowledge_base: KnowledgeBase
-    keys: KnowledgeBaseKeys
-    lock: Lock
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What is done beside storing an upload.
+class Upload:
+    """Where exemplars go, and how; see :meth:`exemplar_store.store.ExemplarStore.ingest` for the options.
 
     Attributes:
-        announce: see there.
-        before_commit: see there.
-        replace: whether the upload says all there is of its units: what they had before is deleted.
-        dry_run: do nothing of this, and store nothing.
+        database: that holds the knowledge base.
+        keyring: opens it.
+        name: of the knowledge base.
     """
 
-    announce: Announce = say_nothing
-    before_commit: BeforeCommit = do_nothing
-    replace: bool = False
-    dry_run: bool = False
+    database: sa.Engine
+    keyring: Keyring
+    name: str
+    embed: Embed | None
+    progress: Progress
+    before_commit: BeforeCommit
+    announce: Callable[[], None]
+    replace: bool
+    dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +69,29 @@ class IngestReport:
     """Exemplars of earlier uploads that were deleted, of units that this one replaces."""
 
 
-def ingest(
-    to: Destination, rows: Iterable[Row], embed: Embed | None, progress: Progress | None, commit: Commit
-) -> IngestReport:
+def ingest(upload: Upload, knowledge_base: KnowledgeBase, keys: KnowledgeBaseKeys, rows: Iterable[Row]) -> IngestReport:
     """Store an upload; see :meth:`exemplar_store.store.ExemplarStore.ingest`."""
-    knowledge_base = to.knowledge_base
-    if commit.dry_run and embed is not None:
-        embed = partial(_unit_vectors, knowledge_base.embedding_dimension or 1)
-    if knowledge_base.embedding_dimension is not None and (embed is None) != (knowledge_base.embedding_dimension == 0):
+    embed, dimension = upload.embed, knowledge_base.embedding_dimension
+    if upload.dry_run and embed is not None:
+        embed = partial(_unit_vectors, dimension or 1)
+    if dimension is not None and (embed is None) != (dimension == 0):
         raise EmbeddingError(
-            f"Knowledge base {knowledge_base.name!r} was filled with exemplars "
+            f"Knowledge base {upload.name!r} was filled with exemplars "
             + ("that have embeddings; ingest with them." if embed is None else "without embeddings; ingest so.")
         )
-    with Spool() as checked:
-        ignored = _check(knowledge_base, to.keys, rows, checked)
+    with Spool() as checked, Spool() as embedded:
+        ignored = _check(knowledge_base, keys, rows, checked)
         _check_unit_sizes(checked)
         if embed is None:
-            stored = _write(to, checked, 0, progress, commit)
+            stored, new, replaced = _write(upload, checked, 0, upload.progress)
         else:
-            with Spool() as embedded:
-                dimension = _embed(knowledge_base, checked, embed, embedded, progress)
-                stored = _write(to, embedded, dimension, None, commit)
+            dimension = _embed(knowledge_base, checked, embed, embedded, upload.progress)
+            stored, new, replaced = _write(upload, embedded, dimension, do_nothing)
         return IngestReport(
-            exemplars=stored.exemplars,
-            units=stored.units,
-            replaced=stored.replaced,
-            already_there=len(checked) - stored.exemplars,
+            exemplars=stored,
+            units=new,
+            replaced=replaced,
+            already_there=len(checked) - stored,
             ignored_fields=tuple(sorted(ignored)),
         )
 
@@ -168,29 +140,28 @@ def _check_unit_sizes(checked: Spool) -> None:
         for record in _records(checked):
             if record.unit_tag in distinct:
                 distinct[record.unit_tag][record.content_tag] = len(record.body)
-    found = [len(one) > MAX_EXEMPLARS_PER_UNIT or sum(one.values()) > MAX_UNIT_BYTES for one in distinct.values()]
-    if any(found):
-        raise UnitTooLargeError(sum(found))
+    too_large = sum(
+        len(bodies) > MAX_EXEMPLARS_PER_UNIT or sum(bodies.values()) > MAX_UNIT_BYTES for bodies in distinct.values()
+    )
+    if too_large:
+        raise UnitTooLargeError(too_large)
 
 
-def _embed(
-    knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded: Spool, progress: Progress | None
-) -> int:
+def _embed(knowledge_base: KnowledgeBase, checked: Spool, embed: Embed, embedded: Spool, progress: Progress) -> int:
     named = [name for name in (knowledge_base.embedded_field, knowledge_base.response_field) if name is not None]
     indices = [knowledge_base.fields.index(name) for name in named]
     dimension = knowledge_base.embedding_dimension
     for batch in _batches(checked, EMBED_BATCH // len(indices)):
         contents = [values(record.body) for record in batch]
-        texts = [[one[index] for index in indices] for one in contents]
-        distinct = list(dict.fromkeys(text for one in texts for text in one))
+        texts = [[content[index] for index in indices] for content in contents]
+        distinct = list(dict.fromkeys(chain.from_iterable(texts)))
         vectors = embed(distinct)
         dimension = _check_embeddings(vectors, len(distinct), dimension)
         by_text = dict(zip(distinct, vectors, strict=True))
-        for record, one in zip(batch, texts, strict=True):
-            body = pack(record.body, *(by_text[text] for text in one))
+        for record, embedded_texts in zip(batch, texts, strict=True):
+            body = pack(record.body, *(by_text[text] for text in embedded_texts))
             embedded.append(_Record(record.unit_tag, record.content_tag, body).to_bytes())
-        if progress:
-            progress(len(embedded), len(checked))
+        progress(len(embedded), len(checked))
     return dimension or 0
 
 
@@ -213,28 +184,25 @@ def _check_embeddings(vectors: np.ndarray, count: int, dimension: int | None) ->
     return int(vectors.shape[1])
 
 
-@dataclass(slots=True)
-class _Stored:
-    exemplars: int = 0
-    units: int = 0
-    replaced: int = 0
+def _write(upload: Upload, spool: Spool, dimension: int, progress: Progress) -> tuple[int, int, int]:
+    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row.
 
-
-def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | None, commit: Commit) -> _Stored:
-    """Store the spool in one transaction. Uploads to one knowledge base take turns here, by the lock on its row."""
-    stored = _Stored()
+    Returns:
+        How many exemplars were stored, how many units were new, and how many exemplars were replaced.
+    """
+    stored = replaced = 0
     if not len(spool):
-        return stored
-    if not commit.dry_run:
-        commit.announce()
-    with to.database.connect() as connection, connection.begin() as transaction:
-        row = to.lock(connection)
-        if commit.replace:
+        return 0, 0, 0
+    if not upload.dry_run:
+        upload.announce()
+    with upload.database.connect() as connection, connection.begin() as transaction:
+        row, keys = upload.keyring.open(connection, upload.name, lock=True)
+        if upload.replace:
             overwrite_deleted(connection)
         first_new = next_position = row.next_position
         if row.embedding_dimension not in (None, dimension):
             raise EmbeddingError(
-                f"Another upload filled knowledge base {to.knowledge_base.name!r} with embeddings of length "
+                f"Another upload filled knowledge base {upload.name!r} with embeddings of length "
                 f"{row.embedding_dimension}, this one has {dimension}."
             )
         done = 0
@@ -242,8 +210,8 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
         for batch in _batches(spool, WRITE_BATCH):
             positions = _known_positions(connection, row.id, {record.unit_tag for record in batch})
             earlier = {position for position in positions.values() if position < first_new} - grown
-            if commit.replace:
-                stored.replaced += _delete(connection, row.id, sorted(earlier))
+            if upload.replace:
+                replaced += _delete(connection, row.id, sorted(earlier))
             grown |= earlier
             new = []
             for record in batch:
@@ -253,28 +221,23 @@ def _write(to: Destination, spool: Spool, dimension: int, progress: Progress | N
                     next_position += 1
             if new:
                 connection.execute(sa.insert(units), new)
-            stored.units += len(new)
-            stored.exemplars += _insert(connection, row.id, to.keys, batch, positions, dimension)
+            stored += _insert(connection, row.id, keys, batch, positions, dimension)
             done += len(batch)
-            if progress:
-                progress(done, len(spool))
-        oversized = too_large(row.id, dimension, response=row.response_field is not None)
-        _check_stored_sizes(connection, oversized, sorted(grown))
+            progress(done, len(spool))
+        _check_stored_sizes(connection, row, dimension, sorted(grown))
         update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
         connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
-        if commit.dry_run:
+        if upload.dry_run:
             transaction.rollback()
         else:
-            commit.before_commit(connection)
-    if commit.replace and not commit.dry_run:
-        empty_write_ahead_log(to.database)
-    return stored
+            upload.before_commit(connection)
+    if upload.replace and not upload.dry_run:
+        empty_write_ahead_log(upload.database)
+    return stored, next_position - first_new, replaced
 
 
 def _delete(connection: sa.Connection, kb_id: int, positions: Sequence[int]) -> int:
     """The exemplars of some units; how many there were."""
-    if not positions:
-        return 0
     at = among(connection.dialect.name, exemplars.c.position, sa.literal(positions, NUMBERS))
     return connection.execute(sa.delete(exemplars).where(exemplars.c.kb_id == kb_id, at)).rowcount
 
@@ -286,21 +249,31 @@ def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes
     of the knowledge base instead, for every batch: uploads would cost the square of the number of units.
     """
     tag = sa.column("tag", sa.LargeBinary)
-    asked = sa.values(tag, name="asked").data([(one,) for one in unit_tags]).cte()
+    asked = sa.values(tag, name="asked").data([(unit_tag,) for unit_tag in unit_tags]).cte()
     seek = sa.select(units.c.position).where(units.c.kb_id == kb_id, units.c.unit_tag == asked.c.tag)
     found = connection.execute(sa.select(asked.c.tag, seek.scalar_subquery()))
     return {bytes(tag): position for tag, position in found if position is not None}
 
 
-def _check_stored_sizes(connection: sa.Connection, oversized: sa.Select[tuple[int]], positions: Sequence[int]) -> None:
-    """Refuse units that are too large together with what earlier uploads stored."""
-    found = 0
+def _check_stored_sizes(
+    connection: sa.Connection, row: KnowledgeBaseRow, dimension: int, positions: Sequence[int]
+) -> None:
+    """Refuse units that are too large together with what earlier uploads stored, by the lengths of their rows."""
+    added = OVERHEAD_BYTES + overhead(dimension, response=row.response_field is not None)
+    size = sa.func.length(exemplars.c.payload) - added
+    too_large = sa.or_(
+        sa.func.count() > MAX_EXEMPLARS_PER_UNIT,
+        sa.func.max(size) > MAX_EXEMPLAR_BYTES,
+        sa.func.sum(size) > MAX_UNIT_BYTES,
+    )
+    of_units = sa.select(exemplars.c.position).group_by(exemplars.c.position).having(too_large)
+    count = 0
     for start in range(0, len(positions), WRITE_BATCH):
         batch = sa.literal(positions[start : start + WRITE_BATCH], NUMBERS)
         some = among(connection.dialect.name, exemplars.c.position, batch)
-        found += len(connection.execute(oversized.where(some)).all())
-    if found:
-        raise UnitTooLargeError(found)
+        count += len(connection.execute(of_units.where(exemplars.c.kb_id == row.id, some)).all())
+    if count:
+        raise UnitTooLargeError(count)
 
 
 def _insert(

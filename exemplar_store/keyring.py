@@ -20,10 +20,11 @@ from functools import lru_cache
 
 import sqlalchemy as sa
 
+from exemplar_store.callbacks import BeforeCommit, do_nothing
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import KnowledgeBaseKeys
-from exemplar_store.errors import EncryptionKeyError, WrongKeyError
-from exemplar_store.ingest import BeforeCommit, do_nothing
+from exemplar_store.errors import EncryptionKeyError, UnknownKnowledgeBaseError, WrongKeyError
+from exemplar_store.knowledge_base import KnowledgeBaseRow, find
 from exemplar_store.master_key import KEY_BYTES, DataKey, MasterKey
 from exemplar_store.tables import data_key
 
@@ -59,7 +60,21 @@ class Keyring:
         """32 bytes under which queries are hashed; they never change."""
         return self._data_key.queries
 
-    def of(self, row: sa.Row[tuple[object, ...]]) -> KnowledgeBaseKeys:
+    def open(
+        self, connection: sa.Connection, name: str, *, lock: bool = False
+    ) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
+        """A knowledge base's row and keys. ``lock`` keeps the row until the transaction ends.
+
+        Raises:
+            UnknownKnowledgeBaseError: no knowledge base has this name.
+            WrongKeyError: it is under another data key.
+        """
+        row = find(connection, name, lock=lock)
+        if row is None:
+            raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
+        return row, self.of(row)
+
+    def of(self, row: KnowledgeBaseRow) -> KnowledgeBaseKeys:
         """A knowledge base's keys.
 
         Args:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from exemplar_store.dialects import as_utc
 from exemplar_store.errors import InvalidKnowledgeBaseError
 from exemplar_store.tables import knowledge_bases
 
@@ -53,6 +54,22 @@ class KnowledgeBase:
         return sum(self.public_sizes[number - 1] for number in cohorts)
 
 
+def describe(row: KnowledgeBaseRow) -> KnowledgeBase:
+    """What a row says."""
+    return KnowledgeBase(
+        id=row.id,
+        name=row.name,
+        public_sizes=(row.public_size, *(size for _first, size in row.later_cohorts)),
+        fields=tuple(row.fields),
+        embedded_field=row.embedded_field,
+        response_field=row.response_field,
+        remote_engine=row.remote_engine,
+        embedding_dimension=row.embedding_dimension,
+        created_at=as_utc(row.created_at),
+        arrived=row.next_position,
+    )
+
+
 def find(connection: sa.Connection, name: str, *, lock: bool = False) -> KnowledgeBaseRow | None:
     """The row of this name; None where there is none. ``lock`` keeps it until the transaction ends."""
     named = sa.select(knowledge_bases).where(knowledge_bases.c.name == name)
@@ -84,7 +101,7 @@ def check_description(
             raise InvalidKnowledgeBaseError("fields", why)
     if embedded_field not in fields:
         raise InvalidKnowledgeBaseError("embedded_field", f"choose one of {', '.join(fields)}")
-    others = [one for one in fields if one != embedded_field]
+    others = [name for name in fields if name != embedded_field]
     if response_field is not None and response_field not in others:
         which = f"choose one of {', '.join(others)}" if others else "there is no field beside the embedded one"
         raise InvalidKnowledgeBaseError("response_field", f"{which}, or none")

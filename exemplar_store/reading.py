@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from exemplar_store.dialects import NUMBERS, among, hexadecimal, numbered
 from exemplar_store.encryption import TAG_BYTES, KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
-from exemplar_store.exemplar import Exemplar, Slot, unpack
+from exemplar_store.exemplar import Slot, unpack
 from exemplar_store.tables import exemplars
 
 Stored = tuple[int, bytes, bytes]
@@ -132,30 +132,10 @@ def fill(
         kept: for each slot, the numbers of those it keeps, in order: int arrays.
         response: whether responses' embeddings are stored.
     """
-    decrypted = {i: packed for i, one in found.items() if (packed := _decrypt(keys, *one)) is not None}
+    decrypted = {i: packed for i, stored in found.items() if (packed := _decrypt(keys, *stored)) is not None}
     unpacked = unpack([*decrypted.values()], names, dimension, response=response)
     opened = dict(zip(decrypted, unpacked, strict=True))
-    return [tuple(opened[i] for i in one.tolist() if i in opened) for one in kept]
-
-
-def open_units(
-    keys: KnowledgeBaseKeys, names: Sequence[str], dimension: int, found: Sequence[Stored], *, response: bool
-) -> list[Slot]:
-    """The exemplars of some units, decrypted, a slot for each unit; those that do not open are left out, in silence.
-
-    Args:
-        keys: the knowledge base's.
-        names: its fields.
-        dimension: of its embeddings, 0 to leave them out.
-        found: all exemplars of these units, as stored.
-        response: whether responses' embeddings are stored.
-    """
-    decrypted = [(one[0], packed) for one in found if (packed := _decrypt(keys, *one)) is not None]
-    opened = unpack([packed for _, packed in decrypted], names, dimension, response=response)
-    units: dict[int, list[Exemplar]] = {}
-    for (position, _), exemplar in zip(decrypted, opened, strict=True):
-        units.setdefault(position, []).append(exemplar)
-    return [*map(tuple, units.values())]
+    return [tuple(opened[i] for i in numbers.tolist() if i in opened) for numbers in kept]
 
 
 def _decrypt(keys: KnowledgeBaseKeys, position: int, content_tag: bytes, payload: bytes) -> bytes | None:

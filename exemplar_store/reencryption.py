@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 import sqlalchemy as sa
 
+from exemplar_store.callbacks import BeforeCommit, Progress
 from exemplar_store.dialects import alone, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import packed_content
-from exemplar_store.ingest import BeforeCommit, Progress
 from exemplar_store.keyring import Keyring
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
@@ -53,7 +53,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
                 positions = range(first, min(first + _UNITS_AT_ONCE, row.next_position))
                 unreadable += _reencrypt_units(connection, row.id, positions, before, after)
                 done += len(positions)
-                progress(done, sum(one.next_position for one in rows))
+                progress(done, sum(row.next_position for row in rows))
             this = knowledge_bases.c.id == row.id
             connection.execute(sa.update(knowledge_bases).where(this).values(key_check=after.check))
         before_commit(connection)

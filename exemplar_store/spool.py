@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
+from contextlib import AbstractContextManager
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _LENGTH_BYTES = 4
 
 
-class Spool:
+class Spool(AbstractContextManager["Spool"]):
     """Records appended, then read back in order, any number of times.
 
     Each is encrypted (AES-256-GCM) under a key made for this spool and held in memory only: should the process be
@@ -24,12 +24,7 @@ class Spool:
         self._aead = AESGCM(AESGCM.generate_key(256))
         self._count = 0
 
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def __len__(self) -> int:

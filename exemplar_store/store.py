@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,39 +11,28 @@ import sqlalchemy as sa
 
 from exemplar_store import sampling
 from exemplar_store.blocks import members
-from exemplar_store.cohorts import FIRST, BeforeCohortCommit, add, spans, unrecognised
-from exemplar_store.dialects import as_utc, empty_write_ahead_log, insert_new, overwrite_deleted, reading
+from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
+from exemplar_store.cohorts import FIRST, add, spans, unrecognised
+from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
 from exemplar_store.errors import (
     KnowledgeBaseExistsError,
-    UnknownKnowledgeBaseError,
     UnknownUnitError,
     UnrecognisedUnitsError,
 )
 from exemplar_store.exemplar import Slot, overhead
-from exemplar_store.ingest import (
-    Announce,
-    BeforeCommit,
-    Commit,
-    Destination,
-    Embed,
-    IngestReport,
-    Progress,
-    do_nothing,
-    ingest,
-    say_nothing,
-)
+from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
 from exemplar_store.knowledge_base import (
     KnowledgeBase,
     KnowledgeBaseRow,
     check_description,
     check_public_size,
-    find,
+    describe,
 )
 from exemplar_store.limits import MAX_EXEMPLAR_BYTES
 from exemplar_store.made_up import reading_s
-from exemplar_store.reading import fill, list_exemplars, open_units, read_exemplars, read_listed
+from exemplar_store.reading import Stored, fill, list_exemplars, read_exemplars, read_listed
 from exemplar_store.reencryption import reencrypt
 from exemplar_store.rows import Row
 from exemplar_store.tables import exemplars, knowledge_bases, units
@@ -119,7 +108,7 @@ class ExemplarStore:
         ).one_or_none()
         if created is None:
             raise KnowledgeBaseExistsError(f"There is a knowledge base named {name!r} already; choose another name.")
-        return _describe(created)
+        return describe(created)
 
     def get(self, name: str) -> KnowledgeBase:
         """The knowledge base of this name.
@@ -129,7 +118,7 @@ class ExemplarStore:
             WrongKeyError: it was written under another encryption key.
         """
         with self._read() as connection:
-            return _describe(self._open(connection, name)[0])
+            return describe(self.keyring.open(connection, name)[0])
 
     def list(self) -> list[KnowledgeBase]:
         """All knowledge bases, by name.
@@ -141,7 +130,7 @@ class ExemplarStore:
             found = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
             for row in found:
                 self.keyring.of(row)
-        return [_describe(row) for row in found]
+        return [describe(row) for row in found]
 
     def allow_remote_engine(self, name: str, allowed: bool, before_commit: BeforeCommit = do_nothing) -> KnowledgeBase:
         """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
@@ -156,13 +145,13 @@ class ExemplarStore:
             WrongKeyError: it was written under another encryption key.
         """
         with self._database.begin() as connection:
-            row, _ = self._open(connection, name, lock=True)
+            row, _ = self.keyring.open(connection, name, lock=True)
             this = knowledge_bases.c.id == row.id
             connection.execute(sa.update(knowledge_bases).where(this).values(remote_engine=allowed))
             before_commit(connection)
-            return _describe(self._open(connection, name)[0])
+            return describe(self.keyring.open(connection, name)[0])
 
-    def open_cohort(self, name: str, public_size: int, before_commit: BeforeCohortCommit) -> int:
+    def open_cohort(self, name: str, public_size: int, before_commit: Callable[[sa.Connection, int], None]) -> int:
         """Open a cohort: units that arrive for the first time from now on belong to it, for ever.
 
         Args:
@@ -180,10 +169,10 @@ class ExemplarStore:
         """
         check_public_size(public_size)
         with self._read() as connection:  # all units are counted before the lock: how long that takes is private
-            before, _ = self._open(connection, name)
+            before, _ = self.keyring.open(connection, name)
             lost = unrecognised(connection, before)
         with self._database.begin() as connection:
-            row, _ = self._open(connection, name, lock=True)
+            row, _ = self.keyring.open(connection, name, lock=True)
             if lost or unrecognised(connection, row, before.next_position):
                 raise UnrecognisedUnitsError(name)
             number = add(connection, row, public_size)
@@ -195,10 +184,10 @@ class ExemplarStore:
         name: str,
         rows: Iterable[Row],
         embed: Embed | None = None,
-        progress: Progress | None = None,
+        progress: Progress = do_nothing,
         before_commit: BeforeCommit = do_nothing,
         *,
-        announce: Announce = say_nothing,
+        announce: Callable[[], None] = do_nothing,
         replace: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:
@@ -228,13 +217,19 @@ class ExemplarStore:
             EmbeddingError: embeddings that do not fit; nothing was stored.
         """
         with self._read() as connection:
-            row, keys = self._open(connection, name)
-
-        def lock(connection: sa.Connection) -> KnowledgeBaseRow:
-            return self._open(connection, name, lock=True)[0]
-
-        to = Destination(self._database, _describe(row), keys, lock)
-        return ingest(to, rows, embed, progress, Commit(announce, before_commit, replace, dry_run))
+            row, keys = self.keyring.open(connection, name)
+        upload = Upload(
+            self._database,
+            self.keyring,
+            name,
+            embed,
+            progress,
+            before_commit,
+            announce,
+            replace=replace,
+            dry_run=dry_run,
+        )
+        return ingest(upload, describe(row), keys, rows)
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:
         """Delete a unit: its exemplars and their embeddings. Its tag and its position stay.
@@ -260,7 +255,7 @@ class ExemplarStore:
             UnknownUnitError: it does not hold this unit.
         """
         with self._database.begin() as connection:
-            row, keys = self._open(connection, name, lock=True)
+            row, keys = self.keyring.open(connection, name, lock=True)
             overwrite_deleted(connection)
             unit = sa.and_(units.c.kb_id == row.id, units.c.unit_tag == keys.unit_tag(unit_id))
             position = sa.select(units.c.position).where(unit).scalar_subquery()
@@ -335,15 +330,14 @@ class ExemplarStore:
         if ensemble < 1 or max_exemplars < 1:
             raise ValueError(f"ensemble ({ensemble}) and max_exemplars ({max_exemplars}) must be at least 1")
         with self._read() as connection:
-            row, keys = self._open(connection, name)
+            row, keys = self.keyring.open(connection, name)
             positions = sampling.sample_spans(spans(row, cohorts, arrived), probability)
             slots = sampling.below(ensemble, positions.size)
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
             found = read_listed(connection, row.id, listed, kept)
-        dimension = (row.embedding_dimension or 0) if embeddings else 0
-        return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
+        return _fill(row, keys, found, kept, embeddings=embeddings)
 
     def sample_blocks(
         self,
@@ -388,7 +382,7 @@ class ExemplarStore:
         if blocks < 1 or max_exemplars < 1:
             raise ValueError(f"blocks ({blocks}) and max_exemplars ({max_exemplars}) must be at least 1")
         with self._read() as connection:
-            row, keys = self._open(connection, name)
+            row, keys = self.keyring.open(connection, name)
             drawn = sampling.poisson_sample(blocks, probability)
             positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)
             listed = list_exemplars(connection, row.id, positions)
@@ -396,8 +390,7 @@ class ExemplarStore:
             order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
             kept = sampling.deal(holder, order, drawn.size, max_exemplars)
             found = read_listed(connection, row.id, listed, kept)
-        dimension = (row.embedding_dimension or 0) if embeddings else 0
-        return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
+        return _fill(row, keys, found, kept, embeddings=embeddings)
 
     def reading_s(self, rows: int, dimension: int, *, response: bool) -> float:
         """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
@@ -425,18 +418,16 @@ class ExemplarStore:
             UnknownKnowledgeBaseError: no knowledge base has this name.
         """
         with self._read() as connection:
-            row, keys = self._open(connection, name)
-            found = spans(row, cohorts, arrived)
-            starts = ((first, end) for start, end in found for first in range(start, end, _UNITS_AT_ONCE))
+            row, keys = self.keyring.open(connection, name)
+            ranges = spans(row, cohorts, arrived)
+            starts = ((first, end) for start, end in ranges for first in range(start, end, _UNITS_AT_ONCE))
             for first, end in starts:
                 positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
-                yield from open_units(
-                    keys,
-                    row.fields,
-                    row.embedding_dimension or 0,
-                    read_exemplars(connection, row.id, positions),
-                    response=row.response_field is not None,
-                )
+                found = read_exemplars(connection, row.id, positions)
+                owners = np.array([position for position, _tag, _payload in found], np.int64)
+                kept = [np.flatnonzero(owners == position) for position in positions]
+                # Who was forgotten, or of whom nothing opens, is nobody's slot.
+                yield from filter(None, _fill(row, keys, dict(enumerate(found)), kept, embeddings=True))
 
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""
@@ -445,25 +436,15 @@ class ExemplarStore:
             connection.execution_options(isolation_level="REPEATABLE READ")
         return connection
 
-    def _open(
-        self, connection: sa.Connection, name: str, *, lock: bool = False
-    ) -> tuple[KnowledgeBaseRow, KnowledgeBaseKeys]:
-        row = find(connection, name, lock=lock)
-        if row is None:
-            raise UnknownKnowledgeBaseError(f"There is no knowledge base named {name!r}.")
-        return row, self.keyring.of(row)
 
-
-def _describe(row: sa.Row[tuple[object, ...]]) -> KnowledgeBase:
-    return KnowledgeBase(
-        id=row.id,
-        name=row.name,
-        public_sizes=(row.public_size, *(size for _first, size in row.later_cohorts)),
-        fields=tuple(row.fields),
-        embedded_field=row.embedded_field,
-        response_field=row.response_field,
-        remote_engine=row.remote_engine,
-        embedding_dimension=row.embedding_dimension,
-        created_at=as_utc(row.created_at),
-        arrived=row.next_position,
-    )
+def _fill(
+    row: KnowledgeBaseRow,
+    keys: KnowledgeBaseKeys,
+    found: dict[int, Stored],
+    kept: Sequence[np.ndarray],
+    *,
+    embeddings: bool,
+) -> Slots:
+    """The slots, outside the transaction that read them."""
+    dimension = (row.embedding_dimension or 0) if embeddings else 0
+    return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)

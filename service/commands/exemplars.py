@@ -8,7 +8,7 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field
 
 from exemplar_store import Layout, Row, UnknownUnitError
-from exemplar_store.ingest import Progress
+from exemplar_store.callbacks import Progress, do_nothing
 from service.commands.command import command
 from service.commands.fields import FieldError
 from service.embedding.embedder import Embed
@@ -54,7 +54,7 @@ def ingest(
     embed: Embed,
     *,
     columns: Mapping[str, str] = MappingProxyType({}),
-    progress: Progress | None = None,
+    progress: Progress = do_nothing,
 ) -> Ingested:
     """Store all rows, or none. Repeating it is harmless.
 

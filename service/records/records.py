@@ -18,8 +18,8 @@ from accounting.ledger.events import ExemplarsIngested, Particulars, RemoteEngin
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import Witness
 from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load_key
+from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.cohorts import note_lost_arrivals
-from exemplar_store.ingest import BeforeCommit, Progress
 from service.embedding.embedder import Embed
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
@@ -101,7 +101,7 @@ class Records:
         embed: Embed,
         *,
         by: str,
-        progress: Progress | None = None,
+        progress: Progress = do_nothing,
         replace: bool = False,
         dry_run: bool = False,
     ) -> IngestReport:

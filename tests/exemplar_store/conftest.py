@@ -20,10 +20,19 @@ def store(engine: sa.Engine) -> ExemplarStore:
 
 
 @pytest.fixture
-def tickets(store: ExemplarStore, engine: sa.Engine) -> KnowledgeBase:
-    """An empty knowledge base of texts and labels."""
-    with engine.begin() as connection:
-        return store.create(connection, "tickets", public_size=1000, fields=["text", "label"], embedded_field="text")
+def another(store: ExemplarStore, engine: sa.Engine) -> Callable[[str], KnowledgeBase]:
+    """Creates an empty knowledge base of texts and labels."""
+
+    def create(name: str) -> KnowledgeBase:
+        with engine.begin() as connection:
+            return store.create(connection, name, public_size=1000, fields=["text", "label"], embedded_field="text")
+
+    return create
+
+
+@pytest.fixture
+def tickets(another: Callable[[str], KnowledgeBase]) -> KnowledgeBase:
+    return another("tickets")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 from scipy import stats
 
-from exemplar_store import Row, Slot, UnknownKnowledgeBaseError
+from exemplar_store import Row, Slot
 from exemplar_store.blocks import tag_range
-from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.tables import exemplars, knowledge_bases, units
+from tests.exemplar_store.effort import postgresql_rows, sqlite_steps
 from tests.laws import ALPHA, ONE_DATABASE, p_value
 
 EVERYBODY = {"probability": 1, "max_exemplars": 1000}
@@ -140,9 +139,8 @@ def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, r
         assert p_value(np.bincount(drawn, minlength=law.size), runs, law) > ALPHA
 
 
-def test_blocks_hold_the_own_knowledge_bases_units_only(store, engine, tickets, rows, embed):
-    with engine.begin() as connection:
-        store.create(connection, "other", public_size=9, fields=["text", "label"], embedded_field="text")
+def test_blocks_hold_the_own_knowledge_bases_units_only(store, another, engine, tickets, rows, embed):
+    another("other")
     store.ingest("tickets", rows(5), embed)
     store.ingest("other", rows(5, prefix="o"))
     ((own),) = store.sample_blocks("tickets", blocks=1, **EVERYBODY)
@@ -169,19 +167,6 @@ def test_tags_at_the_edges_of_a_block_belong_to_it(store, engine, tickets, rows)
     assert [set(slot) for slot in slots] == [{"text 0 of u3"}, {"text 0 of u0"}, {"text 0 of u1", "text 0 of u2"}]
 
 
-def test_only_the_exemplars_kept_are_decrypted(store, tickets, rows, monkeypatch):
-    store.ingest("tickets", rows(40, each=2))
-    decrypt, calls = KnowledgeBaseKeys.decrypt, []
-
-    def counted(keys: KnowledgeBaseKeys, payload: bytes, place: bytes) -> bytes:
-        calls.append(place)
-        return decrypt(keys, payload, place)
-
-    monkeypatch.setattr(KnowledgeBaseKeys, "decrypt", counted)
-    slots = store.sample_blocks("tickets", probability=1, blocks=2, max_exemplars=3)
-    assert len(calls) == sum(map(len, slots)) == 6
-
-
 @pytest.mark.parametrize("analysed", [False, True])
 def test_only_the_drawn_blocks_are_read(store, engine, tickets, rows, analysed):
     """Rows or steps, with the database's statistics and before it has any."""
@@ -195,50 +180,9 @@ def test_only_the_drawn_blocks_are_read(store, engine, tickets, rows, analysed):
         assert sum(map(len, slots)) < 300
 
     if engine.dialect.name == "sqlite":
-        assert _sqlite_steps(engine, sample) < 12_000
+        assert sqlite_steps(engine, sample) < 12_000
     else:
-        assert _postgresql_rows(engine, sample) < 2_000
-
-
-def _sqlite_steps(engine: sa.Engine, action) -> int:
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    @sa.event.listens_for(engine, "checkout")
-    def checkout(connection, record, proxy) -> None:
-        connection.set_progress_handler(step, 1)
-
-    action()
-    return steps
-
-
-def _postgresql_rows(engine: sa.Engine, action) -> int:
-    """Rows that the executor touched, in all statements together."""
-    statements = []
-
-    @sa.event.listens_for(engine, "before_cursor_execute")
-    def remember(connection, cursor, statement, parameters, context, many) -> None:
-        statements.append((statement, parameters))
-
-    action()
-    sa.event.remove(engine, "before_cursor_execute", remember)
-    total = 0
-    with engine.begin() as connection:
-        for statement, parameters in statements:
-            explained = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar()
-            plans = [(json.loads(explained) if isinstance(explained, str) else explained)[0]["Plan"]]
-            while plans:
-                node = plans.pop()
-                plans += node.get("Plans", [])
-                total += node["Actual Loops"] * (
-                    node["Actual Rows"]
-                    + node.get("Rows Removed by Filter", 0)
-                    + node.get("Rows Removed by Join Filter", 0)
-                )
-    return total
+        assert postgresql_rows(engine, sample) < 2_000
 
 
 def test_a_row_changed_behind_the_stores_back_leaves_the_others_alone(store, engine, tickets, rows):
@@ -249,25 +193,6 @@ def test_a_row_changed_behind_the_stores_back_leaves_the_others_alone(store, eng
     after = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
     assert after == [[text for text in block if text != "text 0 of u7"] for block in before]
     assert sum(map(len, after)) == 29
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"probability": -0.1}, "probability"),
-        ({"probability": 1.1}, "probability"),
-        ({"blocks": 0}, "blocks"),
-        ({"max_exemplars": 0}, "max_exemplars"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(store, tickets, changes, message):
-    with pytest.raises(ValueError, match=message):
-        store.sample_blocks("tickets", **{"probability": 0.5, "blocks": 2, "max_exemplars": 3, **changes})
-
-
-def test_an_unknown_knowledge_base_is_named(store, tickets):
-    with pytest.raises(UnknownKnowledgeBaseError, match="'nobody'"):
-        store.sample_blocks("nobody", probability=0.5, blocks=2, max_exemplars=3)
 
 
 def test_an_exemplar_that_a_unit_gains_goes_to_the_units_block(store, tickets, rows):

@@ -83,15 +83,15 @@ def test_no_cohort_is_opened_where_somebody_would_not_be_recognised(three, engin
 
 
 def test_nor_where_a_restore_comes_between_the_count_and_the_lock(three, monkeypatch) -> None:
-    find = three._open
+    find = three.keyring.open
 
     def losing(connection, name, *, lock=False):
         if lock:
-            monkeypatch.setattr(three, "_open", find)
+            monkeypatch.setattr(three.keyring, "open", find)
             note_lost_arrivals(connection, name)
         return find(connection, name, lock=lock)
 
-    monkeypatch.setattr(three, "_open", losing)
+    monkeypatch.setattr(three.keyring, "open", losing)
     with pytest.raises(UnrecognisedUnitsError):
         three.open_cohort(NAME, 100, nothing)
 

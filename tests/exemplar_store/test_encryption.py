@@ -163,11 +163,10 @@ ATTACKS = ["swap payloads", "move to another unit", "move to another knowledge b
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_row_changed_or_moved_behind_the_stores_back_is_left_out_alone(
-    store, engine, tickets, rows, embed, attack, caplog, capfd
+    store, another, engine, tickets, rows, embed, attack, caplog, capfd
 ):
     store.ingest("tickets", rows(3), embed)
-    with engine.begin() as connection:
-        store.create(connection, "other", public_size=1, fields=["text", "label"], embedded_field="text")
+    another("other")
     store.ingest("other", rows(1, prefix="o"), embed)
     with engine.begin() as connection:
         name = {row.name: row.id for row in connection.execute(sa.select(knowledge_bases))}
@@ -214,11 +213,10 @@ def test_with_every_row_changed_all_slots_are_empty(store, engine, tickets, rows
     assert store.sample_slots("tickets", probability=1, ensemble=2, max_exemplars=9) == [(), ()]
 
 
-def test_the_stored_tags_are_not_guessable_hashes(store, engine, tickets, rows):
+def test_the_stored_tags_are_not_guessable_hashes(store, another, engine, tickets, rows):
     """Who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently."""
     store.ingest("tickets", rows(1))
-    with engine.begin() as connection:
-        store.create(connection, "other", public_size=1, fields=["text", "label"], embedded_field="text")
+    another("other")
     store.ingest("other", rows(1))
     with engine.connect() as connection:
         assert connection.scalar(sa.select(sa.func.count(units.c.unit_tag.distinct()))) == 2

@@ -41,7 +41,7 @@ def test_processes_that_open_a_new_database_together_make_one_data_key(engine):
         Keyring(engine, NEW)  # though nothing is encrypted yet
 
 
-def test_the_key_is_changed_while_processes_run(store, engine, tickets, rows):
+def test_the_key_is_changed_while_processes_run(store, another, engine, tickets, rows):
     store.ingest("tickets", rows(5))
     before = texts(store)
     store.keyring.rewrap(MasterKey(NEW))
@@ -53,8 +53,7 @@ def test_the_key_is_changed_while_processes_run(store, engine, tickets, rows):
     # Who has the database open goes on.
     assert newer.ingest("tickets", rows(6)).exemplars == 1
     assert store.ingest("tickets", rows(7)).exemplars == 1
-    with engine.begin() as connection:
-        store.create(connection, "more", public_size=1, fields=["text", "label"], embedded_field="text")
+    another("more")
     store.ingest("more", rows(1))
     assert texts(newer, "more") == texts(store, "more") == ["text 0 of u0"]
     assert newer.forget("tickets", "u0") == 1

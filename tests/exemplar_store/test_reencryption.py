@@ -69,9 +69,8 @@ def test_all_is_there_under_keys_that_the_old_ones_do_not_tell(store, engine, ti
     assert texts(store) == before
 
 
-def test_every_knowledge_base_is_encrypted_anew_an_empty_one_too(store, engine, tickets, rows):
-    with engine.begin() as connection:
-        store.create(connection, "other", public_size=1, fields=["text", "label"], embedded_field="text")
+def test_every_knowledge_base_is_encrypted_anew_an_empty_one_too(store, another, engine, tickets, rows):
+    another("other")
     store.ingest("other", rows(2))
     store = reencrypted(store, engine)
     assert texts(store, "other") == ["text 0 of u0", "text 0 of u1"]

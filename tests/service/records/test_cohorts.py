@@ -492,9 +492,9 @@ def test_an_upload_is_witnessed_before_anything_is_stored(restorable: Callable[[
         return known
 
     assert known_before() == {True}
-    late = "if commit.replace and not commit.dry_run:"
-    plant(Edit("exemplar_store.ingest:_write", "commit.announce()", "pass"), monkeypatch)
-    plant(Edit("exemplar_store.ingest:_write", late, f"commit.announce()\n    {late}"), monkeypatch)
+    late = "if upload.replace and not upload.dry_run:"
+    plant(Edit("exemplar_store.ingest:_write", "upload.announce()", "pass"), monkeypatch)
+    plant(Edit("exemplar_store.ingest:_write", late, f"upload.announce()\n    {late}"), monkeypatch)
     assert known_before() == {False}
 
 
