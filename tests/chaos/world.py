@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from tests.chaos.endpoint import Endpoint, modelling
 from tests.chaos.load import Load, wait_for
 from tests.chaos.postgres import Postgres, running
 from tests.chaos.supervisor import Supervisor
+from tests.processes import free_ports
 
 DPICL = Path(sys.executable).parent / "dpicl"
 RECOVERS_IN_S = 240.0
@@ -126,9 +126,7 @@ def world(scenario: Scenario, seed: int) -> Iterator[World]:
             this.postgres.create("chaos")
         if scenario.remote:
             this.endpoint = stack.enter_context(modelling())
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        (port,) = free_ports(1)
         this.url = f"http://127.0.0.1:{port}"
         this.environment = _environment(this)
         _fill(this)

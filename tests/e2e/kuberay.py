@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+
+from tests.processes import free_ports
 
 RAY = str(Path(sys.executable).parent / "ray")
 
@@ -110,15 +111,3 @@ def _wait_for_ray(pod: Pod, process: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.5)
     pytest.fail(pod.log.read_text())
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports of this machine on which nobody listens."""
-    probes = [socket.socket() for _ in range(number)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

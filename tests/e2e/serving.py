@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from service.embedding.embedder import Embedder
 from service.plans.signing import sign
 from service.records.records import Records, open_records
 from service.settings import Settings
+from tests.processes import free_ports
 
 SUPPORT = Path(__file__).parents[2] / "examples" / "support"
 DPICL = str(Path(sys.executable).parent / "dpicl")
@@ -169,9 +169,7 @@ def started(
         options: of the command.
         not_ready: is told each answer of ``/readyz`` until it is ready.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     log = folder / "serve.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.records.records import Records
 from service.services import open_services
+from tests.processes import free_ports
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records
 
 pytestmark = pytest.mark.slow
@@ -51,9 +51,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("vllm")
     model = make_tiny_model(folder / "model", chat=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--model", str(model), "--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
     # With chunks the CPU build dies of a prompt that is cut in two and sampled with a seed.

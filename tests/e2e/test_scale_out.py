@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-import numpy as np
 import psutil
 import pytest
 import sqlalchemy as sa
@@ -29,27 +27,14 @@ import sqlalchemy as sa
 from accounting.ledger.tables import charges, releases
 from accounting.plan import calibrate_plan, load_plan
 from accounting.replay.books import violations
-from exemplar_store import Layout
 from service.plans.signing import sign
-from service.records.records import Records, open_records
-from service.settings import Settings
+from service.records.records import Records
+from tests.processes import free_ports
+from tests.service.conftest import PLAN, make_records
 
 ANSWERS = 250
 QUESTIONS = 80  # while something dies
 CLIENTS = 8
-PLAN = f"""
-knowledge_base: toys
-budget: {{epsilon: 4, delta: 1.0e-4}}
-tasks:
-  colour:
-    kind: classify
-    labels: [red, blue]
-    prompt: {{exemplar: "{{text}}: {{label}}", query: "{{text}}:"}}
-    shots: 2
-    ensemble: 10
-    answers: {ANSWERS}
-    mechanism: {{type: rnm_gaussian, vote: hard}}
-"""
 
 
 @dataclass(frozen=True)
@@ -125,32 +110,16 @@ def until(holds: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(0.2)
 
 
-def make_records(url: str) -> Records:
-    records = open_records(Settings(database_url=url, development=True))
-    records.create_knowledge_base(
-        "toys", epsilon=8, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
-    )
-    layout = Layout(("text", "label"))
-    toys = [{"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % 5 else "blue"} for i in range(60)]
-    records.store.ingest(
-        "toys",
-        (layout.row(i, toy) for i, toy in enumerate(toys)),
-        lambda texts: np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1)),
-    )
-    sign(records, calibrate_plan(load_plan(PLAN), public_size=60), "test")
-    return records
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[Running]:
     journal = folder / "journal"
     journal.mkdir()
     url = f"sqlite:///{folder}/scale.sqlite"
-    records = make_records(url)
+    records = make_records(folder, url)
+    plan = PLAN.replace("answers: 20", f"answers: {ANSWERS}")
+    sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
     _, token = records.keys.create("load", "analyst")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     # Ten prompts of 0.25 s at once: two queries keep a replica busy, and there is always one in flight to lose.
     simulation = {"latency_s": 0.25, "concurrency": 10, "journal": str(journal)}
     with (

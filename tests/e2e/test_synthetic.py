@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx
 
 from tests.documented import reader, run
 from tests.e2e.serving import DPICL
+from tests.processes import free_ports
 
 EXEMPLARS = [
     {"text": text, "team": "Shipping", "reply": "Shipping leaves with the van at noon."}
@@ -21,9 +21,7 @@ EXEMPLARS = [
 
 
 def test_a_newcomer_pastes_what_it_prints(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     log = tmp_path / "serve.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
