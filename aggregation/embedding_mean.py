@@ -31,7 +31,7 @@ import numpy.typing as npt
 from scipy import special
 
 from aggregation.embeddings import is_embedding, norm
-from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
+from aggregation.noise import FixedPoint, add_gaussian_noise, check_sigma, from_fixed_point, to_fixed_point
 
 Vectors = npt.NDArray[np.floating[Any]]
 
@@ -66,10 +66,7 @@ class EmbeddingMean:
     def __post_init__(self) -> None:
         if not 0 < self.radius <= LARGEST_RADIUS:
             raise ValueError(f"radius must be in (0, {LARGEST_RADIUS:g}], not {self.radius}")
-        if not SMALLEST_SIGMA <= self.sigma < math.inf:
-            raise ValueError(
-                f"2 · radius · noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}, not {self.sigma}"
-            )
+        check_sigma(self.sigma, "2 · radius · noise_multiplier")
         if self.slots < self.centred:
             raise ValueError(f"a centred mean needs the number of slots asked, at least 1, not {self.slots}")
 

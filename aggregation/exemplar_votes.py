@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregation.embeddings import Unit, Vector, is_embedding
-from aggregation.noise import ONE, SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point
+from aggregation.noise import ONE, FixedPoint, add_gaussian_noise, check_sigma, from_fixed_point
 
 SENSITIVITY = 1.0
 """Largest L2 change of the votes when one unit is added or removed."""
@@ -50,8 +50,7 @@ class ExemplarVotes:
     labels: Sequence[int]
 
     def __post_init__(self) -> None:
-        if not SMALLEST_SIGMA <= self.sigma < math.inf:
-            raise ValueError(f"noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}")
+        check_sigma(self.sigma, "noise_multiplier")
 
     @property
     def sigma(self) -> float:

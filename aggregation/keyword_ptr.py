@@ -35,7 +35,7 @@ from opendp.mod import Measurement, enable_features
 from scipy import special
 
 from aggregation.keywords import WordCounts, count_words
-from aggregation.noise import ONE, SMALLEST_SIGMA, add_gaussian_noise
+from aggregation.noise import ONE, add_gaussian_noise, check_sigma
 
 GAP_SENSITIVITY = 2
 """Largest change of a gap when one slot's contribution changes; also the largest gap that is not safe to release at."""
@@ -72,10 +72,7 @@ class KeywordPtr:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise ValueError(f"epsilon must be a positive, finite number, not {self.epsilon}")
-        if not SMALLEST_SIGMA <= self.sigma < math.inf:
-            raise ValueError(
-                f"2 · noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}, not {self.sigma}"
-            )
+        check_sigma(self.sigma, "2 · noise_multiplier")
         if not 0 < self.delta0 <= LARGEST_DELTA0:
             raise ValueError(f"delta0 must be in (0, {LARGEST_DELTA0}], not {self.delta0}")
         if not 1 <= self.k_min <= self.k_max:

@@ -9,6 +9,7 @@ Gaussian is bounded (docs/privacy/numerics.md, Theorem 19), and every accountant
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +27,20 @@ SMALLEST_SIGMA = 0.01
 enable_features("contrib")
 
 FixedPoint = npt.NDArray[np.int64]
+
+
+def check_sigma(sigma: float, name: str = "sigma") -> None:
+    """Refuse noise that is none, or more than there is.
+
+    Args:
+        sigma: standard deviation in real units.
+        name: what the error calls it.
+
+    Raises:
+        ValueError: it is too small or not finite.
+    """
+    if not SMALLEST_SIGMA <= sigma < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least {SMALLEST_SIGMA}, not {sigma}")
 
 
 def to_fixed_point(values: npt.NDArray[np.float64]) -> FixedPoint:
@@ -51,8 +66,7 @@ def add_gaussian_noise(values: FixedPoint, sigma: float) -> FixedPoint:
     Raises:
         ValueError: sigma is too small or not finite.
     """
-    if not (SMALLEST_SIGMA <= sigma < float("inf")):
-        raise ValueError(f"sigma must be a finite number of at least {SMALLEST_SIGMA}, not {sigma}")
+    check_sigma(sigma)
     return np.asarray(_measurement(sigma * ONE)(values.tolist()), dtype=np.int64)
 
 

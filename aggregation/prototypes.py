@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy import special
 
 from aggregation.embeddings import Unit, Vector, is_embedding
-from aggregation.noise import SMALLEST_SIGMA, FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
+from aggregation.noise import FixedPoint, add_gaussian_noise, check_sigma, from_fixed_point, to_fixed_point
 
 SENSITIVITY = 1.0
 """Largest L2 change of the sum when one unit is added or removed."""
@@ -57,8 +57,7 @@ class PrototypeSums:
     dimension: int
 
     def __post_init__(self) -> None:
-        if not SMALLEST_SIGMA <= self.sigma < math.inf:
-            raise ValueError(f"noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}")
+        check_sigma(self.sigma, "noise_multiplier")
 
     @property
     def sigma(self) -> float:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aggregation.noise import ONE, SMALLEST_SIGMA, add_gaussian_noise, from_fixed_point
+from aggregation.noise import ONE, add_gaussian_noise, check_sigma, from_fixed_point
 
 REPEATS = 64
 """R. A power of two, so that a count of right answers is a lattice point."""
@@ -68,8 +68,7 @@ class Rehearsal:
     def __post_init__(self) -> None:
         if self.questions < 1 or not 0 < self.probability <= 1 or not 0 < self.change <= 1:
             raise ValueError(f"not the parameters of a rehearsal: {self}")
-        if not (self.sigma_others >= SMALLEST_SIGMA and self.sigma < math.inf):
-            raise ValueError(f"noise_multiplier must be a finite number of at least {SMALLEST_SIGMA}")
+        check_sigma(self.sigma_others, "the noise of noise_multiplier")
 
     @property
     def most(self) -> int:

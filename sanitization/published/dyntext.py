@@ -68,8 +68,7 @@ class DynText(OnWords):
     @cached_property
     def noisy_density(self) -> FloatArray:
         """F(t)."""
-        noise: FloatArray = np.random.default_rng(self.seed).normal(size=len(self.vocabulary))
-        return self.density + self.sigma * noise
+        return self.density + self.sigma * np.random.default_rng(self.seed).normal(size=len(self.vocabulary))
 
     @cached_property
     def sizes(self) -> IntArray:

@@ -90,14 +90,16 @@ def make_book(
         ValueError: the queries are too few or too alike for so many profiles.
     """
     coordinates = _coordinates(gram)
-    meta, scaled = _unit(weights @ coordinates, weights)
+    meta = weights @ coordinates
+    meta, scaled = meta / _norms(meta), weights / _norms(meta)
     some = np.flatnonzero(weights.sum(axis=1) > 0)
     if k < 2 or len(np.unique(meta[some].round(9), axis=0)) < k - 1:
         raise ValueError(f"{len(some)} queries with spans are too few or too alike for {k} profiles")
     label = _clusters(meta[some], k - 1, seed)
     sums = np.zeros((k, len(types)))
     np.add.at(sums, label + 1, scaled[some])
-    centroids, mixture = _unit(sums @ coordinates, sums)
+    centroids = sums @ coordinates
+    centroids, mixture = centroids / _norms(centroids), sums / _norms(centroids)
     near = np.zeros(len(weights), dtype=np.int64)
     near[some] = 1 + (meta[some] @ centroids[1:].T).argmax(axis=1)
     # The query nearest to each centroid; a public one, as all of them are.
@@ -111,8 +113,7 @@ def make_book(
 def meta_products(gram: FloatArray, weights: FloatArray, mixture: FloatArray) -> FloatArray:
     """⟨Z, centroid⟩ of each query and each row of a mixture, (N, k)."""
     coordinates = _coordinates(gram)
-    meta, _ = _unit(weights @ coordinates, weights)
-    return meta @ (mixture @ coordinates).T
+    return unit_rows(weights @ coordinates) @ (mixture @ coordinates).T
 
 
 def _coordinates(gram: FloatArray) -> FloatArray:
@@ -121,11 +122,14 @@ def _coordinates(gram: FloatArray) -> FloatArray:
     return vectors * np.sqrt(np.maximum(values, 0))
 
 
-def _unit(points: FloatArray, along: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Points of norm 1, and what goes along divided alike; 0 stays 0."""
-    norm = np.linalg.norm(points, axis=1, keepdims=True)
-    norm[norm == 0] = 1
-    return points / norm, along / norm
+def unit_rows(points: FloatArray) -> FloatArray:
+    """Rows of norm 1; 0 stays 0."""
+    return points / _norms(points)
+
+
+def _norms(points: FloatArray) -> FloatArray:
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.where(norms > 0, norms, 1)
 
 
 def _clusters(points: FloatArray, k: int, seed: int) -> np.ndarray:

@@ -10,7 +10,8 @@ from scipy import stats
 
 from aggregation.exemplar_votes import ExemplarVotes, chosen
 from aggregation.noise import ONE, from_fixed_point
-from tests.aggregation.test_prototypes import AROUND, EAST, NORTH, UNUSABLE
+from tests.aggregation.test_embedding_mean import EAST, NORTH, UNUSABLE
+from tests.aggregation.test_prototypes import AROUND
 from tests.laws import ALPHA
 
 LABELS = [0, 0, 1]

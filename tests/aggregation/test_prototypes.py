@@ -10,32 +10,16 @@ from scipy import stats
 
 from aggregation.noise import ONE, from_fixed_point
 from aggregation.prototypes import Prototypes, PrototypeSums, shrunk
+from tests.aggregation.test_embedding_mean import EAST, NORTH, UNUSABLE, squared
 from tests.laws import ALPHA
 
 L, D = 2, 2
 SUMS = PrototypeSums(1.0, L, D)
-EAST, NORTH = np.eye(2)
 AROUND = [EAST, NORTH, -EAST, -NORTH, np.array([0.6, 0.8])]
-UNUSABLE = {
-    "None": None,
-    "too short": np.array([1.0]),
-    "a matrix": np.eye(2),
-    "NaN": np.array([np.nan, 1.0]),
-    "infinite": np.array([np.inf, 0.0]),
-    "zero": np.zeros(2),
-    "too long": np.array([1.5, 0.0]),
-    "integers": np.array([1, 0]),
-    "text": "east",
-}
-
-
-def squared(matrix: np.ndarray) -> int:
-    """The exact squared Frobenius norm of a matrix of integers."""
-    return sum(int(x) ** 2 for x in matrix.ravel())
 
 
 def moved(before: list, after: list, sums: PrototypeSums = SUMS) -> int:
-    return squared(sums.sum(after) - sums.sum(before))
+    return squared((sums.sum(after) - sums.sum(before)).ravel())
 
 
 texts = st.tuples(st.integers(-1, L), st.sampled_from(AROUND) | st.sampled_from([*UNUSABLE.values()]))

@@ -7,9 +7,7 @@ attacker's query word for word; where it joins other units' block, it flips that
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
-import json
 import math
 import os
 import secrets
@@ -23,31 +21,18 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines, sampling
+from exemplar_store import ExemplarStore, Slot, sampling
 from exemplar_store.tables import knowledge_bases, metadata
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Prompt, TaskSpec
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
+from tests.privacy.parcels import LABELS, QUERY, TASK, ingest
 
-QUERY = {"text": "The parcel arrived with a broken lid."}
-LABELS = ("delivery", "music")
-TASK = TaskSpec("audit.task", LABELS, Prompt("", "{text}: {label}", "{text}:"))
 BLOCKS = 3
 CANARYS = 1  # the canary's block
 Slots = Sequence[np.ndarray | None]
 Answers = tuple[list[Slots], list[Slots]]
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder(threads=1)
-
-
-@pytest.fixture(scope="module")
-def engine(embedder: Embedder) -> NearestExemplarEngine:
-    return NearestExemplarEngine(embedder)
 
 
 def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
@@ -66,12 +51,9 @@ def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
     def in_the_block(name: str) -> bool:
         return int.from_bytes(keys.unit_tag(name)) * BLOCKS >> 128 == CANARYS
 
-    names = itertools.islice(filter(in_the_block, (f"u{i}" for i in itertools.count())), others + 1)
-    rows = [{"unit_id": u, "text": f"Where is my parcel number {i}?", "label": "delivery"} for i, u in enumerate(names)]
-    rows[-1] |= {**QUERY, "label": "music"}
-    for store, upload in zip(stores, (rows[:-1], rows), strict=True):
-        stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in upload).encode())
-        store.ingest("audit", read_json_lines(stream, Layout(("text", "label"))), embedder.embed)
+    *units, own = itertools.islice(filter(in_the_block, (f"u{i}" for i in itertools.count())), others + 1)
+    for store, canary in zip(stores, (None, own), strict=True):
+        ingest(store, units, canary, embedder)
     return stores
 
 

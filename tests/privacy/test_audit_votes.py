@@ -11,8 +11,6 @@ so far to the canary's label that the two labels are about as likely with the ca
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 import math
 import os
 from collections import Counter
@@ -26,17 +24,14 @@ import aggregation.rnm_gaussian
 import exemplar_store.store
 from accounting.privacy.profiles import Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, Layout, read_json_lines, sampling
+from exemplar_store import ExemplarStore, sampling
 from exemplar_store.tables import metadata
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Prompt, TaskSpec
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
+from tests.privacy.parcels import LABELS, QUERY, TASK, ingest
 
-QUERY = {"text": "The parcel arrived with a broken lid."}
-LABELS = ("delivery", "music")
-TASK = TaskSpec("audit.task", LABELS, Prompt("", "{text}: {label}", "{text}:"))
 Trials = list[Sequence[np.ndarray | None]]
 
 
@@ -63,27 +58,13 @@ SELDOM = Setting(others=6, probability=0.3, ensemble=2, noise_multiplier=0.4, le
 AS_MANY_SLOTS = Setting(others=12, probability=1.0, ensemble=12, noise_multiplier=2.0, lead=8.5, trials=500)
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder(threads=1)
-
-
-@pytest.fixture(scope="module")
-def engine(embedder: Embedder) -> NearestExemplarEngine:
-    return NearestExemplarEngine(embedder)
-
-
 def store_with(others: int, canary: bool, embedder: Embedder) -> ExemplarStore:
     database = open_database("sqlite://")
     metadata.create_all(database)
     store = ExemplarStore(database, os.urandom(32))
     with database.begin() as connection:
         store.create(connection, "audit", public_size=100, fields=["text", "label"], embedded_field="text")
-    rows = [{"unit_id": f"u{i}", "text": f"Where is my parcel number {i}?", "label": "delivery"} for i in range(others)]
-    if canary:
-        rows.append({"unit_id": "canary", **QUERY, "label": "music"})
-    stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
-    store.ingest("audit", read_json_lines(stream, Layout(("text", "label"))), embedder.embed)
+    ingest(store, [f"u{i}" for i in range(others)], "canary" if canary else None, embedder)
     return store
 
 

@@ -159,10 +159,9 @@ def read_report(folder: Path) -> dict[str, Any]:
         JobError: it is not finished.
     """
     try:
-        report: dict[str, Any] = json.loads((folder / _REPORT).read_text())
+        return json.loads((folder / _REPORT).read_text())
     except OSError as error:
         raise JobError(f"{folder} holds no finished job: dpicl restore train") from error
-    return report
 
 
 def publish(folder: Path, root: Path, key: Ed25519PrivateKey, margin: float = MARGIN) -> bundle.Bundle:

@@ -7,7 +7,7 @@ inside v) from the prompt's last token on. The model's own weights stay as they 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,10 @@ class SteeredModel:
             def keep(_: nn.Module, given: tuple[Tensor], seen: list[Tensor] = seen, ends: Tensor = ends) -> None:
                 seen.append(given[0][torch.arange(len(ends)), ends])
 
-            hooks = [layer.register_forward_pre_hook(keep) for layer in self.layers]
-            try:
+            with ExitStack() as hooks:
+                for layer in self.layers:
+                    hooks.enter_context(layer.register_forward_pre_hook(keep))
                 self._forward(prompts)
-            finally:
-                for hook in hooks:
-                    hook.remove()
             found.append(_by_head(torch.stack(seen, dim=1), self.heads))
         return torch.cat(found)
 
@@ -137,18 +135,16 @@ class SteeredModel:
 
     @contextmanager
     def _steered(self, vectors: Tensor | None, heads: Sequence[Head], ends: Tensor) -> Iterator[None]:
-        hooks = []
-        if vectors is not None:
-            for layer in sorted({one for one, _ in heads}):
-                places = [at for at, (one, _) in enumerate(heads) if one == layer]
+        if vectors is None:
+            yield
+            return
+        with ExitStack() as hooks:
+            for layer in sorted({layer for layer, _ in heads}):
+                places = [at for at, (other, _) in enumerate(heads) if other == layer]
                 table = torch.zeros(len(vectors), self.heads, self.head_size)
                 table = table.index_copy(1, torch.tensor([heads[at][1] for at in places]), vectors[:, places])
-                hooks.append(self.layers[layer].register_forward_pre_hook(_steer(table, ends)))
-        try:
+                hooks.enter_context(self.layers[layer].register_forward_pre_hook(_steer(table, ends)))
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def _by_head(states: Tensor, heads: int) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sanitization.restore import mechanism
-from sanitization.restore.profiles import Made
+from sanitization.restore.profiles import Made, unit_rows
 from sanitization.restore.published import NOISES
 from sanitization.vocabulary import FloatArray
 
@@ -75,9 +75,11 @@ def by_noise(
         left = noise.release(own, generator)
         return Release(name, noise.true_epsilon, left, noise.log_density(left, known))
     noise = NOISES[name.removesuffix(" projected")](epsilon, len(axes))
-    small, others = _unit(own @ axes.T), _unit(known @ axes.T)
+    small, others = unit_rows(own @ axes.T), unit_rows(known @ axes.T)
     left = noise.release(small, generator)
-    return Release(f"{name}, {len(axes)}-d", noise.true_epsilon, _unit(left) @ axes, noise.log_density(left, others))
+    return Release(
+        f"{name}, {len(axes)}-d", noise.true_epsilon, unit_rows(left) @ axes, noise.log_density(left, others)
+    )
 
 
 def principal_axes(known: FloatArray, count: int = SMALL) -> FloatArray:
@@ -101,9 +103,3 @@ def attack(release: Release | None, prior: FloatArray, answers: np.ndarray) -> n
         of_it = release.log_likelihood[:, answers == option]
         score[:, option] += logsumexp(of_it, axis=1) - np.log(of_it.shape[1]) if of_it.shape[1] else -np.inf
     return np.asarray(score.argmax(axis=1))
-
-
-def _unit(vectors: FloatArray) -> FloatArray:
-    norm = np.linalg.norm(vectors, axis=1, keepdims=True)
-    norm[norm == 0] = 1
-    return vectors / norm
