@@ -79,8 +79,8 @@ class Bug:
     edits: tuple[Edit, ...]
 
 
-def bug(check: str, says: str, *edits: tuple[str, str, str]) -> Bug:
-    return Bug(check, says, tuple(Edit(*edit) for edit in edits))
+def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tuple[str, str, str]) -> Bug:
+    return Bug(check, says, (Edit(where, passage, instead), *(Edit(*edit) for edit in more)))
 
 
 SAMPLE = "await self._sample(question)"
@@ -91,122 +91,96 @@ BUGS = {
     "joint EM's domain has the slots' words, too": bug(
         "joint EM, units, secret words",
         "a secret leaves",
-        (
-            "service.pipeline.mechanisms.keyword_joint_em:RankedKeywords.release",
-            "map(words_of, outputs), self.domain)",
-            "map(words_of, outputs), sorted({*self.domain, *(w for o in outputs for w in words_of(o) or ())}))",
-        ),
+        "service.pipeline.mechanisms.keyword_joint_em:RankedKeywords.release",
+        "map(words_of, outputs), self.domain)",
+        "map(words_of, outputs), sorted({*self.domain, *(w for o in outputs for w in words_of(o) or ())}))",
     ),
     "all slots abstain if most do": bug(
         "hard votes, blocks, as many abstain as answer",
         "label is blue",
-        (
-            "service.pipeline.stages:Stages.ask",
-            "return outputs\n",
-            "return outputs if 2 * sum(o is None for o in outputs) <= len(outputs) else [None] * len(outputs)\n",
-        ),
+        "service.pipeline.stages:Stages.ask",
+        "return outputs\n",
+        "return outputs if 2 * sum(o is None for o in outputs) <= len(outputs) else [None] * len(outputs)\n",
     ),
     "one slot's failure silences all": bug(
         "hard votes, units, a slot that breaks the engine",
         "label is blue",
-        (
-            "service.pipeline.stages:Stages.ask",
-            "await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))",
-            "[None] * len(slots)",
-        ),
+        "service.pipeline.stages:Stages.ask",
+        "await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))",
+        "[None] * len(slots)",
     ),
     "a slot's failure is logged": bug(
         "silence",
         "slot_failed",
-        (
-            "service.pipeline.stages:Stages._ask_engine",
-            "except Exception:\n",
-            "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
-        ),
+        "service.pipeline.stages:Stages._ask_engine",
+        "except Exception:\n",
+        "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
     ),
     "an answer tells how many slots spoke": bug(
         "signed, soft votes, blocks",
         "what an answer tells",
-        (
-            "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
-            'return {"label":',
-            'return {"spoke": sum(vote is not None for vote in votes), "label":',
-        ),
+        "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
+        'return {"label":',
+        'return {"spoke": sum(vote is not None for vote in votes), "label":',
     ),
     "the posterior is told how many slots vote": bug(
         "posterior, blocks, the only voice",
         "some answer is undecided",
-        (
-            "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
-            "return believed(",
-            "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
-            "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
-            "    return believed(",
-        ),
+        "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+        "return believed(",
+        "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
+        "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
+        "    return believed(",
     ),
     "probabilities of the votes without noise": bug(
         "noise",
         "reads contributions beside the noisy sum",
-        (
-            "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
-            "self.mechanism.noisy_votes(votes)",
-            "self.mechanism.noisy_votes(votes) * 0 + sum(vote for vote in votes if vote is not None)",
-        ),
+        "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+        "self.mechanism.noisy_votes(votes)",
+        "self.mechanism.noisy_votes(votes) * 0 + sum(vote for vote in votes if vote is not None)",
     ),
     "the fallback is the first slot's answer": bug(
         "PTR, units, a secret that nobody else says",
         "the secret leaves",
-        (
-            "service.pipeline.mechanisms.keyword_ptr:TestedKeywords.release",
-            '"text": self.fallback',
-            '"text": next(filter(lambda o: isinstance(o, str), outputs), self.fallback)',
-        ),
+        "service.pipeline.mechanisms.keyword_ptr:TestedKeywords.release",
+        '"text": self.fallback',
+        '"text": next(filter(lambda o: isinstance(o, str), outputs), self.fallback)',
     ),
     "equal texts are embedded once": bug(
         "same work",
         "texts embedded for an answer",
-        (
-            "service.pipeline.mechanisms.embedding_mean:NearestCandidate.embeddings",
-            "list(await privately(lambda: embed(texts)))",
-            "list(map(dict(zip(once := [*dict.fromkeys(texts)], await privately(lambda: embed(once)))).get, texts))",
-        ),
+        "service.pipeline.mechanisms.embedding_mean:NearestCandidate.embeddings",
+        "list(await privately(lambda: embed(texts)))",
+        "list(map(dict(zip(once := [*dict.fromkeys(texts)], await privately(lambda: embed(once)))).get, texts))",
     ),
     "a release that fails is given back": bug(
         "no way back",
         "voided",
-        (
-            "service.pipeline.answering:Answering._spend",
-            "answer = await aggregator.release(outputs)",
-            "try:\n        answer = await aggregator.release(outputs)\n    except Exception:\n"
-            "        await asyncio.to_thread(self.ledger.void, charge.id, 'release-failed')\n        raise",
-        ),
+        "service.pipeline.answering:Answering._spend",
+        "answer = await aggregator.release(outputs)",
+        "try:\n        answer = await aggregator.release(outputs)\n    except Exception:\n"
+        "        await asyncio.to_thread(self.ledger.void, charge.id, 'release-failed')\n        raise",
     ),
     "a sample is drawn before the charge": bug(
         "order",
         "order of the steps",
-        (
-            "service.pipeline.answering:Answering._charge",
-            "outcome = await asyncio.to_thread(\n",
-            f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
-        ),
+        "service.pipeline.answering:Answering._charge",
+        "outcome = await asyncio.to_thread(\n",
+        f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
     ),
     "a sample is drawn before the probe": bug(
         "order",
         "order of the steps",
-        (
-            "service.pipeline.answering:Answering._spend",
-            "zero_shot, aggregator = await",
-            f"{SAMPLE}; zero_shot, aggregator = await",
-        ),
+        "service.pipeline.answering:Answering._spend",
+        "zero_shot, aggregator = await",
+        f"{SAMPLE}; zero_shot, aggregator = await",
     ),
     "the number of grains is fixed after the sample": bug(
         "order",
         "order of the steps",
-        (
-            "service.pipeline.answering:Answering._spend",
-            "    departure.fix(times, waits_s)\n",
-            "",
-        ),
+        "service.pipeline.answering:Answering._spend",
+        "    departure.fix(times, waits_s)\n",
+        "",
         (
             "service.pipeline.answering:Answering._spend",
             "    outputs = await self.stages.ask",
@@ -216,11 +190,9 @@ BUGS = {
     "a release is stored before it may leave": bug(
         "order",
         "order of the steps",
-        (
-            "service.pipeline.answering:Answering._spend",
-            "late = await departure.wait()",
-            "stored = await self._settle(charge, question, answer)\n    late = await departure.wait()",
-        ),
+        "service.pipeline.answering:Answering._spend",
+        "late = await departure.wait()",
+        "stored = await self._settle(charge, question, answer)\n    late = await departure.wait()",
         (
             "service.pipeline.answering:Answering._spend",
             "return await self._settle(charge, question, told)",
@@ -231,433 +203,383 @@ BUGS = {
     "PTR's test passes ten times as often": bug(
         "signed, PTR, units",
         "threshold",
-        ("service.pipeline.mechanisms.keyword_ptr:KeywordPtrAdapter.mechanism", "n.delta0", "10 * n.delta0"),
+        "service.pipeline.mechanisms.keyword_ptr:KeywordPtrAdapter.mechanism",
+        "n.delta0",
+        "10 * n.delta0",
     ),
     "half the noise multiplier": bug(
         "signed, hard votes, units",
         "standard deviation of the noise",
-        (
-            "service.pipeline.mechanisms.rnm_gaussian:RnmGaussianAdapter.mechanism",
-            "self.noise.noise_multiplier",
-            "0.5 * self.noise.noise_multiplier",
-        ),
+        "service.pipeline.mechanisms.rnm_gaussian:RnmGaussianAdapter.mechanism",
+        "self.noise.noise_multiplier",
+        "0.5 * self.noise.noise_multiplier",
     ),
     "a sensitivity of R for 2R": bug(
         "signed, centred embedding mean, blocks",
         "standard deviation of the noise",
-        ("aggregation.embedding_mean:EmbeddingMean.sensitivity", "2 * self.radius", "self.radius"),
+        "aggregation.embedding_mean:EmbeddingMean.sensitivity",
+        "2 * self.radius",
+        "self.radius",
     ),
     "joint EM by ε/2": bug(
         "signed, joint EM, blocks",
         "rate of the joint exponential mechanism",
-        (
-            "aggregation.keyword_joint_em:JointExponentialMechanism.rate",
-            "self.epsilon / (2 * LOSS_SENSITIVITY)",
-            "self.epsilon / LOSS_SENSITIVITY",
-        ),
+        "aggregation.keyword_joint_em:JointExponentialMechanism.rate",
+        "self.epsilon / (2 * LOSS_SENSITIVITY)",
+        "self.epsilon / LOSS_SENSITIVITY",
     ),
     "Gumbel noise of scale 2/ε": bug(
         "signed, PTR, blocks",
         "scale of the noise on k",
-        ("aggregation.keyword_ptr:KeywordPtr.gumbel_scale", "2 * GAP_SENSITIVITY", "GAP_SENSITIVITY"),
+        "aggregation.keyword_ptr:KeywordPtr.gumbel_scale",
+        "2 * GAP_SENSITIVITY",
+        "GAP_SENSITIVITY",
     ),
     "twice the sampling probability": bug(
         "signed, soft votes, units",
         "number and probability of what is drawn",
-        (
-            "service.pipeline.answering:Answering._sample",
-            "probability=question.noise.sampling_probability",
-            "probability=min(1.0, 2 * question.noise.sampling_probability)",
-        ),
+        "service.pipeline.answering:Answering._sample",
+        "probability=question.noise.sampling_probability",
+        "probability=min(1.0, 2 * question.noise.sampling_probability)",
     ),
     "blocks of one exemplar, whatever the shots": bug(
         "signed, soft votes, blocks",
         "number and probability of what is drawn",
-        ("service.pipeline.draw:draw", "public_size // task.shots", "public_size"),
+        "service.pipeline.draw:draw",
+        "public_size // task.shots",
+        "public_size",
     ),
     "a larger cap than signed": bug(
         "signed, embedding mean, units",
         "slots, and exemplars that each keeps",
-        (
-            "service.pipeline.draw:draw",
-            "ensemble=task.ensemble,\n        max_exemplars=task.slot_cap",
-            "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
-        ),
+        "service.pipeline.draw:draw",
+        "ensemble=task.ensemble,\n        max_exemplars=task.slot_cap",
+        "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
     ),
     # --- The mechanisms. ---
     "the centre is added back for each slot that speaks": bug(
         "noise",
         "reads contributions beside the noisy sum",
-        (
-            "aggregation.embedding_mean:EmbeddingMean.release",
-            "return self.select(from_fixed_point(noisy_sum), candidates)",
-            "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
-            "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
-            "    return counted.select(from_fixed_point(noisy_sum), candidates)",
-        ),
+        "aggregation.embedding_mean:EmbeddingMean.release",
+        "return self.select(from_fixed_point(noisy_sum), candidates)",
+        "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+        "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
+        "    return counted.select(from_fixed_point(noisy_sum), candidates)",
     ),
     "the whole centre is added back for each slot that speaks": bug(
         "centred embedding mean, blocks, a far and only voice",
         "every answer is the centre's",
-        (
-            "aggregation.embedding_mean:EmbeddingMean.release",
-            "return self.select(from_fixed_point(noisy_sum), candidates)",
-            "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
-            "    target = from_fixed_point(noisy_sum) + n * self.centre(candidates)\n"
-            "    return EmbeddingMean(self.noise_multiplier, self.radius).select(target, candidates)",
-        ),
+        "aggregation.embedding_mean:EmbeddingMean.release",
+        "return self.select(from_fixed_point(noisy_sum), candidates)",
+        "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
+        "    target = from_fixed_point(noisy_sum) + n * self.centre(candidates)\n"
+        "    return EmbeddingMean(self.noise_multiplier, self.radius).select(target, candidates)",
     ),
     "embeddings are not clipped": bug(
         "centred embedding mean, blocks, a far and only voice",
         "every answer is the canary's",
-        ("aggregation.embedding_mean:EmbeddingMean.sum", "offset * (limit / max(norm(offset), limit))", "offset"),
+        "aggregation.embedding_mean:EmbeddingMean.sum",
+        "offset * (limit / max(norm(offset), limit))",
+        "offset",
     ),
     "the candidate nearest to the noiseless sum": bug(
         "embedding mean, units, the only voice",
         "some answer is the canary's",
-        (
-            "aggregation.embedding_mean:EmbeddingMean.release",
-            "self.select(from_fixed_point(noisy_sum), candidates)",
-            "self.select(from_fixed_point(self.sum(contributions, self.centre(candidates))), candidates)",
-        ),
+        "aggregation.embedding_mean:EmbeddingMean.release",
+        "self.select(from_fixed_point(noisy_sum), candidates)",
+        "self.select(from_fixed_point(self.sum(contributions, self.centre(candidates))), candidates)",
     ),
     "soft votes of any size": bug(
         "soft votes, blocks, more than a vote",
         "label is blue",
-        ("aggregation.votes:_on_simplex", " & (mass <= 1 + _ROUNDING)", ""),
+        "aggregation.votes:_on_simplex",
+        " & (mass <= 1 + _ROUNDING)",
+        "",
         ("aggregation.votes:_on_simplex", " / np.maximum(mass[usable], 1.0)[:, None]", ""),
     ),
     "noise is drawn once": bug(
         "fresh noise, hard votes",
         "forty answers with the same noise",
-        (
-            "aggregation.noise:add_gaussian_noise",
-            "_measurement(sigma * ONE)(values.tolist())",
-            "values + vars(add_gaussian_noise).setdefault('drawn', _measurement(sigma * ONE)([0] * values.size))",
-        ),
+        "aggregation.noise:add_gaussian_noise",
+        "_measurement(sigma * ONE)(values.tolist())",
+        "values + vars(add_gaussian_noise).setdefault('drawn', _measurement(sigma * ONE)([0] * values.size))",
     ),
     "joint EM takes the best sequence": bug(
         "joint EM, blocks, the only voice",
         "every word is the canary's",
-        (
-            "aggregation.keyword_joint_em:JointExponentialMechanism.select",
-            "reach[draw(self._weights(reach))]",
-            "reach[0]",
-        ),
+        "aggregation.keyword_joint_em:JointExponentialMechanism.select",
+        "reach[draw(self._weights(reach))]",
+        "reach[0]",
     ),
     "PTR releases the most frequent word first": bug(
         "PTR, blocks, two words of which one leads",
         "alpha is first",
-        (
-            "aggregation.keyword_ptr:KeywordPtr.release",
-            "tuple(sorted(top_words(counts, k)))",
-            "tuple(top_words(counts, k))",
-        ),
+        "aggregation.keyword_ptr:KeywordPtr.release",
+        "tuple(sorted(top_words(counts, k)))",
+        "tuple(top_words(counts, k))",
     ),
     # --- The store. ---
     "embeddings are centred over all slots": bug(
         "hard votes, blocks, compared by embeddings",
         "label is blue",
-        ("exemplar_store.exemplar:unpack", "vectors /= np", "vectors -= vectors.mean(axis=0)\n    vectors /= np"),
+        "exemplar_store.exemplar:unpack",
+        "vectors /= np",
+        "vectors -= vectors.mean(axis=0)\n    vectors /= np",
     ),
     "a unit's exemplars go to slots of their own": bug(
         "hard votes, units, many exemplars",
         "label is blue",
-        (
-            "exemplar_store.store:ExemplarStore.sample_slots",
-            "holder = slots[positions.searchsorted(listed.positions)]",
-            "holder = sampling.below(ensemble, listed.positions.size)",
-        ),
+        "exemplar_store.store:ExemplarStore.sample_slots",
+        "holder = slots[positions.searchsorted(listed.positions)]",
+        "holder = sampling.below(ensemble, listed.positions.size)",
     ),
     "as many units as expected are drawn": bug(
         "drawn, units",
         "queries that draw half the units",
-        (
-            "exemplar_store.sampling:poisson_sample",
-            "return sample[: np.searchsorted(sample, positions)]",
-            "return np.sort(np.argsort(words(positions))[: round(positions * probability)])",
-        ),
+        "exemplar_store.sampling:poisson_sample",
+        "return sample[: np.searchsorted(sample, positions)]",
+        "return np.sort(np.argsort(words(positions))[: round(positions * probability)])",
     ),
     "twice the probability in the sampler": bug(
         "drawn, blocks",
         "units drawn",
-        (
-            "exemplar_store.sampling:poisson_sample",
-            "_stretch_law(probability)",
-            "_stretch_law(min(1.0, 2 * probability))",
-        ),
+        "exemplar_store.sampling:poisson_sample",
+        "_stretch_law(probability)",
+        "_stretch_law(min(1.0, 2 * probability))",
     ),
     "slots are cut from a shuffled sample": bug(
         "drawn, units",
         "six units in six different slots",
-        (
-            "exemplar_store.store:ExemplarStore.sample_slots",
-            "slots = sampling.below(ensemble, positions.size)",
-            "slots = np.argsort(sampling.words(positions.size)) * ensemble // max(1, positions.size)",
-        ),
+        "exemplar_store.store:ExemplarStore.sample_slots",
+        "slots = sampling.below(ensemble, positions.size)",
+        "slots = np.argsort(sampling.words(positions.size)) * ensemble // max(1, positions.size)",
     ),
     "blocks are cut by position": bug(
         "drawn, blocks",
         "a unit is in another unit's block",
-        (
-            "exemplar_store.store:ExemplarStore.sample_blocks",
-            "positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)",
-            "positions = np.array([p for p in range(row.next_position) if p // 2 in drawn.tolist()], np.int64)\n"
-            "        slots = np.searchsorted(drawn, positions // 2)",
-        ),
+        "exemplar_store.store:ExemplarStore.sample_blocks",
+        "positions, slots = members(connection, row.id, spans(row, cohorts, arrived), drawn, blocks)",
+        "positions = np.array([p for p in range(row.next_position) if p // 2 in drawn.tolist()], np.int64)\n"
+        "        slots = np.searchsorted(drawn, positions // 2)",
     ),
     "slots keep everything": bug(
         "cap",
         "exemplars of the fullest slot",
-        ("exemplar_store.sampling:deal", "order[start : min(end, start + maximum)]", "order[start:end]"),
+        "exemplar_store.sampling:deal",
+        "order[start : min(end, start + maximum)]",
+        "order[start:end]",
     ),
     # --- Ledger, engine, accounting. ---
     "a repeated query is another query": bug(
         "one answer",
         "charge of a repeated query",
-        (
-            "service.pipeline.answering:Answering._digest",
-            "json.dumps(normalised, sort_keys=True).encode()",
-            "json.dumps([normalised, time.time_ns()], sort_keys=True).encode()",
-        ),
+        "service.pipeline.answering:Answering._digest",
+        "json.dumps(normalised, sort_keys=True).encode()",
+        "json.dumps([normalised, time.time_ns()], sort_keys=True).encode()",
     ),
     "another task's release answers": bug(
         "one answer",
         "the same query of another task",
-        (
-            "accounting.ledger.charges:_released",
-            '_RELEASED, {"task": task_id, "digest": query_digest}',
-            "_RELEASES.where(releases.c.query_digest == query_digest)",
-        ),
+        "accounting.ledger.charges:_released",
+        '_RELEASED, {"task": task_id, "digest": query_digest}',
+        "_RELEASES.where(releases.c.query_digest == query_digest)",
     ),
     "the counter does not rise": bug(
         "one answer",
         "answers given",
-        (
-            "accounting.ledger.charges:Ledger._insert_charge",
-            '_SPEND, {"task": task.id}',
-            "sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)",
-        ),
+        "accounting.ledger.charges:Ledger._insert_charge",
+        '_SPEND, {"task": task.id}',
+        "sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)",
     ),
     "the engine remembers slots by their size": bug(
         "isolated slots",
         "depends on another slot",
-        (
-            "service.engines.embedded.nearest_exemplar:NearestExemplarEngine.contributions",
-            "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
-            "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
-        ),
+        "service.engines.embedded.nearest_exemplar:NearestExemplarEngine.contributions",
+        "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
+        "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
     ),
     "a unit of prototypes is clipped label by label": bug(
         "prototypes, an exemplar of each label",
         "ε is at least",
-        (
-            "aggregation.prototypes:PrototypeSums._contribution",
-            "to_fixed_point(row * (limit / max(norm, limit)))",
-            "to_fixed_point(row * (limit / max(math.hypot(*row.tolist()), limit)))",
-        ),
+        "aggregation.prototypes:PrototypeSums._contribution",
+        "to_fixed_point(row * (limit / max(norm, limit)))",
+        "to_fixed_point(row * (limit / max(math.hypot(*row.tolist()), limit)))",
     ),
     "each exemplar counts for prototypes": bug(
         "prototypes, an exemplar of each label",
         "ε is at least",
-        (
-            "service.pipeline.mechanisms.prototypes:PrototypesAdapter.make",
-            "self.labelled(unit) for unit in units",
-            "self.labelled([one]) for unit in units for one in unit",
-        ),
+        "service.pipeline.mechanisms.prototypes:PrototypesAdapter.make",
+        "self.labelled(unit) for unit in units",
+        "self.labelled([one]) for unit in units for one in unit",
     ),
     "prototypes with half the noise": bug(
         "one release, prototypes",
         "noise of a sensitivity of 1",
-        (
-            "service.pipeline.mechanisms.prototypes:PrototypesAdapter.sums",
-            "PrototypeSums(self.noise.noise_multiplier,",
-            "PrototypeSums(self.noise.noise_multiplier / 2,",
-        ),
+        "service.pipeline.mechanisms.prototypes:PrototypesAdapter.sums",
+        "PrototypeSums(self.noise.noise_multiplier,",
+        "PrototypeSums(self.noise.noise_multiplier / 2,",
     ),
     "each exemplar votes for a candidate": bug(
         "synthetic exemplars, an exemplar of each label",
         "ε is at least",
-        (
-            "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.make",
-            "self.labelled(unit) for unit in units",
-            "self.labelled([one]) for unit in units for one in unit",
-        ),
+        "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.make",
+        "self.labelled(unit) for unit in units",
+        "self.labelled([one]) for unit in units for one in unit",
     ),
     "a unit votes again with each text": bug(
         "synthetic exemplars, an exemplar of each label",
         "ε is at least",
-        (
-            "aggregation.exemplar_votes:ExemplarVotes.votes",
-            "        vote = self._vote(unit)\n        if vote is not None:\n",
-            "        for vote in [self._vote([text]) for text in unit]:\n",
-        ),
+        "aggregation.exemplar_votes:ExemplarVotes.votes",
+        "        vote = self._vote(unit)\n        if vote is not None:\n",
+        "        for vote in [self._vote([text]) for text in unit]:\n",
     ),
     "votes with half the noise": bug(
         "one release, synthetic exemplars",
         "noise of a sensitivity of 1",
-        (
-            "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.votes",
-            "ExemplarVotes(self.noise.noise_multiplier,",
-            "ExemplarVotes(self.noise.noise_multiplier / 2,",
-        ),
+        "service.pipeline.mechanisms.synthetic_exemplars:SyntheticExemplarsAdapter.votes",
+        "ExemplarVotes(self.noise.noise_multiplier,",
+        "ExemplarVotes(self.noise.noise_multiplier / 2,",
     ),
     "candidates are written from private texts": bug(
         "one release, synthetic exemplars",
         "read before the charge",
-        (
-            "service.pipeline.making:make",
-            "_embedded(adapter.public_texts(described.embedded_field), dimension, embed)",
-            "_embedded([unit[0].fields['text'] for unit in store.every_unit('wired')][:2], dimension, embed)",
-        ),
+        "service.pipeline.making:make",
+        "_embedded(adapter.public_texts(described.embedded_field), dimension, embed)",
+        "_embedded([unit[0].fields['text'] for unit in store.every_unit('wired')][:2], dimension, embed)",
     ),
     "prototypes are made before they are charged": bug(
         "one release, prototypes",
         "read before the charge",
-        (
-            "service.pipeline.making:make",
-            "    charge = charge_once(",
-            "    units = list(store.every_unit(signed.knowledge_base, signed.plan.cohorts))\n    charge = charge_once(",
-        ),
+        "service.pipeline.making:make",
+        "    charge = charge_once(",
+        "    units = list(store.every_unit(signed.knowledge_base, signed.plan.cohorts))\n    charge = charge_once(",
     ),
     "a release is made again after a crash": bug(
         "one release, prototypes",
         "noise drawn 2 times for one charge",
-        (
-            "service.pipeline.making:make",
-            "    charge = charge_once(ledger, signed, takes_s=grain)\n",
-            "    try:\n"
-            "        charge = charge_once(ledger, signed)\n"
-            "    except NotMadeError:\n"
-            "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
-            "        return Release('', '', '', adapter.make(units, public), 0)\n",
-        ),
+        "service.pipeline.making:make",
+        "    charge = charge_once(ledger, signed, takes_s=grain)\n",
+        "    try:\n"
+        "        charge = charge_once(ledger, signed)\n"
+        "    except NotMadeError:\n"
+        "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
+        "        return Release('', '', '', adapter.make(units, public), 0)\n",
     ),
     "a dead maker's charge is given back": bug(
         "one release, prototypes",
         "noise drawn 2 times for one charge",
-        (
-            "accounting.ledger.charges:Ledger._charge",
-            "charged = self._insert_charge",
-            "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
-            "        charged = self._insert_charge",
-        ),
+        "accounting.ledger.charges:Ledger._charge",
+        "charged = self._insert_charge",
+        "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
+        "        charged = self._insert_charge",
     ),
     # --- Releases that are made once, and rehearsals. ---
     "a release that is made once is accounted as if drawn": bug(
         "its cohorts, prototypes",
         "probability to take part",
-        AS_IF_DRAWN,
+        *AS_IF_DRAWN,
     ),
-    "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", AS_IF_DRAWN),
+    "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", *AS_IF_DRAWN),
     "a release that is made once is calibrated as if drawn": bug(
         "its cohorts, synthetic exemplars",
         "one Gaussian release at",
-        (
-            "accounting.plan:_granted",
-            "            samplings[name],\n            task.answers,",
-            "            Sampling(task.sampling, 1 / public_size if task.once else samplings[name].probability),\n"
-            "            task.answers,",
-        ),
+        "accounting.plan:_granted",
+        "            samplings[name],\n            task.answers,",
+        "            Sampling(task.sampling, 1 / public_size if task.once else samplings[name].probability),\n"
+        "            task.answers,",
     ),
     "a release that is made once reads all cohorts": bug(
         "its cohorts, prototypes",
         "exemplars of the release",
-        ("service.pipeline.making:make", "signed.plan.cohorts", "range(1, 9)"),
+        "service.pipeline.making:make",
+        "signed.plan.cohorts",
+        "range(1, 9)",
     ),
     "a release that is made once reads the first cohort": bug(
         "its cohorts, synthetic exemplars",
         "exemplars of the release",
-        ("service.pipeline.making:make", ", signed.plan.cohorts", ""),
+        "service.pipeline.making:make",
+        ", signed.plan.cohorts",
+        "",
     ),
     "a rehearsal reads all cohorts": bug(
         "rehearsal",
         "cohorts that ask and answer",
-        ("service.plans.rehearsing:Begun._released", "self.charged.signed.plan.cohorts", "range(1, 9)"),
+        "service.plans.rehearsing:Begun._released",
+        "self.charged.signed.plan.cohorts",
+        "range(1, 9)",
     ),
     "a rehearsal reads before it is charged": bug(
         "rehearsal",
         "charges when exemplars are read",
-        (
-            "service.plans.rehearsing:begin",
-            "    signed = await",
-            "    [*records.store.every_unit(plan.knowledge_base, plan.cohorts)]\n    signed = await",
-        ),
+        "service.plans.rehearsing:begin",
+        "    signed = await",
+        "    [*records.store.every_unit(plan.knowledge_base, plan.cohorts)]\n    signed = await",
     ),
     "an answer that one slot moves by h(1), not by h(0)": bug(
         "rehearsal",
         "noise of the counts",
-        ("service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism", "delta(0.0)", "delta(1.0)"),
+        "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
+        "delta(0.0)",
+        "delta(1.0)",
     ),
     "an answer that one slot moves as far as one moves the counts": bug(
         "rehearsal",
         "noise of the counts",
-        (
-            "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
-            "self.rehearsed_noise.mechanism.delta",
-            "self.noise.delta",
-        ),
+        "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
+        "self.rehearsed_noise.mechanism.delta",
+        "self.noise.delta",
     ),
     "rehearsed answers with the noise of the counts": bug(
         "rehearsal",
         "noise of the answers",
-        (
-            "service.plans.rehearsing:Begun._released",
-            "adapter.rehearsed_noise",
-            "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
-        ),
+        "service.plans.rehearsing:Begun._released",
+        "adapter.rehearsed_noise",
+        "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
     ),
     "one answer to a question counts as all of them": bug(
         "rehearsal",
         "noise of the answers",
-        (
-            "service.pipeline.rehearsing:_asked",
-            'sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])',
-            'REPEATS * ((await aggregator.release(outputs))["label"] == truth)',
-        ),
+        "service.pipeline.rehearsing:_asked",
+        'sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])',
+        'REPEATS * ((await aggregator.release(outputs))["label"] == truth)',
     ),
     "a rehearsal's prompts are cached under a name of every day": bug(
         "rehearsal's cache",
         "share a cache",
-        ("service.plans.rehearsing:begin", "{os.urandom(8).hex()} ", ""),
+        "service.plans.rehearsing:begin",
+        "{os.urandom(8).hex()} ",
+        "",
     ),
     "a release that fails once exemplars were read is given back": bug(
         "no way back, once",
         "the charge of a release",
-        (
-            "service.pipeline.making:make",
-            MAKING,
-            f"    try:\n    {MAKING}    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
-        ),
+        "service.pipeline.making:make",
+        MAKING,
+        f"    try:\n    {MAKING}    except Exception:\n        ledger.void(charge, 'failed')\n        raise\n",
     ),
     "a rehearsal that fails is given back": bug(
         "no way back, once",
         "the charge of a rehearsal",
-        (
-            "service.plans.rehearsing:Begun.run",
-            "failure = error\n",
-            "failure = error\n        self._records.ledger.void(self.charged.charge, 'failed')\n",
-        ),
+        "service.plans.rehearsing:Begun.run",
+        "failure = error\n",
+        "failure = error\n        self._records.ledger.void(self.charged.charge, 'failed')\n",
     ),
     "a release that is made once is stored before the wait": bug(
         "stored last, once",
         "order of a release",
-        (
-            "service.pipeline.making:make",
-            "    if padded:",
-            "    made = store_once(ledger, signed, charge, answer)\n    if padded:",
-        ),
+        "service.pipeline.making:make",
+        "    if padded:",
+        "    made = store_once(ledger, signed, charge, answer)\n    if padded:",
         ("service.pipeline.making:make", "return store_once(ledger, signed, charge, answer)", "return made"),
     ),
     "a rehearsal is stored before the wait": bug(
         "stored last, once",
         "order of a rehearsal",
-        (
-            "service.plans.rehearsing:Begun.run",
-            "        released = await self._released(adapter)",
-            "        released = await self._released(adapter)\n"
-            "        stored = store_once(self._records.ledger, signed, self.charged.charge, released)",
-        ),
+        "service.plans.rehearsing:Begun.run",
+        "        released = await self._released(adapter)",
+        "        released = await self._released(adapter)\n"
+        "        stored = store_once(self._records.ledger, signed, self.charged.charge, released)",
         (
             "service.plans.rehearsing:Begun.run",
             "await asyncio.to_thread(store_once, self._records.ledger, signed, self.charged.charge, released)",
@@ -667,7 +589,9 @@ BUGS = {
     "removal alone is composed": bug(
         "directions",
         "adding a unit costs",
-        ("accounting.privacy.subsampling:amplify", "return (removal, removal.swapped())", "return (removal,)"),
+        "accounting.privacy.subsampling:amplify",
+        "return (removal, removal.swapped())",
+        "return (removal,)",
     ),
 }
 
