@@ -95,7 +95,7 @@ class ExemplarVotes:
         """Of each label its candidates' numbers and embeddings."""
         labels = np.asarray(self.labels)
         numbers = {label: np.flatnonzero(labels == label) for label in set(self.labels)}
-        return {label: (found, self.candidates[found].astype(np.float64)) for label, found in numbers.items()}
+        return {label: (places, self.candidates[places].astype(np.float64)) for label, places in numbers.items()}
 
 
 def chosen(noisy_votes: npt.NDArray[np.float64], labels: Sequence[int], per_label: int) -> list[int]:

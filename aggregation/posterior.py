@@ -156,8 +156,8 @@ class LabelPosterior:
         def ahead(lead: int) -> float:
             noisy = np.full(labels, (voters - lead) / labels)
             noisy[0] += lead
-            found = alike.log_probabilities(noisy, zero_shot, float(voters))
-            return float(found[0] - found[1])
+            likely = alike.log_probabilities(noisy, zero_shot, float(voters))
+            return float(likely[0] - likely[1])
 
         lead = bisect.bisect_left(range(voters + 1), 0.0, key=ahead)
         return lead if lead <= voters else None

@@ -25,37 +25,3 @@ from exemplar_store.master_key import MasterKey, load_key
 from exemplar_store.packed_slots import PackedSlots
 from exemplar_store.rows import Layout, Row, read_csv, read_json_lines
 from exemplar_store.store import ExemplarStore
-
-__all__ = [
-    "MAX_EXEMPLARS_PER_UNIT",
-    "MAX_EXEMPLAR_BYTES",
-    "MAX_UNIT_BYTES",
-    "BadRowError",
-    "DatabaseInUseError",
-    "EmbeddingError",
-    "EncryptionKeyError",
-    "Exemplar",
-    "ExemplarStore",
-    "ExemplarStoreError",
-    "IngestReport",
-    "InvalidKnowledgeBaseError",
-    "Keyring",
-    "KnowledgeBase",
-    "KnowledgeBaseExistsError",
-    "Layout",
-    "MasterKey",
-    "PackedSlots",
-    "Row",
-    "Slot",
-    "TamperedError",
-    "UnitTooLargeError",
-    "UnknownKnowledgeBaseError",
-    "UnknownUnitError",
-    "UnrecognisedUnitsError",
-    "WrongKeyError",
-    "default_response_field",
-    "load_key",
-    "made_up_slots",
-    "read_csv",
-    "read_json_lines",
-]

@@ -72,13 +72,13 @@ def unpack(packed: Sequence[bytes], names: Sequence[str], dimension: int, *, res
         dimension: length of the embeddings, 0 to leave them out.
         response: whether each has one of its response, too.
     """
-    ends = [_LENGTH_BYTES + int.from_bytes(one[:_LENGTH_BYTES], "big") for one in packed]
-    contents = b",".join(one[_LENGTH_BYTES:end] for one, end in zip(packed, ends, strict=True))
+    ends = [_LENGTH_BYTES + int.from_bytes(entry[:_LENGTH_BYTES], "big") for entry in packed]
+    contents = b",".join(entry[_LENGTH_BYTES:end] for entry, end in zip(packed, ends, strict=True))
     # One parse for all is several times faster than one each.
     fields = [dict(zip(names, row, strict=True)) for row in json.loads(b"[" + contents + b"]")]
     if dimension == 0:
-        return [Exemplar(one) for one in fields]
-    halves = np.frombuffer(b"".join(one[end:] for one, end in zip(packed, ends, strict=True)), "<f2")
+        return [Exemplar(entry) for entry in fields]
+    halves = np.frombuffer(b"".join(entry[end:] for entry, end in zip(packed, ends, strict=True)), "<f2")
     vectors = halves.reshape(len(packed) * (1 + response), dimension).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors.flags.writeable = False

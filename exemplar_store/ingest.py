@@ -251,8 +251,8 @@ def _known_positions(connection: sa.Connection, kb_id: int, unit_tags: set[bytes
     tag = sa.column("tag", sa.LargeBinary)
     asked = sa.values(tag, name="asked").data([(unit_tag,) for unit_tag in unit_tags]).cte()
     seek = sa.select(units.c.position).where(units.c.kb_id == kb_id, units.c.unit_tag == asked.c.tag)
-    found = connection.execute(sa.select(asked.c.tag, seek.scalar_subquery()))
-    return {bytes(tag): position for tag, position in found if position is not None}
+    rows = connection.execute(sa.select(asked.c.tag, seek.scalar_subquery()))
+    return {bytes(tag): position for tag, position in rows if position is not None}
 
 
 def _check_stored_sizes(

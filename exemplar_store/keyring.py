@@ -44,15 +44,15 @@ class Keyring:
         self._database = database
         self._master = MasterKey(master)
         with reading(database) as connection:
-            found = connection.execute(sa.select(data_key)).one_or_none()
-        if found is None:
+            row = connection.execute(sa.select(data_key)).one_or_none()
+        if row is None:
             with database.begin() as connection:
                 made = DataKey(os.urandom(KEY_BYTES), os.urandom(KEY_BYTES))
                 first = insert_new(connection, data_key).values(_wrap(self._master, made, 1))
                 connection.execute(first)  # unless another process was faster
-                found = connection.execute(sa.select(data_key)).one()
-        self._number = found.number
-        self._data_key = self._unwrap(found)
+                row = connection.execute(sa.select(data_key)).one()
+        self._number = row.number
+        self._data_key = self._unwrap(row)
         self._derived = lru_cache(maxsize=1024)(self._derive)
 
     @property
@@ -118,13 +118,13 @@ class Keyring:
         """
         with self._database.begin() as connection:
             overwrite_deleted(connection)
-            found = connection.execute(sa.select(data_key).with_for_update()).one()
-            opened = self._unwrap(found)
-            if master.fingerprint == found.fingerprint:
+            row = connection.execute(sa.select(data_key).with_for_update()).one()
+            opened = self._unwrap(row)
+            if master.fingerprint == row.fingerprint:
                 raise EncryptionKeyError(
                     f"Encryption key {master.fingerprint} opens this database already; nothing was changed."
                 )
-            connection.execute(sa.update(data_key).values(_wrap(master, opened, found.number)))
+            connection.execute(sa.update(data_key).values(_wrap(master, opened, row.number)))
             before_commit(connection)
         empty_write_ahead_log(self._database)
 
@@ -137,22 +137,22 @@ class Keyring:
         Raises:
             WrongKeyError: the present master key is another than this process's.
         """
-        found = connection.execute(sa.select(data_key).with_for_update()).one()
-        made = DataKey(os.urandom(KEY_BYTES), self._unwrap(found).queries)
-        connection.execute(sa.update(data_key).values(_wrap(self._master, made, found.number + 1)))
+        row = connection.execute(sa.select(data_key).with_for_update()).one()
+        made = DataKey(os.urandom(KEY_BYTES), self._unwrap(row).queries)
+        connection.execute(sa.update(data_key).values(_wrap(self._master, made, row.number + 1)))
         return made.exemplars
 
     def _derive(self, salt: bytes) -> KnowledgeBaseKeys:
         return KnowledgeBaseKeys(self._data_key.exemplars, salt)
 
-    def _unwrap(self, found: sa.Row[tuple[object, ...]]) -> DataKey:
-        if found.fingerprint != self._master.fingerprint:
+    def _unwrap(self, row: sa.Row[tuple[object, ...]]) -> DataKey:
+        if row.fingerprint != self._master.fingerprint:
             raise WrongKeyError(
                 "This database was written under another encryption key than the one given, "
-                f"{self._master.fingerprint}. It opens with {found.fingerprint}. If the key was changed, start with "
+                f"{self._master.fingerprint}. It opens with {row.fingerprint}. If the key was changed, start with "
                 "the new one; if not, see whether DPICL_DATABASE_URL names the right database."
             )
-        return self._master.unwrap(bytes(found.wrapped), found.number)
+        return self._master.unwrap(bytes(row.wrapped), row.number)
 
 
 def _wrap(master: MasterKey, opened: DataKey, number: int) -> dict[str, object]:

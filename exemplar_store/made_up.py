@@ -34,9 +34,9 @@ def made_up_slots(
     vectors = [np.full(dimension, dimension**-0.5, np.float32)] * (1 + response) if dimension else []
     names, tag = list(contents[0]), bytes(TAG_BYTES)
     payloads = [keys.encrypt(pack(content(fields, names), *vectors), place(0, tag)) for fields in contents]
-    found = {number: (0, tag, payloads[number // exemplars]) for number in range(len(contents) * exemplars)}
-    kept = list(np.arange(len(found)).reshape(-1, exemplars))
-    return lambda: fill(keys, names, dimension, found, kept, response=response)
+    stored = {number: (0, tag, payloads[number // exemplars]) for number in range(len(contents) * exemplars)}
+    kept = list(np.arange(len(stored)).reshape(-1, exemplars))
+    return lambda: fill(keys, names, dimension, stored, kept, response=response)
 
 
 def reading_s(database: sa.Engine, rows: int, size: int) -> float:

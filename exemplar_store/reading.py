@@ -28,7 +28,7 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
         positions: int array (units,).
     """
     drawn = among(connection.dialect.name, exemplars.c.position, sa.literal(positions.tolist(), NUMBERS))
-    found = connection.execute(
+    rows = connection.execute(
         sa.select(
             exemplars.c.position,
             # SQLite keeps whatever type was written behind our back; as bytes it fails to open, like any other.
@@ -36,7 +36,7 @@ def read_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
             sa.cast(exemplars.c.payload, sa.LargeBinary),
         ).where(exemplars.c.kb_id == kb_id, drawn)
     )
-    return [(position, content_tag, payload) for position, content_tag, payload in found]
+    return [(position, content_tag, payload) for position, content_tag, payload in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def list_exemplars(connection: sa.Connection, kb_id: int, positions: np.ndarray)
         positions: int array (units,).
     """
     asked = {"of": kb_id, "positions": positions.tolist()}
-    found = connection.execute(_listing(connection.dialect.name), asked).all()
-    tags = [bytes.fromhex(of_unit) for _, of_unit in found]
-    units = np.array([position for position, _ in found], np.int64)
+    rows = connection.execute(_listing(connection.dialect.name), asked).all()
+    tags = [bytes.fromhex(of_unit) for _, of_unit in rows]
+    units = np.array([position for position, _ in rows], np.int64)
     return Listed(np.repeat(units, [len(of_unit) // TAG_BYTES for of_unit in tags]), b"".join(tags))
 
 
@@ -98,8 +98,8 @@ def read_listed(connection: sa.Connection, kb_id: int, listed: Listed, kept: Seq
     numbers = np.concatenate([np.empty(0, np.int64), *kept]).tolist()
     tags = [listed.content_tag(number) for number in numbers]
     asked = {"of": kb_id, "positions": listed.positions[numbers].tolist(), "tags": b"".join(tags)}
-    found = connection.execute(_reading(connection.dialect.name), asked).all()
-    return {numbers[i]: (at, tags[i], payload) for i, at, payload in found if payload is not None}
+    rows = connection.execute(_reading(connection.dialect.name), asked).all()
+    return {numbers[i]: (at, tags[i], payload) for i, at, payload in rows if payload is not None}
 
 
 @cache

@@ -65,8 +65,8 @@ def _reencrypt_units(
     connection: sa.Connection, kb_id: int, positions: range, before: KnowledgeBaseKeys, after: KnowledgeBaseKeys
 ) -> int:
     here = sa.and_(units.c.kb_id == kb_id, units.c.position.between(positions[0], positions[-1]))
-    found = connection.execute(sa.select(units.c.position, units.c.unit_tag).where(here)).all()
-    tags = {at: after.reencrypted_tag(bytes(tag), before) for at, tag in found}
+    rows = connection.execute(sa.select(units.c.position, units.c.unit_tag).where(here)).all()
+    tags = {at: after.reencrypted_tag(bytes(tag), before) for at, tag in rows}
     unreadable, changed = 0, []
     for at, content_tag, payload in read_exemplars(connection, kb_id, np.array(positions)):
         try:

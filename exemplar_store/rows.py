@@ -87,11 +87,8 @@ class Layout:
             problem = f"has {len(unit_id):,} characters; at most {MAX_CHARACTERS:,} are allowed"
             raise BadRowError(number, self.unit_id, problem)
         if unit_id != unit_id.strip():
-            raise BadRowError(
-                number,
-                self.unit_id,
-                "has spaces around it, which would make it another unit than the same id without; remove them",
-            )
+            problem = "has spaces around it, which would make it another unit than the same id without; remove them"
+            raise BadRowError(number, self.unit_id, problem)
         columns = {name: self.column(name) for name in self.fields}
         fields = {name: self._text(number, column, record.get(column)) for name, column in columns.items()}
         row_content(number, fields, self.fields)
@@ -123,12 +120,11 @@ def row_content(number: int, fields: Mapping[str, str], names: Sequence[str]) ->
     """
     packed = content(fields, names)
     if len(packed) > MAX_EXEMPLAR_BYTES:
-        raise BadRowError(
-            number,
-            None,
+        problem = (
             f"has {len(packed):,} bytes (its fields' values as JSON in UTF-8); at most {MAX_EXEMPLAR_BYTES:,} are "
-            "allowed: shorten its texts, or make several rows of it",
+            "allowed: shorten its texts, or make several rows of it"
         )
+        raise BadRowError(number, None, problem)
     return packed
 
 
@@ -198,12 +194,9 @@ def read_csv(stream: BinaryIO, layout: Layout, delimiter: str = ",") -> Iterator
     layout.require(number, header)
     for number, cells in records:
         if len(cells) != len(header):
-            raise BadRowError(
-                number,
-                None,
-                f"has {len(cells)} cells where the header has {len(header)}; "
-                f"put double quotes around values with {delimiter!r} or line breaks",
-            )
+            quotes = f"put double quotes around values with {delimiter!r} or line breaks"
+            problem = f"has {len(cells)} cells where the header has {len(header)}; {quotes}"
+            raise BadRowError(number, None, problem)
         yield layout.row(number, dict(zip(header, cells, strict=True)))
 
 

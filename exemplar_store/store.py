@@ -127,10 +127,10 @@ class ExemplarStore:
             WrongKeyError: one was written under another encryption key. (A service calls this before it starts.)
         """
         with self._read() as connection:
-            found = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
-            for row in found:
+            rows = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()
+            for row in rows:
                 self.keyring.of(row)
-        return [describe(row) for row in found]
+        return [describe(row) for row in rows]
 
     def allow_remote_engine(self, name: str, allowed: bool, before_commit: BeforeCommit = do_nothing) -> KnowledgeBase:
         """Say whether exemplars may be shown to an engine outside the deployment; holds from the next query on.
@@ -336,8 +336,8 @@ class ExemplarStore:
             listed = list_exemplars(connection, row.id, positions)
             holder = slots[positions.searchsorted(listed.positions)]
             kept = sampling.deal(holder, sampling.words(holder.size), ensemble, max_exemplars)
-            found = read_listed(connection, row.id, listed, kept)
-        return _fill(row, keys, found, kept, embeddings=embeddings)
+            stored = read_listed(connection, row.id, listed, kept)
+        return _fill(row, keys, stored, kept, embeddings=embeddings)
 
     def sample_blocks(
         self,
@@ -389,8 +389,8 @@ class ExemplarStore:
             holder = slots[positions.searchsorted(listed.positions)]
             order = np.frombuffer(listed.content_tags, f"S{TAG_BYTES}")
             kept = sampling.deal(holder, order, drawn.size, max_exemplars)
-            found = read_listed(connection, row.id, listed, kept)
-        return _fill(row, keys, found, kept, embeddings=embeddings)
+            stored = read_listed(connection, row.id, listed, kept)
+        return _fill(row, keys, stored, kept, embeddings=embeddings)
 
     def reading_s(self, rows: int, dimension: int, *, response: bool) -> float:
         """Seconds to find and read made-up rows, each as large as one can be; no private one is read.
@@ -423,11 +423,11 @@ class ExemplarStore:
             starts = ((first, end) for start, end in ranges for first in range(start, end, _UNITS_AT_ONCE))
             for first, end in starts:
                 positions = np.arange(first, min(first + _UNITS_AT_ONCE, end))
-                found = read_exemplars(connection, row.id, positions)
-                owners = np.array([position for position, _tag, _payload in found], np.int64)
+                stored = read_exemplars(connection, row.id, positions)
+                owners = np.array([position for position, _tag, _payload in stored], np.int64)
                 kept = [np.flatnonzero(owners == position) for position in positions]
                 # Who was forgotten, or of whom nothing opens, is nobody's slot.
-                yield from filter(None, _fill(row, keys, dict(enumerate(found)), kept, embeddings=True))
+                yield from filter(None, _fill(row, keys, dict(enumerate(stored)), kept, embeddings=True))
 
     def _read(self) -> sa.Connection:
         """A connection all of whose statements see the same state, so that keys and what they open belong together."""
@@ -440,11 +440,11 @@ class ExemplarStore:
 def _fill(
     row: KnowledgeBaseRow,
     keys: KnowledgeBaseKeys,
-    found: dict[int, Stored],
+    stored: dict[int, Stored],
     kept: Sequence[np.ndarray],
     *,
     embeddings: bool,
 ) -> Slots:
     """The slots, outside the transaction that read them."""
     dimension = (row.embedding_dimension or 0) if embeddings else 0
-    return fill(keys, row.fields, dimension, found, kept, response=row.response_field is not None)
+    return fill(keys, row.fields, dimension, stored, kept, response=row.response_field is not None)

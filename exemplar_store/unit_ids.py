@@ -23,9 +23,9 @@ _UUID = re.compile(rf"(?:urn:uuid:|\{{)?({_HEXADECIMAL})\}}?", re.IGNORECASE | r
 def canonical(text: str) -> str:
     """The one spelling of an id."""
     composed = normalize("NFC", text)
-    if found := _UUID.fullmatch(composed):
-        return str(UUID(found[1]))
-    return found[1] if (found := _INTEGER.fullmatch(composed)) else composed
+    if match := _UUID.fullmatch(composed):
+        return str(UUID(match[1]))
+    return match[1] if (match := _INTEGER.fullmatch(composed)) else composed
 
 
 def as_text(value: object) -> object:

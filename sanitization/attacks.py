@@ -83,12 +83,12 @@ def repeated(channel: Channel, vocabulary: Vocabulary, copies: int, *, most: int
 
 def _nearest_inputs(vocabulary: Vocabulary, x: IntArray, outputs: IntArray, top: int) -> np.ndarray:
     """Whether each input is among the ``top`` words nearest to each output, (len(x), len(outputs))."""
-    found = np.zeros((len(x), len(outputs)), dtype=bool)
+    close = np.zeros((len(x), len(outputs)), dtype=bool)
     place = np.full(len(vocabulary), -1)
     place[x] = np.arange(len(x))
     for start in range(0, len(outputs), 512):
         some = outputs[start : start + 512]
         near = place[vocabulary.nearest(some, min(top, len(vocabulary)))]
         column, _ = np.nonzero(near >= 0)
-        found[near[near >= 0], start + column] = True
-    return found
+        close[near[near >= 0], start + column] = True
+    return close

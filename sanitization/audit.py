@@ -130,20 +130,20 @@ def audit(channel: Channel, *, classes: Sequence[str] | None = None, inputs: Int
     )
 
 
-def admit(found: Audit, epsilon: float) -> float:
+def admit(audited: Audit, epsilon: float) -> float:
     """The ε to announce, if a channel with this audit may be served at ``epsilon``.
 
     Raises:
         RefusedChannelError: not all inputs were looked at, or the true ε is infinite or too large.
     """
-    if not found.complete:
-        raise RefusedChannelError(f"only {found.inputs} of {found.of} inputs were audited: refused")
-    if not found.epsilon <= epsilon:
-        most, least = found.worst_pair
-        size = "infinite" if math.isinf(found.epsilon) else f"{found.epsilon:.4g}"
-        told = f"{found.worst_output!r} tells {most!r} from {least!r}"
+    if not audited.complete:
+        raise RefusedChannelError(f"only {audited.inputs} of {audited.of} inputs were audited: refused")
+    if not audited.epsilon <= epsilon:
+        most, least = audited.worst_pair
+        size = "infinite" if math.isinf(audited.epsilon) else f"{audited.epsilon:.4g}"
+        told = f"{audited.worst_output!r} tells {most!r} from {least!r}"
         raise RefusedChannelError(f"the true ε is {size}, more than the {epsilon:g} asked for: {told}")
-    return found.epsilon
+    return audited.epsilon
 
 
 def _check(channel: Channel, x: IntArray, law: FloatArray) -> None:

@@ -71,10 +71,10 @@ def guesses(law: FloatArray, outputs: IntArray, bigrams: Bigrams) -> IntArray:
             state = bigrams.forward(state) * emitted[:, at]
         state = state / state.sum()
         ahead[:, at] = state
-    found = np.empty(len(outputs), dtype=np.int64)
+    likeliest = np.empty(len(outputs), dtype=np.int64)
     behind = np.ones(len(law))
     for at in reversed(range(len(outputs))):
-        found[at] = int((ahead[:, at] * behind).argmax())
+        likeliest[at] = int((ahead[:, at] * behind).argmax())
         behind = bigrams.backward(behind * emitted[:, at])
         behind /= behind.max()
-    return found
+    return likeliest

@@ -70,18 +70,18 @@ class Conversation:
             sanitization.text.TextError: the question is too long.
             ValueError: a kind cannot be the name of a placeholder.
         """
-        found = list(self._find(question)) if self._find else []
+        values = list(self._find(question)) if self._find else []
         with self._counting:
             if question not in self._sent:
-                self._sent[question] = self._sanitizer.sanitize(self._hide(question, found))
+                self._sent[question] = self._sanitizer.sanitize(self._hide(question, values))
             return self._sent[question]
 
     def restore(self, answer: str) -> str:
         """The answer with values for placeholders. Others than this conversation's stay as they are."""
         return PLACEHOLDER.sub(lambda match: self._values.get(match[0], match[0]), answer)
 
-    def _hide(self, text: str, found: Iterable[Found]) -> str:
-        spans = [(value.start, value.end, value.entity_type) for value in found]
+    def _hide(self, text: str, values: Iterable[Found]) -> str:
+        spans = [(value.start, value.end, value.entity_type) for value in values]
         spans += [(*match.span(), _QUOTED) for match in PLACEHOLDER.finditer(text)]
         parts, at = [], 0
         for start, end, kind in _apart(spans):

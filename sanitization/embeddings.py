@@ -42,7 +42,7 @@ def load(path: Path, *, words: Path | None = None, most: int | None = None) -> V
 
 def from_text(path: Path, most: int | None = None) -> Vocabulary:
     """GloVe's and word2vec's text format. A word may contain spaces; of a word that occurs twice the first counts."""
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     width = 0
     with path.open(encoding="utf-8", errors="strict") as lines:
         for number, line in enumerate(lines, 1):
@@ -56,10 +56,10 @@ def from_text(path: Path, most: int | None = None) -> Vocabulary:
                 raise VocabularyError(f"{path}, line {number}: {error}") from error
             if width < 1 or len(cells) <= width:
                 raise VocabularyError(f"{path}, line {number}: a word and {width} numbers expected")
-            found.setdefault(" ".join(cells[:-width]), vector)
-            if most is not None and len(found) >= most:
+            vectors.setdefault(" ".join(cells[:-width]), vector)
+            if most is not None and len(vectors) >= most:
                 break
-    return Vocabulary(list(found), list(found.values()))
+    return Vocabulary(list(vectors), list(vectors.values()))
 
 
 def from_hugging_face(folder: Path, most: int | None = None) -> Vocabulary:
@@ -82,9 +82,9 @@ def from_hugging_face(folder: Path, most: int | None = None) -> Vocabulary:
 def whole_words(pieces: dict[str, int]) -> dict[str, int]:
     """The pieces that are alphabetic words of two letters or more, in their order, which is that of frequency."""
     marked = any(piece.startswith(_STARTS) for piece in pieces)
-    found: dict[str, int] = {}
+    words: dict[str, int] = {}
     for piece, at in sorted(pieces.items(), key=lambda item: item[1]):
         word = piece[1:] if marked else piece
         if piece.startswith(_STARTS) == marked and word.isalpha() and len(word) > 1:
-            found.setdefault(word, at)
-    return found
+            words.setdefault(word, at)
+    return words

@@ -178,8 +178,8 @@ def remembered_medoids(vocabulary: Vocabulary, folder: Path) -> Medoids:
     """The greedy order of a vocabulary's medoids, computed once."""
 
     def made() -> Kept:
-        found = medoids(vocabulary)
-        return {"order": found.order, "nearest": found.nearest_cost, "random": found.random_cost}, {}
+        ranked = medoids(vocabulary)
+        return {"order": ranked.order, "nearest": ranked.nearest_cost, "random": ranked.random_cost}, {}
 
     arrays, _ = remember(folder, f"medoids words {vocabulary.digest}", made)
     return Medoids(vocabulary, arrays["order"], arrays["nearest"], arrays["random"])

@@ -50,8 +50,8 @@ class Table:
     def draw(self, x: IntArray) -> IntArray:
         """See :class:`sanitization.channel.Sampler`."""
         points = uniform.below(TOTAL, len(x))
-        found = (np.searchsorted(self.sums[at], point, side="right") for at, point in zip(x, points, strict=True))
-        return np.fromiter(found, dtype=np.int64, count=len(x))
+        drawn = (np.searchsorted(self.sums[at], point, side="right") for at, point in zip(x, points, strict=True))
+        return np.fromiter(drawn, dtype=np.int64, count=len(x))
 
 
 def whole(law: FloatArray) -> IntArray:
@@ -104,11 +104,11 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
     partial = file.with_suffix(f".{os.getpid()}.partial")
     sums = np.lib.format.open_memmap(partial, mode="w+", dtype=np.int64, shape=shape)  # type: ignore[no-untyped-call]
     laws = sums.view(np.float64)
-    found = Extremes(shape[1])
+    extremes = Extremes(shape[1])
     for x in blocks(shape[0]):
         laws[x] = law = channel.rows(x)
-        found.add(x, law)
-    beta, base = least_mixing(found.highest, found.lowest, epsilon)
+        extremes.add(x, law)
+    beta, base = least_mixing(extremes.highest, extremes.lowest, epsilon)
     for x in blocks(shape[0]):
         sums[x] = whole((1 - beta) * laws[x] + beta * base)
     sums.flush()

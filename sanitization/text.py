@@ -209,11 +209,11 @@ class TextSanitizer:
     def _known(self, words: Sequence[str]) -> list[str]:
         """Words as the vocabulary has them, if it does."""
         known = self.served.vocabulary.index
-        found = [word if word in known else word.lower() for word in words]
+        spelt = [word if word in known else word.lower() for word in words]
         # Not some of them: whether a word is embedded must not depend on the words beside it.
-        if self.embed and self.most_unknown is not None and len(set(found) - known.keys()) > self.most_unknown:
+        if self.embed and self.most_unknown is not None and len(set(spelt) - known.keys()) > self.most_unknown:
             raise TextError(f"more than {self.most_unknown} different words are unknown: sanitise less at once")
-        return found
+        return spelt
 
     def _join(self, tokens: Sequence[Token], end: str, drawn: Iterator[str], numbers: Iterator[str]) -> Sanitized:
         parts: list[str] = []

@@ -73,12 +73,12 @@ class Partition:
 
     def tokens(self, text: str) -> tuple[list[Token], str]:
         """The tokens of a text in their order, and the white space after the last of them."""
-        found, end = [], 0
+        tokens, end = [], 0
         for match in self._pattern.finditer(text):
             start = match.start()
-            found.append(Token(self._kind(match.lastgroup, match[0]), text[end:start], match[0]))
+            tokens.append(Token(self._kind(match.lastgroup, match[0]), text[end:start], match[0]))
             end = match.end()
-        return found, text[end:]
+        return tokens, text[end:]
 
     def replaceable(self, vocabulary: Vocabulary) -> Vocabulary:
         """The words of a vocabulary that are tokens of the class ``word``: what may go in, and come out.

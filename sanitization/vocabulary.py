@@ -83,16 +83,16 @@ class Vocabulary:
 
     @cached_property
     def _distances(self) -> npt.NDArray[np.float32]:
-        found = np.empty((len(self), len(self)), dtype=np.float32)
+        table = np.empty((len(self), len(self)), dtype=np.float32)
         for x in blocks(len(self)):
-            found[x] = self._distances_of(x)
-        return found
+            table[x] = self._distances_of(x)
+        return table
 
     def _distances_of(self, x: IntArray) -> npt.NDArray[np.float32]:
         """Rounded to 24 bits: channels are made of them, so what they are made of matters to no ε."""
-        found = distances(self.vectors[x], self.vectors).astype(np.float32)
-        found[np.arange(len(x)), x] = 0
-        return found
+        rows = distances(self.vectors[x], self.vectors).astype(np.float32)
+        rows[np.arange(len(x)), x] = 0
+        return rows
 
     def nearest(self, x: IntArray, k: int) -> IntArray:
         """The k words nearest to each word of x, itself first, (len(x), k)."""

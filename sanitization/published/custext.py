@@ -36,15 +36,15 @@ class CusText(OnWords):
     def clusters(self) -> list[IntArray]:
         """The vocabulary in lists: the most frequent word that has none yet, with the K-1 nearest that have none."""
         free = np.ones(len(self.vocabulary), dtype=bool)
-        found = []
+        clusters = []
         for word in np.argsort(-self.vocabulary.shares, kind="stable"):
             if free[word]:
                 distance = self.vocabulary.distances(np.array([word]))[0]
                 candidates = np.flatnonzero(free)
                 order = np.argsort(distance[candidates], kind="stable")[: self.size]
-                found.append(candidates[order])
-                free[found[-1]] = False
-        return found
+                clusters.append(candidates[order])
+                free[clusters[-1]] = False
+        return clusters
 
     @cached_property
     def _lists(self) -> dict[int, IntArray]:

@@ -184,10 +184,10 @@ class Bundle:
     @cached_property
     def types(self) -> Mapping[str, str]:
         """The type of each phrase, phrases in normal form."""
-        found = {normal_form(phrase): name for name, phrases in self.manifest.types.items() for phrase in phrases}
-        if len(found) != sum(map(len, self.manifest.types.values())):
+        types = {normal_form(phrase): name for name, phrases in self.manifest.types.items() for phrase in phrases}
+        if len(types) != sum(map(len, self.manifest.types.values())):
             raise BundleError("a phrase belongs to two types")
-        return found
+        return types
 
 
 def publish(
@@ -211,7 +211,7 @@ def publish(
     }
     parent = root / str(manifest["name"])
     parent.mkdir(parents=True, exist_ok=True)
-    version = 1 + max((int(one.name) for one in parent.iterdir() if one.name.isdecimal()), default=0)
+    version = 1 + max((int(folder.name) for folder in parent.iterdir() if folder.name.isdecimal()), default=0)
     whole = Manifest.model_validate(
         {
             **manifest,
@@ -276,8 +276,12 @@ def folder_of(root: Path, address: str) -> Path:
 
 def addresses(root: Path) -> list[str]:
     """All bundles in a folder, in order."""
-    found = [(one.parent.name, int(one.name)) for one in root.glob("*/*") if one.name.isdecimal() and one.is_dir()]
-    return [f"{name}@{version}" for name, version in sorted(found)]
+    versions = [
+        (folder.parent.name, int(folder.name))
+        for folder in root.glob("*/*")
+        if folder.name.isdecimal() and folder.is_dir()
+    ]
+    return [f"{name}@{version}" for name, version in sorted(versions)]
 
 
 def signing_key(file: Path) -> Ed25519PrivateKey:

@@ -125,13 +125,13 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         got = _checked(self._http.get(f"/v1/restore/bundles/{self._address}"))
         try:
             signature = Signature(got["publisher"], got["signature"])
-            found = Bundle(got["manifest"].encode(), base64.b64decode(got["book"], validate=True), signature)
+            bundle = Bundle(got["manifest"].encode(), base64.b64decode(got["book"], validate=True), signature)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise error if isinstance(error, BundleError) else BundleError(f"no bundle: {error!r}") from error
-        if found.address != self._address:
-            raise BundleError(f"the server sent {found.address} for {self._address}")
-        self._ledger.pin(self._address, found.sha256, signature.publisher)
-        return found
+        if bundle.address != self._address:
+            raise BundleError(f"the server sent {bundle.address} for {self._address}")
+        self._ledger.pin(self._address, bundle.sha256, signature.publisher)
+        return bundle
 
     def preview(self, text: str, spans: Spans) -> Preview:
         """What a question would send and cost. Sends nothing about the text, draws nothing.

@@ -20,8 +20,8 @@ def model_digest(folder: Path) -> str:
     Raises:
         ValueError: the folder holds no weights in safetensors; other formats are not read.
     """
-    files = sorted(one for one in folder.iterdir() if one.suffix in _READ)
-    if not any(one.suffix == ".safetensors" for one in files):
+    files = sorted(file for file in folder.iterdir() if file.suffix in _READ)
+    if not any(file.suffix == ".safetensors" for file in files):
         raise ValueError(f"{folder} holds no .safetensors: other formats are not read")
-    said = "".join(f"{one.name} {file_digest(one)}\n" for one in files)
+    said = "".join(f"{file.name} {file_digest(file)}\n" for file in files)
     return hashlib.sha256(said.encode()).hexdigest()

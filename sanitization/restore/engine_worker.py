@@ -79,14 +79,14 @@ def install(config: Any, runner: Any) -> None:
         int(name.removeprefix("layer.")): table for name, table in load_file(config.additional_config[TABLE]).items()
     }
     model = runner.get_model()
-    found = {int(match[1]): one for name, one in model.named_modules() if (match := _ATTENTION.search(name))}
+    attention = {int(match[1]): module for name, module in model.named_modules() if (match := _ATTENTION.search(name))}
     device, heads = runner.device, config.model_config.get_num_attention_heads(config.parallel_config)
     rows = torch.zeros(runner.max_num_tokens, dtype=torch.long, device=device)
     for layer, table in tables.items():
-        projection: Any = getattr(found.get(layer), "o_proj", None)
+        projection: Any = getattr(attention.get(layer), "o_proj", None)
         _check_projection(projection, layer, table.shape[1])
         shaped = table.view(len(table), heads, -1).to(device=device, dtype=config.model_config.dtype)
-        found[layer].o_proj = Steered(projection, shaped, rows)
+        attention[layer].o_proj = Steered(projection, shaped, rows)
     _mark_before(runner, rows, len(next(iter(tables.values()))))
 
 
@@ -127,8 +127,8 @@ def _refuse_unsupported(config: Any, runner: Any) -> None:
         "it takes LoRA adapters": config.lora_config is not None,
         "it caches prefixes": config.cache_config.enable_prefix_caching,
     }
-    if found := [problem for problem, here in problems.items() if here]:
-        raise SteeringNotSupportedError(f"vLLM cannot steer as it is configured: {', '.join(found)}")
+    if present := [problem for problem, here in problems.items() if here]:
+        raise SteeringNotSupportedError(f"vLLM cannot steer as it is configured: {', '.join(present)}")
 
 
 def _check_projection(projection: Any, layer: int, width: int) -> None:

@@ -158,7 +158,7 @@ def _hit(epsilon: float, share: float) -> float:
 def _best_threshold(epsilon: float, size: int) -> float:
     """The γ of a fine grid with the largest mean of ⟨Z, R⟩."""
     half = (size - 1) / 2
-    best, found = -1.0, 0.0
+    best, chosen = -1.0, 0.0
     for threshold in np.linspace(0, 0.999, 1000):
         share = _cap(threshold, size)
         if share == 0:
@@ -168,5 +168,5 @@ def _best_threshold(epsilon: float, size: int) -> float:
         hit = _hit(epsilon, share)
         mean = moment * (hit / share - (1 - hit) / (1 - share))
         if mean > best:
-            best, found = float(mean), float(threshold)
-    return found
+            best, chosen = float(mean), float(threshold)
+    return chosen

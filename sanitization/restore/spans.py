@@ -84,14 +84,14 @@ def find(text: str, strings: Iterable[str]) -> list[Offsets]:
     Raises:
         SpanNotFoundError: a string does not occur.
     """
-    found: list[Offsets] = []
+    spans: list[Offsets] = []
     wanted = {unicodedata.normalize("NFC", string).strip() for string in strings}
-    for string in sorted(wanted, key=lambda one: (-len(one), one)):
+    for string in sorted(wanted, key=lambda string: (-len(string), string)):
         places = [match.span() for match in _occurrences(string).finditer(text)] if string else []
         if not places:
             raise SpanNotFoundError(f"{string!r} does not occur in the text as a whole word")
-        found += [(a, b) for a, b in places if not any(a < end and start < b for start, end in found)]
-    return sorted(found)
+        spans += [(a, b) for a, b in places if not any(a < end and start < b for start, end in spans)]
+    return sorted(spans)
 
 
 def put_back(text: str, strings: Sequence[str], placeholder: str = PLACEHOLDER) -> str:

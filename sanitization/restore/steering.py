@@ -32,19 +32,19 @@ def table(bundles: Sequence[tuple[Bundle, npt.NDArray[np.float32]]], heads: int,
     Raises:
         BundleError: a bundle's vectors do not fit the model, or are not finite.
     """
-    count = 1 + sum(one.book.k for one, _ in bundles)
-    found: Table = {}
+    count = 1 + sum(bundle.book.k for bundle, _ in bundles)
+    layers: Table = {}
     bases: list[int] = []
     base = 1
-    for one, vectors in bundles:
-        steering = one.manifest.steering
-        if vectors.shape != (one.book.k, len(steering.heads), size) or not np.isfinite(vectors).all():
-            raise BundleError(f"{one.address}: vectors {vectors.shape} do not fit heads of {size} numbers")
+    for bundle, vectors in bundles:
+        steering = bundle.manifest.steering
+        if vectors.shape != (bundle.book.k, len(steering.heads), size) or not np.isfinite(vectors).all():
+            raise BundleError(f"{bundle.address}: vectors {vectors.shape} do not fit heads of {size} numbers")
         for place, (layer, head) in enumerate(steering.heads):
             if not 0 <= head < heads:
-                raise BundleError(f"{one.address}: no head {head} in a layer of {heads}")
-            rows = found.setdefault(layer, np.zeros((count, heads * size), dtype=np.float32))
-            rows[base : base + one.book.k, head * size : (head + 1) * size] = steering.scale * vectors[:, place]
+                raise BundleError(f"{bundle.address}: no head {head} in a layer of {heads}")
+            rows = layers.setdefault(layer, np.zeros((count, heads * size), dtype=np.float32))
+            rows[base : base + bundle.book.k, head * size : (head + 1) * size] = steering.scale * vectors[:, place]
         bases.append(base)
-        base += one.book.k
-    return found, bases
+        base += bundle.book.k
+    return layers, bases

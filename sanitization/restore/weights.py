@@ -22,12 +22,12 @@ def type_weights(types: Mapping[str, str], spans: Sequence[str], weights: Sequen
         spans: texts.
         weights: of the spans.
     """
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for span, weight in zip(spans, weights, strict=True):
         name = types.get(normal_form(span))
         if name is not None:
-            found[name] = found.get(name, 0.0) + weight
-    return found
+            totals[name] = totals.get(name, 0.0) + weight
+    return totals
 
 
 def attention(text: str, places: Sequence[Offsets]) -> list[float]:

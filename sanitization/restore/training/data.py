@@ -162,13 +162,13 @@ def read(config: TrainConfig) -> Split:
         except ValueError as error:
             raise ValueError(f"{config.data}, line {number}: {error}") from None
         rows.append(row)
-    types = config.types or _types([one.spans for one in taken], config.fewest)
+    types = config.types or _types([redacted.spans for redacted in taken], config.fewest)
     if not types:
         raise ValueError(f"{config.data}: no span occurs in {config.fewest} rows")
     data = Data(
-        tuple(one.whole for one in taken),
-        tuple(one.text for one in taken),
-        tuple(one.spans for one in taken),
+        tuple(redacted.whole for redacted in taken),
+        tuple(redacted.text for redacted in taken),
+        tuple(redacted.spans for redacted in taken),
         _weights(types, taken, config.weights),
         np.array([config.options.index(row.answer) for row in rows]),
         tuple(row.group for row in rows),
@@ -185,12 +185,12 @@ def _types(spans: Sequence[Sequence[str]], fewest: int) -> dict[str, list[str]]:
 def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: str) -> FloatArray:
     known = {normal_form(phrase): name for name, phrases in types.items() for phrase in phrases}
     place = {name: at for at, name in enumerate(types)}
-    found = np.zeros((len(taken), len(types)))
-    for row, one in enumerate(taken):
-        weights = attention(one.whole, one.places) if how == "attention" else [1.0] * len(one.places)
-        for name, weight in type_weights(known, one.spans, weights).items():
-            found[row, place[name]] = weight
-    return found
+    matrix = np.zeros((len(taken), len(types)))
+    for row, redacted in enumerate(taken):
+        weights = attention(redacted.whole, redacted.places) if how == "attention" else [1.0] * len(redacted.places)
+        for name, weight in type_weights(known, redacted.spans, weights).items():
+            matrix[row, place[name]] = weight
+    return matrix
 
 
 def _split(types: dict[str, list[str]], data: Data, share: float, seed: int) -> Split:
@@ -200,7 +200,7 @@ def _split(types: dict[str, list[str]], data: Data, share: float, seed: int) -> 
     part = {names[at]: place / len(names) for place, at in enumerate(order)}
     places = np.array([part[group] for group in data.groups])
     parts = places < share, (places >= share) & (places < 2 * share), places >= 2 * share
-    test, choose, train = (data.rows(np.flatnonzero(one)) for one in parts)
+    test, choose, train = (data.rows(np.flatnonzero(chosen)) for chosen in parts)
     if min(len(test), len(choose), len(train)) == 0:
         raise ValueError(f"{len(names)} groups are too few to split")
     return Split(types, train, choose, test)

@@ -195,12 +195,12 @@ def prior(known: Sequence[str], answers: np.ndarray, texts: Sequence[str], optio
     place = {word: at for at, word in enumerate(sorted({word for text in known for word in _WORDS.findall(text)}))}
 
     def bag(texts: Sequence[str]) -> torch.Tensor:
-        found = torch.zeros(len(texts), len(place))
+        counts = torch.zeros(len(texts), len(place))
         for row, text in enumerate(texts):
             for word in _WORDS.findall(text):
                 if word in place:
-                    found[row, place[word]] = 1
-        return found
+                    counts[row, place[word]] = 1
+        return counts
 
     labels = torch.nn.functional.one_hot(torch.tensor(answers), options).float()
     weight, intercept = fit_logistic(bag(known)[None], labels, exclusive=True)

@@ -57,7 +57,7 @@ class SteeredModel:
     @torch.inference_mode()
     def states(self, texts: Sequence[str], batch: int = 64) -> Tensor:
         """What each head puts out at each prompt's last token, float32 (N, layers, heads, head size)."""
-        found = []
+        states = []
         for start in range(0, len(texts), batch):
             prompts = self._tokens(texts[start : start + batch])
             seen: list[Tensor] = []
@@ -70,8 +70,8 @@ class SteeredModel:
                 for layer in self.layers:
                     hooks.enter_context(layer.register_forward_pre_hook(keep))
                 self._forward(prompts)
-            found.append(_by_head(torch.stack(seen, dim=1), self.heads))
-        return torch.cat(found)
+            states.append(_by_head(torch.stack(seen, dim=1), self.heads))
+        return torch.cat(states)
 
     def log_probabilities(
         self,

@@ -55,13 +55,13 @@ def probe(train: Tensor, train_labels: np.ndarray, test: Tensor, test_labels: np
         test: states of other people.
         test_labels: theirs.
     """
-    found = []
+    areas = []
     for layer in range(train.shape[1]):
         inside, outside = train[:, layer].transpose(0, 1), test[:, layer].transpose(0, 1)
         mean, scale = inside.mean(1, keepdim=True), inside.std(1, keepdim=True) + 1e-6
         weight, intercept = fit_logistic((inside - mean) / scale, torch.tensor(train_labels, dtype=torch.float32))
-        found.append(area_under_curve(((outside - mean) / scale @ weight + intercept).numpy(), test_labels))
-    return np.concatenate(found)
+        areas.append(area_under_curve(((outside - mean) / scale @ weight + intercept).numpy(), test_labels))
+    return np.concatenate(areas)
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> FloatArray:
