@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from accounting.plan import load_plan
 from exemplar_store import ExemplarStore, Layout, read_json_lines
+from exemplar_store.callbacks import Progress, do_nothing
 from service.embedding.embedder import Embed
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
@@ -40,7 +41,7 @@ class Synthetic:
 
 @contextmanager
 def synthetic_database(
-    embed: Embed, progress: Callable[[int, int], None] | None = None, plans: Sequence[str] = PLANS
+    embed: Embed, progress: Progress = do_nothing, plans: Sequence[str] = PLANS
 ) -> Iterator[Synthetic]:
     """A temporary database of made-up data, which this process's environment names until the block ends.
 
@@ -64,7 +65,7 @@ def synthetic_database(
             os.environ.update(before)
 
 
-def _fill(records: Records, embed: Embed, progress: Callable[[int, int], None] | None, plans: Sequence[str]) -> None:
+def _fill(records: Records, embed: Embed, progress: Progress, plans: Sequence[str]) -> None:
     records.create_knowledge_base(
         KNOWLEDGE_BASE,
         epsilon=EPSILON,

@@ -143,7 +143,7 @@ def _restore(file: Path, optimizer: torch.optim.Optimizer, parameters: Sequence[
     if not file.exists():
         return 0
     # Tensors and numbers only, which nothing in the file can make more of.
-    step, stored, state = torch.load(file, weights_only=True)  # nosec B614
+    step, stored, state = torch.load(file, weights_only=True)
     with torch.no_grad():
         for parameter, value in zip(parameters, stored, strict=True):
             parameter.copy_(value)
