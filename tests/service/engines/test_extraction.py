@@ -280,7 +280,8 @@ def test_sentences_of_a_story_are_extracted_too(engine):
 
 def test_a_model_that_fails_is_an_unavailable_engine():
     embedder = Embedder()
-    embedder._model._words = embedder._model._words.to("meta")  # without weights every forward pass fails
+    embedder._whole.to("meta")  # without weights every forward pass fails
+    embedder._bounded.to("meta")
     with pytest.raises(EngineUnavailableError):
         asyncio.run(NearestExemplarEngine(embedder).zero_shot(TASK, QUERY))
 

@@ -187,7 +187,8 @@ def test_the_context_survives_pickling(engine, exemplars, zero_shot):
 
 def test_a_broken_model_is_an_unavailable_engine():
     embedder = Embedder()
-    embedder._model._words = embedder._model._words.to("meta")  # without weights every forward pass fails
+    embedder._whole.to("meta")  # without weights every forward pass fails
+    embedder._bounded.to("meta")
     engine = NearestExemplarEngine(embedder)
     with pytest.raises(EngineUnavailableError):
         asyncio.run(engine.zero_shot(TASK, QUERY))
