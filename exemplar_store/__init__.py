@@ -8,6 +8,7 @@ from exemplar_store.errors import (
     ExemplarStoreError,
     InvalidKnowledgeBaseError,
     KnowledgeBaseExistsError,
+    OtherEmbeddingModelError,
     TamperedError,
     UnitTooLargeError,
     UnknownKnowledgeBaseError,

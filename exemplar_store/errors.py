@@ -87,6 +87,17 @@ class EmbeddingError(ExemplarStoreError, ValueError):
     """Embeddings of the wrong shape, length or norm, or missing where the knowledge base has them."""
 
 
+class OtherEmbeddingModelError(ExemplarStoreError):
+    """A knowledge base whose embeddings were made by another model than this process has: they do not compare."""
+
+    def __init__(self, name: str, stored: str, here: str) -> None:
+        super().__init__(
+            f"Knowledge base {name!r} was embedded by another model (SHA-256 {stored[:12]}…) than the one that embeds "
+            f"here ({here[:12]}…). Set DPICL_EMBEDDING_MODEL to the model it was filled with, in every process; or "
+            "leave this database as it is, and fill a new one with the new model."
+        )
+
+
 class EncryptionKeyError(ExemplarStoreError, ValueError):
     """No usable encryption key."""
 

@@ -226,7 +226,10 @@ def _write(upload: Upload, spool: Spool, dimension: int, progress: Progress) -> 
             progress(done, len(spool))
         _check_stored_sizes(connection, row, dimension, sorted(grown))
         update = sa.update(knowledge_bases).where(knowledge_bases.c.id == row.id)
-        connection.execute(update.values(next_position=next_position, embedding_dimension=dimension))
+        model = upload.keyring.embedding_model if dimension else None
+        connection.execute(
+            update.values(next_position=next_position, embedding_dimension=dimension, embedding_model=model)
+        )
         if upload.dry_run:
             transaction.rollback()
         else:

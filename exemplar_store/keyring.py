@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from exemplar_store.callbacks import BeforeCommit, do_nothing
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import KnowledgeBaseKeys
-from exemplar_store.errors import EncryptionKeyError, UnknownKnowledgeBaseError, WrongKeyError
+from exemplar_store.errors import EncryptionKeyError, OtherEmbeddingModelError, UnknownKnowledgeBaseError, WrongKeyError
 from exemplar_store.knowledge_base import KnowledgeBaseRow, find
 from exemplar_store.master_key import KEY_BYTES, DataKey, MasterKey
 from exemplar_store.tables import data_key
@@ -35,13 +35,15 @@ class Keyring:
     Args:
         database: has the tables of ``exemplar_store.tables``.
         master: 32 bytes, see :func:`exemplar_store.master_key.load_key`.
+        embedding_model: tells the model that embeds here from others.
 
     Raises:
         WrongKeyError: this master key does not open the database.
     """
 
-    def __init__(self, database: sa.Engine, master: bytes) -> None:
+    def __init__(self, database: sa.Engine, master: bytes, embedding_model: str = "") -> None:
         self._database = database
+        self.embedding_model = embedding_model
         self._master = MasterKey(master)
         with reading(database) as connection:
             row = connection.execute(sa.select(data_key)).one_or_none()
@@ -68,6 +70,7 @@ class Keyring:
         Raises:
             UnknownKnowledgeBaseError: no knowledge base has this name.
             WrongKeyError: it is under another data key.
+            OtherEmbeddingModelError: it was embedded by another model.
         """
         row = find(connection, name, lock=lock)
         if row is None:
@@ -82,7 +85,10 @@ class Keyring:
 
         Raises:
             WrongKeyError: it is under another data key.
+            OtherEmbeddingModelError: it was embedded by another model.
         """
+        if row.embedding_model not in (None, self.embedding_model):
+            raise OtherEmbeddingModelError(row.name, row.embedding_model, self.embedding_model)
         keys = self._derived(bytes(row.key_salt))
         if keys.check != row.key_check:
             raise WrongKeyError(

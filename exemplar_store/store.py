@@ -51,14 +51,15 @@ class ExemplarStore:
     Args:
         database: SQLite or PostgreSQL, with the tables of ``exemplar_store.tables``.
         master: the master key, 32 bytes; see :func:`exemplar_store.load_key`.
+        embedding_model: tells the model that embeds here from others. What another one embedded is refused.
 
     Raises:
         WrongKeyError: the database was written under another master key.
     """
 
-    def __init__(self, database: sa.Engine, master: bytes) -> None:
+    def __init__(self, database: sa.Engine, master: bytes, embedding_model: str = "") -> None:
         self._database = database
-        self.keyring = Keyring(database, master)
+        self.keyring = Keyring(database, master, embedding_model)
 
     def create(
         self,
@@ -125,6 +126,7 @@ class ExemplarStore:
 
         Raises:
             WrongKeyError: one was written under another encryption key. (A service calls this before it starts.)
+            OtherEmbeddingModelError: one was embedded by another model.
         """
         with self._read() as connection:
             rows = connection.execute(sa.select(knowledge_bases).order_by(knowledge_bases.c.name)).all()

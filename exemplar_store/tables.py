@@ -48,6 +48,7 @@ knowledge_bases = sa.Table(
     sa.Column("remote_engine", sa.Boolean, nullable=False),
     # NULL until the first ingest decides; 0 where exemplars carry no embedding.
     sa.Column("embedding_dimension", sa.Integer),
+    sa.Column("embedding_model", sa.String(64), comment="SHA-256 of the model that made them"),
     sa.Column("key_salt", sa.LargeBinary(16), nullable=False),
     sa.Column("key_check", sa.LargeBinary(16), nullable=False),
     sa.Column("next_position", sa.BigInteger, nullable=False),

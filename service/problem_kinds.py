@@ -218,6 +218,11 @@ class ProblemKind(Enum):
         "The service has another encryption key than the knowledge base. Nothing was charged. The operator "
         "must start it with the right key.",
     )
+    OTHER_EMBEDDING_MODEL = (
+        503,
+        "The knowledge base was embedded by another model than the service has. Nothing was charged. The operator "
+        "must set DPICL_EMBEDDING_MODEL to that one.",
+    )
     STOPPING = 503, "The service is about to stop. Nothing was charged. Retry in a moment."
     LEDGER_RESTORED = (
         503,

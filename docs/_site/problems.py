@@ -42,6 +42,7 @@ _MORE = {
     ProblemKind.UNKNOWN_BUNDLE: "../restore.md#over-http",
     ProblemKind.BUNDLE_DIFFERS: "../restore.md#over-http",
     ProblemKind.STEERING_NOT_SERVED: "../restore.md#over-http",
+    ProblemKind.OTHER_EMBEDDING_MODEL: "../models.md#embeddings",
     ProblemKind.WRONG_ENCRYPTION_KEY: "../maintenance.md#change-the-encryption-key",
 }
 

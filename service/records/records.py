@@ -21,6 +21,7 @@ from exemplar_store import ExemplarStore, IngestReport, KnowledgeBase, Row, load
 from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.cohorts import note_lost_arrivals
 from service.embedding.embedder import Embed
+from service.embedding.model import identity
 from service.records.api_keys import ApiKeys
 from service.records.database import open_database
 from service.records.rate_limits import RateLimits
@@ -179,6 +180,8 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         accounting.ledger.witness.LedgerRestoredError: the ledger was restored from a backup, or is a second copy.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
         exemplar_store.EncryptionKeyError: no usable encryption key, or a database written under another.
+        exemplar_store.OtherEmbeddingModelError: its exemplars were embedded by another model.
+        service.embedding.model.EmbeddingModelError: the model that embeds here cannot be had.
     """
     master = load_key(
         settings.encryption_key.get_secret_value() if settings.encryption_key else None,
@@ -192,8 +195,8 @@ def open_records(settings: Settings, *, restored: bool = False) -> Records:
         migrate(database)
     require(database)
     synthetic = hmac.compare_digest(master, KEY)
-    store = (SyntheticStore if synthetic else ExemplarStore)(database, master)
-    store.list()  # refuses keys of another database, now rather than at the first query
+    store = (SyntheticStore if synthetic else ExemplarStore)(database, master, identity(settings.embedding_model))
+    store.list()  # refuses keys of another database and another model's embeddings, now rather than at the first query
     witness = open_witness(settings, database)
     if witness is not None and not restored:
         witness.catch_up()

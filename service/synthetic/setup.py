@@ -77,7 +77,7 @@ def _fill(records: Records, embed: Embed, progress: Progress, plans: Sequence[st
         by=_WHO,
     )
     # Not by the records' own store, which is sealed.
-    unsealed = replace(records, store=ExemplarStore(records.database, KEY))
+    unsealed = replace(records, store=ExemplarStore(records.database, KEY, records.store.keyring.embedding_model))
     with (_FOLDER / "tickets.jsonl").open("rb") as file:
         unsealed.ingest(KNOWLEDGE_BASE, read_json_lines(file, Layout(FIELDS)), embed, by=_WHO, progress=progress)
     for name in plans:

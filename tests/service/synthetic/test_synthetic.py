@@ -198,6 +198,7 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
         "attention_days",
         "max_upload_bytes",
         "problem_base",
+        "embedding_model",
         "sanitizer_words",
         "public_texts",
         "restore_bundles",

@@ -1,0 +1,77 @@
+"""A knowledge base keeps the model that embedded it: processes with another one refuse it, and charge nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from accounting.plan import CalibratedPlan
+from exemplar_store import OtherEmbeddingModelError, Row
+from exemplar_store.tables import knowledge_bases
+from service.plans.signing import sign
+from service.problem_kinds import ProblemKind
+from service.records.records import open_records
+from service.refusals import KIND_OF
+from service.services import open_services
+from service.settings import Settings
+from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[str]:
+    """Two folders that are models as far as their digests go."""
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "model.safetensors").write_text(folder.name)
+    return [str(folder) for folder in folders]
+
+
+def settings(url: str, model: str) -> Settings:
+    return Settings(
+        database_url=url, development=True, witness_url="none", latency_unpadded=True, embedding_model=model
+    )
+
+
+def test_a_database_is_refused_by_whoever_has_another_model(database_url: str, tmp_path: Path, models: list[str]):
+    one, other = models
+    make_records(tmp_path, settings=settings(database_url, one)).database.dispose()
+    with pytest.raises(OtherEmbeddingModelError, match="Set DPICL_EMBEDDING_MODEL to the model it was filled with"):
+        open_records(settings(database_url, other))
+    with pytest.raises(OtherEmbeddingModelError):
+        open_records(settings(database_url, ""))
+    copy = tmp_path / "copied"
+    Path(one).rename(copy)
+    open_records(settings(database_url, str(copy))).database.dispose()
+
+
+def test_a_service_charges_nothing_for_what_another_model_has_embedded(tmp_path: Path, calibrated: CalibratedPlan):
+    """The service runs already when another process fills the knowledge base."""
+    services = open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)
+    records = services.records
+    sign(records, calibrated, "test")
+    records.keys.create("ana", "analyst")
+    (key,) = records.keys.list()
+    with records.database.begin() as connection:
+        connection.execute(knowledge_bases.update().values(embedding_model="0" * 64))
+    with pytest.raises(OtherEmbeddingModelError) as refused:
+        asyncio.run(services.answering.answer("toys.colour", "a toy", key_id=key.id))
+    assert KIND_OF[type(refused.value)] is ProblemKind.OTHER_EMBEDDING_MODEL
+    ((status,),) = (budget.tasks for budget in records.ledger.budgets.statuses())
+    assert status.left == 20
+    with pytest.raises(OtherEmbeddingModelError):
+        records.ingest("toys", [Row(1, "ada", {"text": "a ripe tomato", "label": "red"})], embed, by="test")
+
+
+def test_the_first_upload_with_embeddings_decides(tmp_path: Path, models: list[str]):
+    one, other = (settings(f"sqlite:///{tmp_path / 'a.sqlite'}", model) for model in models)
+    records = open_records(one)
+    with records.database.begin() as connection:
+        records.store.create(connection, "toys", public_size=9, fields=["text", "label"], embedded_field="text")
+    records = open_records(other)
+    records.store.ingest("toys", [Row(1, "ada", {"text": "a ripe tomato", "label": "red"})], embed)
+    open_records(other)
+    with pytest.raises(OtherEmbeddingModelError):
+        open_records(one)
