@@ -68,7 +68,8 @@ class Sanitizers:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         """What can be opened, or will be once all is embedded."""
-        return (*RESPONSES, *PUBLISHED) * bool(self._words) + (whole.NAME,) * bool(self._public_texts)
+        of_words = (*RESPONSES, *PUBLISHED) if self._words else ()
+        return (*of_words, whole.NAME) if self._public_texts else of_words
 
     @property
     def wanted(self) -> bool:
