@@ -13,12 +13,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from accounting.mechanisms import LabelMechanism
-from accounting.plan import Plan, load_plan
-from service.cli.output import Json, print_json, print_table
-from service.cli.trying import EngineConfigFile, engine_of
+from accounting.plan import Plan
+from service.cli.output import Json, TaskName, print_json, print_table
+from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.engines.protocol import EngineUnavailableError
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
@@ -28,22 +27,19 @@ from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 
-EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
-    "classify": lambda plan, task_name, _mechanisms: label_evaluator(plan, task_name),
-    "generate": TextEvaluator,
-}
-"""By the task's kind."""
-
-LABEL_EVALUATORS: dict[str, Callable[[Plan, str], Evaluator]] = {
+ONCE: dict[str, Callable[[Plan, str], Evaluator]] = {
     "prototypes": PrototypesEvaluator,
     "synthetic_exemplars": SyntheticExemplarsEvaluator,
 }
-"""By the mechanism, of releases that are made once."""
+"""By the mechanism, of labels from a release that is made once."""
 
 
-def label_evaluator(plan: Plan, task_name: str) -> Evaluator:
-    """That of votes, or of a release that is made once."""
-    return LABEL_EVALUATORS.get(plan.tasks[task_name].mechanism.type, LabelEvaluator)(plan, task_name)
+def evaluator_of(plan: Plan, task_name: str, mechanisms: Sequence[str]) -> Evaluator:
+    """That of the task's kind; the mechanisms are those to compare for free text."""
+    task = plan.tasks[task_name]
+    if task.kind == "generate":
+        return TextEvaluator(plan, task_name, mechanisms)
+    return ONCE.get(task.mechanism.type, LabelEvaluator)(plan, task_name)
 
 
 def evaluate(
@@ -51,7 +47,7 @@ def evaluate(
     plan_file: Annotated[
         Path, typer.Option("--plan", help="A plan; its budget's δ, and one of its tasks, are used.", exists=True)
     ],
-    task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
+    task: TaskName = None,
     epsilon: Annotated[list[float] | None, typer.Option(help="Repeat it. [default: 1, 3, 8]")] = None,
     answers: Annotated[
         list[int] | None, typer.Option(help="Repeat it. [default: 1000, 10000; for free text, the plan's]")
@@ -108,15 +104,12 @@ def evaluate(
 
     if png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
-    plan = load_plan(plan_file.read_text())
-    name = task or next(iter(plan.tasks))
-    if name not in plan.tasks:
-        raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
+    plan, name = plan_and_task(plan_file, task)
     if fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
         raise ValueError(f"--fit: {name} releases no votes, so it has no calibration")
     drawn_beside = [row for file in beside or () for row in read_csv(file, LabelScores)]
     field = data.embedded_field(plan, name, embedded_field)
-    evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
+    evaluator = evaluator_of(plan, name, mechanism or ())
     evaluator.check(dataset, queries)
     grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior, fit)
     config = engine_of(engine_config)
@@ -125,18 +118,15 @@ def evaluate(
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them.
     embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
-    try:
-        with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
-            options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": unit_id}
-            with data.filled(dataset, plan, name, embed, **options) as store:
-                asked = runner.run(
-                    data.ask_in(store, dataset, plan, name, engine, limit=queries, same_slots=same_slots, **options)
-                )
-                specification, size = data.specification(plan, name, field), data.training_size(dataset)
-                given = Pass(asked, store, size, specification, engine, embedder, runner.run)
-                rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
-    except EngineUnavailableError as error:
-        raise ValueError(f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun") from error
+    with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
+        options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": unit_id}
+        with data.filled(dataset, plan, name, embed, **options) as store:
+            asked = runner.run(
+                data.ask_in(store, dataset, plan, name, engine, limit=queries, same_slots=same_slots, **options)
+            )
+            specification, size = data.specification(plan, name, field), data.training_size(dataset)
+            given = Pass(asked, store, size, specification, engine, embedder, runner.run)
+            rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if csv:
         write_csv(rows, csv)

@@ -59,7 +59,7 @@ def _options(model: type[BaseModel], others: Mapping[str, Any] = NOTHING) -> lis
         default = field.get_default(call_default_factory=True)
         if field.is_required():
             default = None if type(None) in get_args(types[name]) else inspect.Parameter.empty
-        annotation = Annotated[types[name], shown]
+        annotation = Annotated[types[name], shown]  # type: ignore[valid-type]
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
