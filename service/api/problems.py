@@ -116,6 +116,14 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         return response
 
 
+def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of an operation that may be refused for these reasons."""
+    explained: dict[int | str, list[str]] = {}
+    for kind in kinds:
+        explained.setdefault(kind.status, []).append(kind.explanation)
+    return {status: {"description": " ".join(said)} for status, said in explained.items()}
+
+
 class _ProblemResponse(JSONResponse):
     slug: str
 
@@ -124,6 +132,12 @@ class _ProblemResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 _RETRY_AFTER_S: dict[type[Exception], float] = {
     EngineUnavailableError: 5,
     WitnessUnavailableError: 5,
@@ -217,16 +231,6 @@ def _invalid(error: Mapping[str, Any]) -> str:
 
 
 def _openai_type(status: int) -> str:
-    match status:
-        case 401:
-            return "authentication_error"
-        case 402:
-            return "insufficient_quota"
-        case 403:
-            return "permission_error"
-        case 429:
-            return "rate_limit_error"
-        case _ if status >= 500:
-            return "server_error"
-        case _:
-            return "invalid_request_error"
+    if status >= 500:
+        return "server_error"
+    return _OPENAI_TYPES.get(status, "invalid_request_error")
