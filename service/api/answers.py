@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.api.dependencies import AnalystKey, AnyKey, Caller
+from service.api.dependencies import AnalystKey, AnyKey
 from service.api.problems import may_meet
 from service.api.releases import ReleaseView, view
 from service.commands.asking import ask as ask_command
@@ -83,9 +83,12 @@ class AnswerView(ReleaseView):
 class Asking:
     """Asks on behalf of the key that calls: the one way from an endpoint to a charge, with the caller's headers."""
 
-    caller: Caller
+    caller: AnalystKey
     response: Response
-    idempotency_key: str | None
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
+    ] = None
 
     async def __call__(
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
@@ -106,18 +109,7 @@ class Asking:
         )
 
 
-async def _asking(
-    caller: AnalystKey,
-    response: Response,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
-    ] = None,
-) -> Asking:
-    return Asking(caller, response, idempotency_key)
-
-
-MayAsk = Annotated[Asking, Depends(_asking)]
+MayAsk = Annotated[Asking, Depends()]
 
 NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK)
 ASKING_RESPONSES = may_meet(

@@ -23,7 +23,7 @@ from service.problem_kinds import ProblemKind
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 
 _MAX_PLAN_BYTES = 1024 * 1024
-CLASSIFY = {
+CLASSIFY: dict[str, Any] = {
     "knowledge_base": "support",
     "budget": {"epsilon": 2, "delta": 1e-4},
     "tasks": {
@@ -39,8 +39,7 @@ CLASSIFY = {
     },
 }
 GENERATE = {
-    "knowledge_base": "support",
-    "budget": {"epsilon": 2, "delta": 1e-4},
+    **CLASSIFY,
     "tasks": {
         "reply": {
             "kind": "generate",

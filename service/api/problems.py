@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -59,34 +60,29 @@ class ProblemDocument(BaseModel):
     error: OpenAIError
 
 
+@dataclass(eq=False)
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """An error of a kind.
 
-    Args:
+    Attributes:
         kind: what callers can act on.
         detail: what is wrong and what to do.
-        status: HTTP status code, if not the kind's.
+        status: HTTP status code; unless given, the kind's.
         retry_after_s: whole seconds after which the same request may succeed.
+        headers: further ones of the response.
         extra: further public members of the problem document.
     """
 
-    def __init__(
-        self,
-        kind: ProblemKind,
-        detail: str,
-        *,
-        status: int | None = None,
-        retry_after_s: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ):
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
-        self.status = status or kind.status
-        self.retry_after_s = retry_after_s
-        self.headers = dict(headers or {})
-        self.extra = dict(extra or {})
+    kind: ProblemKind
+    detail: str
+    _: KW_ONLY
+    status: int = 0
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.status = self.status or self.kind.status
 
     def document(self, base: str) -> dict[str, Any]:
         """The problem document.
@@ -106,7 +102,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
     def response(self, base: str) -> JSONResponse:
         """The problem as an HTTP response; once it is sent, the request's state has its slug as ``problem``."""
-        headers = dict(self.headers)
+        headers = dict(self.headers or {})
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
         elif self.status in (402, 409) or self.status >= 500:
