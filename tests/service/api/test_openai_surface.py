@@ -161,10 +161,19 @@ def test_a_plan_that_is_signed_meanwhile_is_listed_the_next_time(asked: Asked, m
     assert {model.id for model in asked.openai().models.list()} == {"toys.colour", "toys.colour@1"}
 
 
-def test_parts_of_text_are_a_text(asked: Asked) -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]
-    assert asked.ask({"role": "user", "content": parts}).id == asked.ask("a\ntoy").id
-    assert asked.left() == 19
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "toy"}]}], "a\ntoy"),
+        ([{"role": "system", "content": " "}, "a toy"], "a toy"),
+        (['{"text": "a toy"}'], '{"text": "a toy"}'),
+    ],
+    ids=["parts", "an empty system message", "an object for a task of one field"],
+)
+def test_messages_are_the_text_that_they_say(asked: Asked, messages: list, text: str) -> None:
+    body = {"query": text}
+    same = asked.http.post("/v1/tasks/toys.colour/answers", json=body, headers=_auth(asked)).json()
+    assert asked.ask(*messages).id == same["id"]
 
 
 HISTORY = [
@@ -183,10 +192,6 @@ def test_what_came_before_is_refused_unless_it_may_be_ignored(asked: Asked, befo
     assert asked.left() == 20
     ignored = asked.ask(*before, "a toy", extra_headers={"x-dpicl-context": "ignore"})
     assert asked.ask("a toy").id == ignored.id
-
-
-def test_an_empty_system_message_is_none(asked: Asked) -> None:
-    assert asked.ask({"role": "system", "content": " "}, "a toy").dp_icl["cost"]["charged"] == 1
 
 
 @pytest.mark.parametrize(
@@ -253,13 +258,6 @@ def test_several_fields_come_as_an_object(asked: Asked) -> None:
             asked.ask(text, model="boxes.colour")
     with pytest.raises(openai.UnprocessableEntityError, match="lacks size"):
         asked.ask('{"text": "a toy"}', model="boxes.colour")
-
-
-def test_a_task_of_one_field_takes_an_object_as_the_text_it_is(asked: Asked) -> None:
-    text = '{"text": "a toy"}'
-    completion = asked.ask(text)
-    same = asked.http.post("/v1/tasks/toys.colour/answers", json={"query": text}, headers=_auth(asked)).json()
-    assert same["id"] == completion.id
 
 
 def test_exhausted_is_an_error_that_is_not_retried(asked: Asked) -> None:
