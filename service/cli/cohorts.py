@@ -12,9 +12,7 @@ from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, confirmed,
 from service.commands import cohorts
 from service.commands.cohorts import CohortView, NewCohort
 
-app = typer.Typer(
-    no_args_is_help=True, help="Open, close and list cohorts: people by when they arrived, with budgets of their own."
-)
+app = typer.Typer(no_args_is_help=True)
 
 _COLUMNS: dict[str, Callable[[CohortView], object]] = {
     "cohort": lambda cohort: cohort.cohort,

@@ -15,7 +15,7 @@ from service.cli.output import Yes, agreed, records, who
 from service.records.records import audited
 from service.records.synthetic_store import KEY
 
-app = typer.Typer(no_args_is_help=True, help="Change the encryption key.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

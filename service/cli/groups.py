@@ -13,7 +13,7 @@ from service.commands import groups
 from service.commands.groups import NewGroup
 from service.plans.budget_report import GroupBudget
 
-app = typer.Typer(no_args_is_help=True, help="Let knowledge bases that may hold the same people share one budget.")
+app = typer.Typer(no_args_is_help=True)
 
 _NAME = typer.Argument(help="The group's name.")
 _COLUMNS: dict[str, Callable[[GroupBudget], object]] = {

@@ -14,7 +14,7 @@ from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotati
 from service.records.api_keys import ApiKey
 from service.records.roles import Role
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.")
+app = typer.Typer(no_args_is_help=True)
 
 KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]
 _SHOWN = {

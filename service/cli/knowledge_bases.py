@@ -14,7 +14,7 @@ from service.cli.output import Json, Name, Yes, actor, agreed, confirmed, print_
 from service.commands import knowledge_bases
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 
-app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
+app = typer.Typer(no_args_is_help=True)
 app.command()(ingest)
 app.command()(forget)
 

@@ -20,7 +20,7 @@ from service.records.witness import NONE, bring_back
 from service.settings import Settings
 from service.telemetry.logs import configure_logs
 
-app = typer.Typer(no_args_is_help=True, help="Back up the database, and continue after a restore.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -38,7 +38,7 @@ from service.plans.preview import TaskPreview, plot
 from service.plans.signing import check_free, prepare
 from service.records.api_keys import called
 
-app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
+app = typer.Typer(no_args_is_help=True)
 app.command("try")(try_)
 app.command("rehearse")(rehearse)
 app.command()(candidates)

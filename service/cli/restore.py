@@ -15,7 +15,7 @@ from service.cli.output import Json, actor, print_json, print_table, records, sa
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
 
-app = typer.Typer(no_args_is_help=True, help="Ask about a text without showing its sensitive spans.")
+app = typer.Typer(no_args_is_help=True)
 
 
 class Asking(Service):
