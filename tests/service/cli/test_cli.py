@@ -161,10 +161,8 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
 
 
 def test_what_is_not_an_option_is_left_out(dpicl: Shell) -> None:
-    budget, fields = (
-        ("--epsilon", 8, "--delta", "2e-4", "--public-size", 600),
-        ("--field", "text", "--field", "response"),
-    )
+    budget = ("--epsilon", 8, "--delta", "2e-4", "--public-size", 600)
+    fields = ("--field", "text", "--field", "response")
     dpicl.ok("kb", "create", "default", *budget, *fields)
     dpicl.ok("kb", "create", "none", *budget, *fields, "--response-field", "")
     dpicl.ok("kb", "create", "plain", *budget)
@@ -280,19 +278,11 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     assert json.loads((tmp_path / "shop.cursor").read_text()) == {"price": 9}
     assert "Stored 0 exemplars" in dpicl.ok(*newer)
 
-    gone = (
-        "kb",
-        "forget",
-        "toys",
-        *sql[:2],
-        "--query",
-        "SELECT DISTINCT owner FROM toys WHERE owner > 1 UNION SELECT 9",
-    )
+    gone = ("kb", "forget", "toys", *sql[:2], "--query", "SELECT owner FROM toys WHERE owner > 1 UNION SELECT 9")
     assert "Deleted 4 exemplars of 2 units; 1 were not there" in dpicl.ok(*gone, "--unit-id", "owner", "--yes")
     file.write_text("owner\n0\n")
-    assert "Deleted 3 exemplars of 1 units" in dpicl.ok(
-        "kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes"
-    )
+    listed = ("kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes")
+    assert "Deleted 3 exemplars of 1 units" in dpicl.ok(*listed)
     assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
     assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")
 
