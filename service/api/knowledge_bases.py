@@ -13,7 +13,7 @@ from exemplar_store import read_csv, read_json_lines
 from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.paging import Page, Paging
 from service.api.problems import Problem, may_meet
-from service.bodies import streams_body
+from service.bodies import body_within, streams_body
 from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -125,7 +125,10 @@ async def upload(
         )
     # Before its body is read, so that what cannot be stored is not sent in vain.
     await caller.do(knowledge_bases.describe, knowledge_base)
-    read = partial(reader, io.BytesIO(await _body(request, caller.services.records.settings.max_upload_bytes)))
+    limit = caller.services.records.settings.max_upload_bytes
+    too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
+    body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
+    read = partial(reader, io.BytesIO(body))
     return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
 
 
@@ -139,14 +142,3 @@ async def forget(
 ) -> Forgotten:
     """Delete all exemplars of a unit. Answers released before stay: the privacy guarantee covers them."""
     return Forgotten(exemplars=await caller.do(exemplars.forget, knowledge_base, unit))
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """The request's body, kept in memory: private text is never written to disk in the clear."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            detail = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
-            raise Problem(ProblemKind.UPLOAD_TOO_LARGE, detail)
-    return bytes(body)

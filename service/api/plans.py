@@ -14,7 +14,7 @@ from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
-from service.bodies import streams_body
+from service.bodies import body_within, streams_body
 from service.commands import plans
 from service.commands.plans import PlanResult, ProposalView, SignedPlanView
 from service.plans.signing import prepare
@@ -138,11 +138,8 @@ async def approve_proposal(
 
 
 async def _text(request: Request) -> str:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_PLAN_BYTES:
-            raise PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
+    too_large = PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
+    body = await body_within(request, _MAX_PLAN_BYTES, too_large)
     try:
         return body.decode()
     except UnicodeDecodeError:
