@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import Scope
 
@@ -16,6 +17,20 @@ def streams_body(endpoint: Endpoint) -> Endpoint:
     """Declare that an endpoint reads the body as it comes, after authentication, up to a limit of its own."""
     setattr(endpoint, _MARK, True)
     return endpoint
+
+
+async def body_within(request: Request, limit: int, refusal: Exception) -> bytes:
+    """The body, kept in memory: private text is never written to disk in the clear.
+
+    Raises:
+        Exception: ``refusal``, it has more than ``limit`` bytes.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise refusal
+    return bytes(body)
 
 
 def streamed(routes: Sequence[BaseRoute], scope: Scope) -> bool:

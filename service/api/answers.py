@@ -5,28 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.api.dependencies import AnalystKey, AnyKey, TheServices
+from service.api.dependencies import AnalystKey, AnyKey
+from service.api.problems import may_meet
 from service.api.releases import ReleaseView, view
 from service.commands.asking import ask as ask_command
+from service.commands.fields import ABSENT, inputs
 from service.pipeline.latency import Measured
-from service.records.api_keys import ApiKey
+from service.problem_kinds import ProblemKind
 from service.records.engine_record import EngineView
 from service.records.signed import read_signed
-from service.services import Services
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
 TaskAddress = Annotated[
     str, Path(examples=["support.queue"], description="`knowledge_base.task`, or `knowledge_base.task@version`.")
 ]
-_EXAMPLE: dict[str, Any] = {"query": "I was charged twice for my subscription in March."}
-
 
 AbstainBelow = Annotated[
     float | None,
@@ -43,7 +42,7 @@ AbstainBelow = Annotated[
 class Question(BaseModel):
     """What to answer: a text, or an object with the fields of the task's query template."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = inputs(query="I was charged twice for my subscription in March.")
     query: str | dict[str, str]
     abstain_below: AbstainBelow = None
 
@@ -61,20 +60,18 @@ class Cost(BaseModel):
 
     charged: int
     answers_left: int | None
-    source: str | None = Field(default=None, exclude_if=lambda value: value is None, examples=["prototypes"])
+    source: str | None = Field(**ABSENT, examples=["prototypes"])
 
 
 class AnswerView(ReleaseView):
     """An answer with its cost."""
 
     abstained: bool | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
+        **ABSENT,
         description="Where a threshold is set: whether the label is less probable than that, and left out.",
     )
     realigned: str | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
+        **ABSENT,
         description="`text`, fitted to your question by a model beside the service, where the remote one saw a "
         "sanitised question. It is for you alone: it may hold words of your question, and is no part of the release.",
     )
@@ -86,18 +83,20 @@ class AnswerView(ReleaseView):
 class Asking:
     """Asks on behalf of the key that calls: the one way from an endpoint to a charge, with the caller's headers."""
 
-    services: Services
-    key: ApiKey
+    caller: AnalystKey
     response: Response
-    idempotency_key: str | None
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
+    ] = None
 
     async def __call__(
         self, task: str, query: str | Mapping[str, str], abstain_below: float | None = None
     ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
-        answering, name = self.services.answering, self.idempotency_key
+        answering, name = self.caller.services.answering, self.idempotency_key
         answer = await ask_command(
-            self.key.actor, answering, task, query, idempotency_key=name, abstain_below=abstain_below
+            self.caller.actor, answering, task, query, idempotency_key=name, abstain_below=abstain_below
         )
         # Repeating is harmless, but nothing should ask again by itself after a charge.
         self.response.headers["x-should-retry"] = "false"
@@ -106,35 +105,26 @@ class Asking:
             abstained=answer.abstained,
             realigned=answer.realigned,
             cost=Cost(charged=int(answer.charged), answers_left=answer.answers_left, source=answer.source),
-            engine=EngineView.of(await self.services.engine.describe()),
+            engine=EngineView.of(await self.caller.services.engine.describe()),
         )
 
 
-async def _asking(
-    services: TheServices,
-    key: AnalystKey,
-    response: Response,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=255, description="Your name for this question; refused for another one."),
-    ] = None,
-) -> Asking:
-    return Asking(services, key, response, idempotency_key)
+MayAsk = Annotated[Asking, Depends()]
 
-
-MayAsk = Annotated[Asking, Depends(_asking)]
-
-ASKING_RESPONSES: dict[int | str, dict[str, Any]] = {
-    402: {"description": "No answers are left, and this query was never answered before."},
-    403: {
-        "description": "Not an analyst's key, or one for other tasks; or the engine is remote, and the knowledge base "
-        "does not allow that."
-    },
-    404: {"description": "The task does not exist."},
-    422: {"description": "The query does not fit the task. Nothing was charged."},
-    429: {"description": "Busy, or the same query is being answered: come back after Retry-After seconds."},
-    503: {"description": "The engine does not answer. Nothing was charged."},
-}
+NO_TASK = may_meet(ProblemKind.UNKNOWN_TASK)
+ASKING_RESPONSES = may_meet(
+    ProblemKind.ANSWERS_EXHAUSTED,
+    ProblemKind.QUOTA_EXHAUSTED,
+    ProblemKind.WRONG_ROLE,
+    ProblemKind.OUT_OF_SCOPE,
+    ProblemKind.REMOTE_ENGINE_FORBIDDEN,
+    ProblemKind.UNKNOWN_TASK,
+    ProblemKind.INVALID_QUERY,
+    ProblemKind.IDEMPOTENCY_CONFLICT,
+    ProblemKind.BUSY,
+    ProblemKind.STILL_ANSWERING,
+    ProblemKind.ENGINE_UNAVAILABLE,
+)
 """What a question may meet."""
 
 
@@ -182,20 +172,18 @@ class TaskView(BaseModel):
     labels: list[str] = Field(description="Empty where the answer is free text.")
     query_fields: list[str]
     abstain_below: float | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
+        **ABSENT,
         description="If set: less probable answers are shown as abstentions, unless a request says otherwise.",
     )
     answers: int | None = Field(description="null: any number, from a release that is made once.")
     answers_left: int | None
-    latency: LatencyView | None = Field(
-        default=None, exclude_if=lambda value: value is None, description="Once it was measured."
-    )
+    latency: LatencyView | None = Field(**ABSENT, description="Once it was measured.")
 
 
-@router.get("/tasks/{task}", summary="Describe a task", responses={404: ASKING_RESPONSES[404]})
-async def get_task(task: TaskAddress, services: TheServices, _key: AnyKey) -> TaskView:
+@router.get("/tasks/{task}", summary="Describe a task", responses=NO_TASK)
+async def get_task(task: TaskAddress, caller: AnyKey) -> TaskView:
     """What it gives, the fields a query brings, and the answers left."""
+    services = caller.services
     signed = await asyncio.to_thread(services.records.ledger.budgets.task, task)
     left = await asyncio.to_thread(services.records.ledger.answers_left, signed)
     shown = task_view(signed.address, read_signed(signed.document).plan.tasks[signed.name], left)

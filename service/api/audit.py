@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, Json
 
-from accounting.ledger.trail import AuditEvent
-from service.api.dependencies import AuditKey, TheServices
+from service.api.dependencies import AuditKey
 from service.api.paging import Page, Paging
 from service.api.problems import Problem
 from service.commands import audit
@@ -25,18 +23,18 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 class EventView(BaseModel):
     """An event of the trail."""
 
+    model_config = ConfigDict(from_attributes=True)
     sequence: int
     at: datetime
     kind: str = Field(examples=["charge"])
-    body: dict[str, Any]
+    body: Json[dict[str, Any]]
     previous: str = Field(description="Hash of the event before.")
     hash: str
 
 
 @router.get("", summary="Read the audit trail, oldest first")
 async def events(
-    services: TheServices,
-    key: AuditKey,
+    caller: AuditKey,
     window: Paging,
     kind: Annotated[list[str] | None, Query(max_length=20, description="Only events of these kinds.")] = None,
     knowledge_base: Annotated[str | None, Query(max_length=64, description="Only what names it.")] = None,
@@ -44,15 +42,14 @@ async def events(
     """What was granted, spent, released and refused; `after` is a sequence number. Nothing in it is private."""
     if window.after is not None and not (window.after.isascii() and window.after.isdigit() and len(window.after) < 18):
         raise Problem(ProblemKind.UNKNOWN_CURSOR, f"after: {window.after!r} is not an event's sequence number")
-    events = await audit.events.aside(
-        key.actor,
-        services.records,
+    events = await caller.do(
+        audit.events,
         after=int(window.after or 0),
         limit=window.limit + 1,
         kinds=kind,
         knowledge_base=knowledge_base,
     )
-    return window.page([view(event) for event in events], lambda event: str(event.sequence))
+    return window.page([EventView.model_validate(event) for event in events], lambda event: str(event.sequence))
 
 
 @router.get(
@@ -63,22 +60,10 @@ async def events(
         200: {"description": "One event a line; the last line says where the trail ended.", "content": {NDJSON: {}}}
     },
 )
-async def export(services: TheServices, key: AuditKey) -> StreamingResponse:
+async def export(caller: AuditKey) -> StreamingResponse:
     """Replay it anywhere with `dpicl audit verify FILE`."""
     return StreamingResponse(
-        audit.export(key.actor, services.records),
+        audit.export(caller.actor, caller.services.records),
         media_type=NDJSON,
         headers={"Content-Disposition": 'attachment; filename="dpicl-audit.ndjson"'},
-    )
-
-
-def view(event: AuditEvent) -> EventView:
-    """An event as it is shown."""
-    return EventView(
-        sequence=event.sequence,
-        at=event.at,
-        kind=event.kind,
-        body=json.loads(event.body),
-        previous=event.previous,
-        hash=event.hash,
     )

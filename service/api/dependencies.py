@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.problems import Problem
-from service.commands.command import Confirmation
+from service.commands.command import Command, Confirmation
 from service.problem_kinds import ProblemKind
 from service.records.api_keys import ApiKey
+from service.records.records import Records
 from service.records.roles import Actor, Right
 from service.services import Services
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl keys create`.")
 
@@ -87,23 +92,33 @@ async def _limit(request: Request, services: Services, key: ApiKey) -> None:
         )
 
 
-def _with(right: Right) -> Callable[[ApiKey], Awaitable[ApiKey]]:
-    async def check(key: Annotated[ApiKey, Depends(authenticate)]) -> ApiKey:
-        key.actor.require(right)
-        return key
+@dataclass(frozen=True)
+class Caller:
+    """Whoever calls, with a right that the endpoint needs; does commands on the services' records."""
+
+    actor: Actor
+    services: Services
+
+    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a command beside the event loop; see :meth:`service.commands.command.Command.aside`."""
+        return await command.aside(self.actor, self.services.records, *args, **kwargs)
+
+
+def _with(right: Right) -> Callable[[ApiKey, Services], Awaitable[Caller]]:
+    async def check(
+        key: Annotated[ApiKey, Depends(authenticate)], services: Annotated[Services, Depends(get_services)]
+    ) -> Caller:
+        key.actor.require(right)  # before anything is said of the request's body
+        return Caller(key.actor, services)
 
     return check
 
 
-AnyKey = Annotated[ApiKey, Depends(_with(Right.SEE))]
-AnalystKey = Annotated[ApiKey, Depends(_with(Right.ASK))]
-TrialKey = Annotated[ApiKey, Depends(_with(Right.TRY))]
-AuditKey = Annotated[ApiKey, Depends(_with(Right.AUDIT))]
-AdminKey = Annotated[ApiKey, Depends(_with(Right.DECIDE))]
-
-
-async def _admin(key: AdminKey) -> Actor:
-    return key.actor
+AnyKey = Annotated[Caller, Depends(_with(Right.SEE))]
+AnalystKey = Annotated[Caller, Depends(_with(Right.ASK))]
+TrialKey = Annotated[Caller, Depends(_with(Right.TRY))]
+AuditKey = Annotated[Caller, Depends(_with(Right.AUDIT))]
+Admin = Annotated[Caller, Depends(_with(Right.DECIDE))]
 
 
 async def _confirmed(
@@ -114,6 +129,5 @@ async def _confirmed(
     return frozenset(confirm)
 
 
-Admin = Annotated[Actor, Depends(_admin)]
 Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]
 TheServices = Annotated[Services, Depends(get_services)]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel
 
 from exemplar_store import read_csv, read_json_lines
-from service.api.dependencies import Admin, AnyKey, Confirmed, TheServices
+from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.paging import Page, Paging
-from service.api.problems import Problem
-from service.bodies import streams_body
+from service.api.problems import Problem, may_meet
+from service.bodies import body_within, streams_body
 from service.commands import exemplars, knowledge_bases
 from service.commands.exemplars import Ingested, Upload
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
@@ -22,7 +22,7 @@ from service.problem_kinds import ProblemKind
 router = APIRouter(prefix="/v1/knowledge-bases", tags=["knowledge bases"])
 
 KnowledgeBaseName = Annotated[str, Path(examples=["support"])]
-NO_KNOWLEDGE_BASE: dict[str, Any] = {"description": "The knowledge base does not exist."}
+NO_KNOWLEDGE_BASE = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE)
 
 _READERS = {
     "application/x-ndjson": read_json_lines,
@@ -51,69 +51,56 @@ class Forgotten(BaseModel):
     exemplars: int
 
 
-_REFUSED: dict[int | str, dict[str, Any]] = {
-    409: {"description": "There is one of this name."},
-    422: {"description": "It cannot be created as described, or you did not confirm that its promise is weak."},
-}
+_REFUSED = may_meet(ProblemKind.KNOWLEDGE_BASE_EXISTS, ProblemKind.INVALID_KNOWLEDGE_BASE, ProblemKind.UNCONFIRMED)
 
 
 @router.post("", status_code=201, summary="Create a knowledge base with its lifetime budget", responses=_REFUSED)
-async def create(
-    body: NewKnowledgeBase, services: TheServices, admin: Admin, confirmed: Confirmed
-) -> KnowledgeBaseView:
+async def create(body: NewKnowledgeBase, caller: Admin, confirmed: Confirmed) -> KnowledgeBaseView:
     """The lifetime budget (ε, δ) is a promise to the people in the data and cannot be changed later."""
-    return await knowledge_bases.create.aside(admin, services.records, body, confirmed)
+    return await caller.do(knowledge_bases.create, body, confirmed)
 
 
 @router.get("", summary="List the knowledge bases")
-async def list_knowledge_bases(services: TheServices, key: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
+async def list_knowledge_bases(caller: AnyKey, window: Paging) -> Page[KnowledgeBaseView]:
     """What is public of each, by name."""
-    return window.cut(await knowledge_bases.list_.aside(key.actor, services.records), lambda view: view.name)
+    return window.cut(await caller.do(knowledge_bases.list_), lambda view: view.name)
 
 
-@router.get("/{knowledge_base}", summary="Describe a knowledge base", responses={404: NO_KNOWLEDGE_BASE})
-async def get(knowledge_base: KnowledgeBaseName, services: TheServices, key: AnyKey) -> KnowledgeBaseView:
+@router.get("/{knowledge_base}", summary="Describe a knowledge base", responses=NO_KNOWLEDGE_BASE)
+async def get(knowledge_base: KnowledgeBaseName, caller: AnyKey) -> KnowledgeBaseView:
     """What is public of it."""
-    return await knowledge_bases.describe.aside(key.actor, services.records, knowledge_base)
+    return await caller.do(knowledge_bases.describe, knowledge_base)
 
 
 @router.patch(
-    "/{knowledge_base}", summary="Allow or forbid an engine outside the deployment", responses={404: NO_KNOWLEDGE_BASE}
+    "/{knowledge_base}", summary="Allow or forbid an engine outside the deployment", responses=NO_KNOWLEDGE_BASE
 )
-async def change(
-    knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, services: TheServices, admin: Admin
-) -> KnowledgeBaseView:
+async def change(knowledge_base: KnowledgeBaseName, body: KnowledgeBaseChange, caller: Admin) -> KnowledgeBaseView:
     """Holds from the next query on; what a remote language model was shown before cannot be taken back."""
-    return await knowledge_bases.change.aside(admin, services.records, knowledge_base, body)
+    return await caller.do(knowledge_bases.change, knowledge_base, body)
 
 
-_ARCHIVING: dict[int | str, dict[str, Any]] = {
-    404: NO_KNOWLEDGE_BASE,
-    409: {"description": "It is archived already."},
-    422: {"description": "You did not confirm that it is for ever."},
-}
+_ARCHIVING = may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.KNOWLEDGE_BASE_ARCHIVED, ProblemKind.UNCONFIRMED)
 
 
 @router.post("/{knowledge_base}/archive", summary="Archive a knowledge base, for ever", responses=_ARCHIVING)
 async def archive(
-    knowledge_base: Annotated[str, Path(examples=["tickets"])],
-    services: TheServices,
-    admin: Admin,
-    confirmed: Confirmed,
+    knowledge_base: Annotated[str, Path(examples=["tickets"])], caller: Admin, confirmed: Confirmed
 ) -> KnowledgeBaseView:
     """It takes no plan, cohort or exemplar any more, and this cannot be undone. Plans that are signed go on, units can
     be forgotten, and its ledger and audit trail stay.
     """
-    return await knowledge_bases.archive.aside(admin, services.records, knowledge_base, confirmed)
+    return await caller.do(knowledge_bases.archive, knowledge_base, confirmed)
 
 
-_REFUSED_UPLOADS: dict[int | str, dict[str, Any]] = {
-    404: NO_KNOWLEDGE_BASE,
-    409: {"description": "The knowledge base is archived."},
-    413: {"description": "The upload is too large: send several."},
-    415: {"description": "Neither JSON Lines nor CSV."},
-    422: {"description": "A row cannot be stored; the detail names it."},
-}
+_REFUSED_UPLOADS = may_meet(
+    ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
+    ProblemKind.KNOWLEDGE_BASE_ARCHIVED,
+    ProblemKind.UPLOAD_TOO_LARGE,
+    ProblemKind.UNSUPPORTED_MEDIA_TYPE,
+    ProblemKind.BAD_ROW,
+    ProblemKind.UNIT_TOO_LARGE,
+)
 
 
 @router.post(
@@ -124,11 +111,7 @@ _REFUSED_UPLOADS: dict[int | str, dict[str, Any]] = {
 )
 @streams_body
 async def upload(
-    knowledge_base: KnowledgeBaseName,
-    request: Request,
-    services: TheServices,
-    admin: Admin,
-    how: Annotated[Upload, Query()],
+    knowledge_base: KnowledgeBaseName, request: Request, caller: Admin, how: Annotated[Upload, Query()]
 ) -> Ingested:
     """All rows are stored, or none; an error names a bad row. Repeating an upload is harmless.
 
@@ -141,32 +124,21 @@ async def upload(
             ProblemKind.UNSUPPORTED_MEDIA_TYPE, f"send one of {', '.join(_READERS)}, not {media_type or 'nothing'}"
         )
     # Before its body is read, so that what cannot be stored is not sent in vain.
-    await knowledge_bases.describe.aside(admin, services.records, knowledge_base)
-    read = partial(reader, io.BytesIO(await _body(request, services.records.settings.max_upload_bytes)))
-    return await exemplars.ingest.aside(admin, services.records, knowledge_base, read, how, services.embedder.embed)
+    await caller.do(knowledge_bases.describe, knowledge_base)
+    limit = caller.services.records.settings.max_upload_bytes
+    too_large = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
+    body = await body_within(request, limit, Problem(ProblemKind.UPLOAD_TOO_LARGE, too_large))
+    read = partial(reader, io.BytesIO(body))
+    return await caller.do(exemplars.ingest, knowledge_base, read, how, caller.services.embedder.embed)
 
 
 @router.delete(
     "/{knowledge_base}/units/{unit:path}",
     summary="Forget a unit",
-    responses={404: {"description": "The knowledge base or the unit does not exist."}},
+    responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.UNKNOWN_UNIT),
 )
 async def forget(
-    knowledge_base: KnowledgeBaseName,
-    unit: Annotated[str, Path(examples=["customer-17"])],
-    services: TheServices,
-    admin: Admin,
+    knowledge_base: KnowledgeBaseName, unit: Annotated[str, Path(examples=["customer-17"])], caller: Admin
 ) -> Forgotten:
     """Delete all exemplars of a unit. Answers released before stay: the privacy guarantee covers them."""
-    return Forgotten(exemplars=await exemplars.forget.aside(admin, services.records, knowledge_base, unit))
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """The request's body, kept in memory: private text is never written to disk in the clear."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            detail = f"an upload is at most {limit} bytes; send several, or use `dpicl kb ingest`"
-            raise Problem(ProblemKind.UPLOAD_TOO_LARGE, detail)
-    return bytes(body)
+    return Forgotten(exemplars=await caller.do(exemplars.forget, knowledge_base, unit))

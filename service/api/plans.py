@@ -9,19 +9,21 @@ import yaml
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from accounting.plan import PlanError
-from service.api.dependencies import Admin, AnyKey, Confirmed, TheServices
+from service.api.dependencies import Admin, AnyKey, Confirmed
 from service.api.document import PLAN
 from service.api.knowledge_bases import NO_KNOWLEDGE_BASE, KnowledgeBaseName
 from service.api.paging import Page, Paging
-from service.bodies import streams_body
+from service.api.problems import may_meet
+from service.bodies import body_within, streams_body
 from service.commands import plans
 from service.commands.plans import PlanResult, ProposalView, SignedPlanView
 from service.plans.signing import prepare
+from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/knowledge-bases/{knowledge_base}/plans", tags=["plans"])
 
 _MAX_PLAN_BYTES = 1024 * 1024
-CLASSIFY = {
+CLASSIFY: dict[str, Any] = {
     "knowledge_base": "support",
     "budget": {"epsilon": 2, "delta": 1e-4},
     "tasks": {
@@ -37,8 +39,7 @@ CLASSIFY = {
     },
 }
 GENERATE = {
-    "knowledge_base": "support",
-    "budget": {"epsilon": 2, "delta": 1e-4},
+    **CLASSIFY,
     "tasks": {
         "reply": {
             "kind": "generate",
@@ -69,10 +70,13 @@ _BODY = {
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "A dry run's preview.", "model": PlanResult},
     202: {"description": "Where two people sign: the plan is proposed, and nothing taken.", "model": PlanResult},
-    402: {"description": "The knowledge base's lifetime budget does not hold this plan."},
-    404: NO_KNOWLEDGE_BASE,
-    409: {"description": "A release that is made once cannot be made, or was not; the detail says if it is signed."},
-    422: {"description": "The plan cannot be signed: each problem names its key; or you did not confirm it."},
+    **may_meet(
+        ProblemKind.BUDGET_EXCEEDED,
+        ProblemKind.UNKNOWN_KNOWLEDGE_BASE,
+        ProblemKind.RELEASE_NOT_MADE,
+        ProblemKind.INVALID_PLAN,
+        ProblemKind.UNCONFIRMED,
+    ),
 }
 
 
@@ -82,8 +86,7 @@ async def post_plan(
     knowledge_base: KnowledgeBaseName,
     request: Request,
     response: Response,
-    services: TheServices,
-    admin: Admin,
+    caller: Admin,
     confirmed: Confirmed,
     dry_run: Annotated[bool, Query(description="Only compute and show the plan; spends nothing.")] = False,
 ) -> PlanResult:
@@ -92,36 +95,30 @@ async def post_plan(
     Releases that are made once are made before this answers, which takes a second or more. Where two people sign, the
     plan is only proposed, and somebody else approves it.
     """
-    records = services.records
+    records = caller.services.records
     plan = await asyncio.to_thread(plans.read, await _text(request), knowledge_base)
     calibrated = await asyncio.to_thread(prepare, records, plan)
     if dry_run:
         response.status_code = 200
-        return await plans.preview.aside(admin, records, calibrated, grains=services.grains, otherwise=True)
-    result = await plans.sign.aside(admin, records, calibrated, confirmed, make=services.make)
+        return await caller.do(plans.preview, calibrated, grains=caller.services.grains, otherwise=True)
+    result = await caller.do(plans.sign, calibrated, confirmed, make=caller.services.make)
     response.status_code = 202 if result.proposed else 201
     return result
 
 
-@router.get("", summary="List the signed plans", responses={404: NO_KNOWLEDGE_BASE})
-async def list_plans(
-    knowledge_base: KnowledgeBaseName, services: TheServices, key: AnyKey, window: Paging
-) -> Page[SignedPlanView]:
+@router.get("", summary="List the signed plans", responses=NO_KNOWLEDGE_BASE)
+async def list_plans(knowledge_base: KnowledgeBaseName, caller: AnyKey, window: Paging) -> Page[SignedPlanView]:
     """Every plan signed for the knowledge base, oldest first."""
-    page = window.cut(
-        await plans.list_.aside(key.actor, services.records, knowledge_base), lambda plan: str(plan.version)
-    )
-    names = await asyncio.to_thread(plans.names, key.actor, services.records)
+    page = window.cut(await caller.do(plans.list_, knowledge_base), lambda plan: str(plan.version))
+    names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
     return Page(data=[SignedPlanView.of(plan, names) for plan in page.data], has_more=page.has_more, next=page.next)
 
 
-@router.get("/proposals", summary="List the proposed plans", responses={404: NO_KNOWLEDGE_BASE})
-async def list_proposals(
-    knowledge_base: KnowledgeBaseName, services: TheServices, admin: Admin, window: Paging
-) -> Page[ProposalView]:
+@router.get("/proposals", summary="List the proposed plans", responses=NO_KNOWLEDGE_BASE)
+async def list_proposals(knowledge_base: KnowledgeBaseName, caller: Admin, window: Paging) -> Page[ProposalView]:
     """Plans that somebody else has to approve, oldest first. A plan signed since makes others lapse."""
-    listed = await plans.list_proposals.aside(admin, services.records, knowledge_base)
-    names = await asyncio.to_thread(plans.names, admin, services.records)
+    listed = await caller.do(plans.list_proposals, knowledge_base)
+    names = await asyncio.to_thread(plans.names, caller.actor, caller.services.records)
     return window.cut([ProposalView.of(proposal, names) for proposal in listed], lambda proposal: proposal.id)
 
 
@@ -129,24 +126,20 @@ async def list_proposals(
     "/proposals/{proposal}/approve",
     status_code=201,
     summary="Approve a proposed plan",
-    responses={404: {"description": "No such knowledge base, or no such proposal is open."}},
+    responses=may_meet(ProblemKind.UNKNOWN_KNOWLEDGE_BASE, ProblemKind.UNKNOWN_PROPOSAL),
 )
 async def approve_proposal(
     knowledge_base: KnowledgeBaseName,
     proposal: Annotated[str, Path(examples=["6a19e5ce-f0c6-4e53-ac8f-9f493baecb88"])],
-    services: TheServices,
-    admin: Admin,
+    caller: Admin,
 ) -> SignedPlanView:
     """Sign what another admin proposed. Irrevocable: its (ε, δ) is taken from the lifetime budget for good."""
-    return await plans.approve.aside(admin, services.records, knowledge_base, proposal, make=services.make)
+    return await caller.do(plans.approve, knowledge_base, proposal, make=caller.services.make)
 
 
 async def _text(request: Request) -> str:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_PLAN_BYTES:
-            raise PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
+    too_large = PlanError(("", f"a plan is at most {_MAX_PLAN_BYTES} bytes"))
+    body = await body_within(request, _MAX_PLAN_BYTES, too_large)
     try:
         return body.decode()
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -59,34 +60,29 @@ class ProblemDocument(BaseModel):
     error: OpenAIError
 
 
+@dataclass(eq=False)
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """An error of a kind.
 
-    Args:
+    Attributes:
         kind: what callers can act on.
         detail: what is wrong and what to do.
-        status: HTTP status code, if not the kind's.
+        status: HTTP status code; unless given, the kind's.
         retry_after_s: whole seconds after which the same request may succeed.
+        headers: further ones of the response.
         extra: further public members of the problem document.
     """
 
-    def __init__(
-        self,
-        kind: ProblemKind,
-        detail: str,
-        *,
-        status: int | None = None,
-        retry_after_s: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ):
-        super().__init__(detail)
-        self.kind = kind
-        self.detail = detail
-        self.status = status or kind.status
-        self.retry_after_s = retry_after_s
-        self.headers = dict(headers or {})
-        self.extra = dict(extra or {})
+    kind: ProblemKind
+    detail: str
+    _: KW_ONLY
+    status: int = 0
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.status = self.status or self.kind.status
 
     def document(self, base: str) -> dict[str, Any]:
         """The problem document.
@@ -106,7 +102,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
     def response(self, base: str) -> JSONResponse:
         """The problem as an HTTP response; once it is sent, the request's state has its slug as ``problem``."""
-        headers = dict(self.headers)
+        headers = dict(self.headers or {})
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
         elif self.status in (402, 409) or self.status >= 500:
@@ -114,6 +110,14 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         response = _ProblemResponse(self.document(base), self.status, headers, MEDIA_TYPE)
         response.slug = self.kind.slug
         return response
+
+
+def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of an operation that may be refused for these reasons."""
+    explained: dict[int | str, list[str]] = {}
+    for kind in kinds:
+        explained.setdefault(kind.status, []).append(kind.explanation)
+    return {status: {"description": " ".join(said)} for status, said in explained.items()}
 
 
 class _ProblemResponse(JSONResponse):
@@ -124,6 +128,12 @@ class _ProblemResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
+_OPENAI_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 _RETRY_AFTER_S: dict[type[Exception], float] = {
     EngineUnavailableError: 5,
     WitnessUnavailableError: 5,
@@ -217,16 +227,6 @@ def _invalid(error: Mapping[str, Any]) -> str:
 
 
 def _openai_type(status: int) -> str:
-    match status:
-        case 401:
-            return "authentication_error"
-        case 402:
-            return "insufficient_quota"
-        case 403:
-            return "permission_error"
-        case 429:
-            return "rate_limit_error"
-        case _ if status >= 500:
-            return "server_error"
-        case _:
-            return "invalid_request_error"
+    if status >= 500:
+        return "server_error"
+    return _OPENAI_TYPES.get(status, "invalid_request_error")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from accounting.ledger.charges import Release
-from service.api.dependencies import AnyKey, AuditKey, TheServices
+from service.api.dependencies import AnyKey, AuditKey
 from service.api.paging import Page, Paging
+from service.api.problems import may_meet
 from service.commands import releases
-from service.commands.fields import NAME
+from service.commands.fields import ABSENT, NAME
+from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/releases", tags=["releases"])
 
 _ID = "8b7e8f43-9a3c-4f0e-9d0b-7a7b4f1f3c55"
-_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
-"""Of a member that an answer has or has not."""
 
 
 class ReleaseView(BaseModel):
@@ -26,39 +26,38 @@ class ReleaseView(BaseModel):
 
     id: str = Field(examples=[_ID])
     task: str = Field(examples=["support.queue@1"])
-    label: str | None = Field(**_ABSENT, examples=["Billing"], description="Of a task that classifies.")
+    label: str | None = Field(**ABSENT, examples=["Billing"], description="Of a task that classifies.")
     probability: float | None = Field(
-        **_ABSENT,
+        **ABSENT,
         examples=[0.8712],
         description="Of the label, to be right; made of the noisy votes and public things. Where a posterior decides.",
     )
-    probabilities: dict[str, float] | None = Field(**_ABSENT, description="The same of every label.")
+    probabilities: dict[str, float] | None = Field(**ABSENT, description="The same of every label.")
     zero_shot: str | None = Field(
-        **_ABSENT,
+        **ABSENT,
         examples=["Technical"],
         description="The label that the engine finds likeliest without exemplars: public, and free.",
     )
-    text: str | None = Field(**_ABSENT, description="Of a task that generates text.")
+    text: str | None = Field(**ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(
-        **_ABSENT,
+        **ABSENT,
         description="The words the text is made of, where the mechanism releases words: the most frequent first if "
         "they are ranked, else in alphabetical order.",
     )
     fallback: bool | None = Field(
-        **_ABSENT,
+        **ABSENT,
         description="Of a mechanism that may fall back: true if it did, so the text was made without exemplars.",
     )
-    method: str | None = Field(**_ABSENT, description="How the text came about.")
+    method: str | None = Field(**ABSENT, description="How the text came about.")
     made_once: str | None = Field(
-        **_ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
+        **ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
     )
     created_at: datetime
 
 
 @router.get("", summary="List the releases")
 async def list_releases(
-    services: TheServices,
-    key: AuditKey,
+    caller: AuditKey,
     window: Paging,
     task: Annotated[
         str | None,
@@ -73,9 +72,8 @@ async def list_releases(
     ] = None,
 ) -> Page[ReleaseView]:
     """What left, the newest first. Queries are not kept, so none is shown."""
-    listed = await releases.list_.aside(
-        key.actor,
-        services.records,
+    listed = await caller.do(
+        releases.list_,
         task=task,
         knowledge_base=knowledge_base,
         after=window.after,
@@ -84,14 +82,10 @@ async def list_releases(
     return window.page([view(release) for release in listed], lambda release: release.id)
 
 
-@router.get(
-    "/{release_id}", summary="Read a release again", responses={404: {"description": "The release does not exist."}}
-)
-async def get_release(
-    release_id: Annotated[str, Path(examples=[_ID])], services: TheServices, key: AnyKey
-) -> ReleaseView:
+@router.get("/{release_id}", summary="Read a release again", responses=may_meet(ProblemKind.UNKNOWN_RELEASE))
+async def get_release(release_id: Annotated[str, Path(examples=[_ID])], caller: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
-    return view(await releases.read.aside(key.actor, services.records, release_id))
+    return view(await caller.do(releases.read, release_id))
 
 
 def view(release: Release) -> ReleaseView:

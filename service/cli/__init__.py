@@ -73,6 +73,9 @@ def _explain(error: Exception) -> str | None:
     if sqlalchemy and isinstance(error, sqlalchemy.SQLAlchemyError):
         said = " ".join(str(getattr(error, "orig", None) or error).split())
         return f"the database cannot be used: {said}. Is it running, and is DPICL_DATABASE_URL right?"
+    protocol = sys.modules.get("service.engines.protocol")
+    if protocol and isinstance(error, protocol.EngineUnavailableError):
+        return f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
 

@@ -11,21 +11,39 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from pydantic import BaseModel
 from rich.progress import track
 
-from service.cli.output import Json, console, print_json, state_folder
+from service.cli.gathering import gathered
+from service.cli.output import Json, print_json, say, state_folder
 from service.sources.typed import read_fields, read_file
 
-Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
-Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 AbstainBelow = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Abstain where the label is less probable than this. [default: as signed]"),
 ]
-DEFAULT_URL = "http://127.0.0.1:8080"
 _TIMEOUT_S = 180.0
 _RETRIES = 5
+
+
+class Service(BaseModel):
+    """Where the service runs, and who asks."""
+
+    url: Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")] = "http://127.0.0.1:8080"
+    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)] = ""
+
+    def checked_key(self) -> str:
+        """The key.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self.key:
+            raise ValueError(
+                "an API key is needed: set DPICL_API_KEY, or pass --key (an admin makes one: dpicl keys create)"
+            )
+        return self.key
 
 
 class RefusedError(ValueError):
@@ -36,44 +54,37 @@ class RefusedError(ValueError):
         self.status = problem.get("status")
 
 
-def connect(url: str, key: str) -> httpx.Client:
-    """A client of the service.
-
-    Raises:
-        ValueError: no key.
-    """
-    if not key:
-        raise ValueError(
-            "an API key is needed: set DPICL_API_KEY, or pass --key (an admin makes one: dpicl keys create)"
-        )
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=_TIMEOUT_S)
+def connect(service: Service) -> httpx.Client:
+    """A client of the service."""
+    headers = {"Authorization": f"Bearer {service.checked_key()}"}
+    return httpx.Client(base_url=service.url, headers=headers, timeout=_TIMEOUT_S)
 
 
+@gathered
 def ask(
     task: Task,
     query: Annotated[str, typer.Argument(help="The text to answer, or a JSON object of fields.")],
-    url: Url = DEFAULT_URL,
-    key: Key = "",
+    *,
+    service: Service,
     abstain_below: AbstainBelow = None,
     json: Json = False,
 ) -> None:
     """Ask one question. A repeated question is answered for free."""
-    with connect(url, key) as client:
+    with connect(service) as client:
         answer = _post(client, task, read_fields(query), abstain_below)
     if json:
         print_json(answer)
         return
-    cost = _cost(answer["cost"])
-    console().print(_said(answer) or "(abstained)", style="bold", markup=False, highlight=False)
+    say(_said(answer) or "(abstained)", "bold")
     if "probability" in answer:
-        console().print(f"probability {answer['probability']:.2f}", markup=False, highlight=False)
+        say(f"probability {answer['probability']:.2f}")
     if answer.get("keywords"):
-        console().print(f"keywords: {', '.join(answer['keywords'])}", markup=False, highlight=False)
+        say(f"keywords: {', '.join(answer['keywords'])}")
     if "method" in answer:
-        console().print(answer["method"], style="dim", markup=False, highlight=False)
-    console().print(f"{cost} of {answer['task']}", style="dim", highlight=False)
-    if _first_told(url, notice := answer["engine"]["notice"]):
-        console().print(notice, style="dim", markup=False, highlight=False)
+        say(answer["method"], "dim")
+    say(f"{_cost(answer['cost'])} of {answer['task']}", "dim")
+    if _first_told(service.url, notice := answer["engine"]["notice"]):
+        say(notice, "dim")
 
 
 def _first_told(url: str, notice: str) -> bool:
@@ -87,6 +98,7 @@ def _first_told(url: str, notice: str) -> bool:
     return True
 
 
+@gathered
 def batch(
     task: Task,
     file: Annotated[
@@ -95,8 +107,8 @@ def batch(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File for the answers, one a line, in the order of the input.")
     ],
-    url: Url = DEFAULT_URL,
-    key: Key = "",
+    *,
+    service: Service,
     abstain_below: AbstainBelow = None,
 ) -> None:
     """Answer a file of questions, with a progress bar.
@@ -109,7 +121,7 @@ def batch(
     rows = list(read_file(file))
     if done > len(rows):
         raise ValueError(f"{out} has {done} lines, more than {file}: it belongs to another run; choose another --out")
-    with connect(url, key) as client, out.open("a") as sink:
+    with connect(service) as client, out.open("a") as sink:
         wanted: list[str] = []
         for number, row in enumerate(track(rows[done:], description=task, total=len(rows) - done), done + 1):
             wanted = wanted or _query_fields(client, task)

@@ -16,7 +16,7 @@ from service.cli.output import Json, actor, print_json, print_table, records
 from service.commands import audit
 from service.plans.exported import problems
 
-app = typer.Typer(no_args_is_help=True, help="Export the audit trail, and replay an export.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.ask import checked, connect
+from service.cli.ask import Service, checked, connect
 from service.cli.output import Json, actor, print_engine, print_json, print_table, records
 from service.commands import budgets
 from service.commands.budgets import BudgetsView
@@ -26,7 +26,7 @@ def budget(
     if url is None:
         read = budgets.read(actor(), records())
     else:
-        with connect(url, key) as client:
+        with connect(Service(url=url, key=key)) as client:
             read = BudgetsView.model_validate(checked(client.get("/v1/budgets")))
     report = read.knowledge_bases
     if json:

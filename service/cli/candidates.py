@@ -11,16 +11,15 @@ import typer
 
 from accounting.plan import load_plan
 from accounting.tasks import ClassifyTask
-from service.cli.trying import EngineConfigFile, engine_of
+from service.cli.output import PlanFile
+from service.cli.trying import EngineConfigFile, engine_of, stages_of
 from service.engines.configs import EngineConfig
-from service.engines.factory import open_engine
-from service.engines.protocol import EngineUnavailableError
 from service.plans.candidates import write_candidates
 from service.sources.typed import read_file
 
 
 def candidates(
-    file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
+    file: PlanFile,
     task: Annotated[
         str | None, typer.Option(help="For the labels of which task. [default: the first with any]")
     ] = None,
@@ -46,21 +45,12 @@ def candidates(
     config = engine_of(engine_config)
     if not config.is_llm:
         raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")
-    try:
-        written = asyncio.run(_write(config, name, labelled[name], per_label, varied))
-    except EngineUnavailableError as error:
-        raise ValueError(f"{error}: check --engine-config") from error
-    for candidate in written:
+    for candidate in asyncio.run(_write(config, name, labelled[name], per_label, varied)):
         typer.echo(f"- {to_json.dumps(candidate, ensure_ascii=False)}")
 
 
 async def _write(
     config: EngineConfig, name: str, task: ClassifyTask, per_label: int, varied: list[dict[str, str]]
 ) -> list[dict[str, str]]:
-    from service.embedding.embedder import Embedder
-
-    engine = open_engine(config, Embedder())
-    try:
-        return await write_candidates(engine, name, task, per_label, varied)
-    finally:
-        engine.close()
+    with stages_of(config) as stages:
+        return await write_candidates(stages.engine, name, task, per_label, varied)

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, confirmed, option, print_list, records
+from service.cli.gathering import gathered
+from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, confirmed, print_list, records
 from service.commands import cohorts
 from service.commands.cohorts import CohortView, NewCohort
 
-app = typer.Typer(
-    no_args_is_help=True, help="Open, close and list cohorts: people by when they arrived, with budgets of their own."
-)
+app = typer.Typer(no_args_is_help=True)
 
 _COLUMNS: dict[str, Callable[[CohortView], object]] = {
     "cohort": lambda cohort: cohort.cohort,
@@ -26,20 +25,15 @@ _COLUMNS: dict[str, Callable[[CohortView], object]] = {
 
 
 @app.command("open")
-def open_(
-    name: Name,
-    epsilon: Annotated[float, option(NewCohort, "epsilon")],
-    delta: Annotated[float, option(NewCohort, "delta")],
-    public_size: Annotated[int, option(NewCohort, "public_size")],
-    yes: Yes = False,
-) -> None:
+@gathered
+def open_(name: Name, wanted: NewCohort, yes: Yes = False) -> None:
     """Open a cohort: people who arrive for the first time from now on belong to it, for ever.
 
     Open it when a calendar or a contract says so, not when you see who has arrived.
     """
-    wanted, opened = NewCohort(epsilon=epsilon, delta=delta, public_size=public_size), records()
+    opened = records()
     cohort = confirmed(lambda given: cohorts.open_(actor(), opened, name, wanted, given), yes=yes).cohort
-    typer.echo(f"Opened cohort {cohort} of {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime.")
+    typer.echo(f"Opened cohort {cohort} of {name} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
 
 
 @app.command()

@@ -11,11 +11,11 @@ from rich.progress import Progress
 
 from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
-from service.cli.output import records, who
+from service.cli.output import Yes, agreed, records, who
 from service.records.records import audited
 from service.records.synthetic_store import KEY
 
-app = typer.Typer(no_args_is_help=True, help="Change the encryption key.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
@@ -43,15 +43,14 @@ def rewrap(
 
 
 @app.command()
-def reencrypt(yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+def reencrypt(yes: Yes = False) -> None:
     """Encrypt all exemplars again, under a new data key. Stop all services first.
 
     Use it if an encryption key leaked together with a copy of the database, after replacing that key. The copy itself
     stays readable. If it is interrupted, nothing has changed.
     """
     opened = records()
-    if not yes and not typer.confirm("Are all services stopped?"):
-        raise typer.Exit(1)
+    agreed("Are all services stopped?", yes=yes)
     with Progress(transient=True) as bar:
         task = bar.add_task("Encrypting", total=None)
         unreadable = opened.store.reencrypt(

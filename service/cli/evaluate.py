@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from accounting.mechanisms import LabelMechanism
-from accounting.plan import Plan, load_plan
-from service.cli.output import Json, print_json, print_table
-from service.cli.trying import EngineConfigFile, engine_of
+from accounting.plan import Plan
+from service.cli.gathering import gathered
+from service.cli.output import Json, TaskName, print_json, print_table
+from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.engines.protocol import EngineUnavailableError
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
@@ -28,71 +29,78 @@ from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 
-EVALUATORS: dict[str, Callable[[Plan, str, Sequence[str]], Evaluator]] = {
-    "classify": lambda plan, task_name, _mechanisms: label_evaluator(plan, task_name),
-    "generate": TextEvaluator,
-}
-"""By the task's kind."""
-
-LABEL_EVALUATORS: dict[str, Callable[[Plan, str], Evaluator]] = {
+ONCE: dict[str, Callable[[Plan, str], Evaluator]] = {
     "prototypes": PrototypesEvaluator,
     "synthetic_exemplars": SyntheticExemplarsEvaluator,
 }
-"""By the mechanism, of releases that are made once."""
+"""By the mechanism, of labels from a release that is made once."""
 
 
-def label_evaluator(plan: Plan, task_name: str) -> Evaluator:
-    """That of votes, or of a release that is made once."""
-    return LABEL_EVALUATORS.get(plan.tasks[task_name].mechanism.type, LabelEvaluator)(plan, task_name)
+def evaluator_of(plan: Plan, task_name: str, mechanisms: Sequence[str]) -> Evaluator:
+    """That of the task's kind; the mechanisms are those to compare for free text."""
+    task = plan.tasks[task_name]
+    if task.kind == "generate":
+        return TextEvaluator(plan, task_name, mechanisms)
+    return ONCE.get(task.mechanism.type, LabelEvaluator)(plan, task_name)
 
 
+class Noise(BaseModel):
+    """The budgets, mechanisms and draws of noise that are compared."""
+
+    epsilon: list[float] = Field(default=[1.0, 3.0, 8.0], description="Repeat it.")
+    answers: list[int] = Field(default=[], description="Repeat it. [default: 1000, 10000; for free text, the plan's]")
+    mechanism: list[str] = Field(
+        default=[],
+        description="For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's "
+        "own, and one of each other type]",
+    )
+    draws: Annotated[int, typer.Option(min=1, help="Noise draws per query.")] = 20
+    prior: Annotated[float, typer.Option(min=0, help="For labels: weight of the prior, in σ of the noise.")] = 1.0
+    fit: bool = Field(
+        default=False,
+        description="For labels: fit the posterior's calibration and print it for the plan. Answers will depend on "
+        "these rows, training and test: you declare them public.",
+    )
+
+
+class Questions(BaseModel):
+    """What is asked of the data, and where what a language model says is kept."""
+
+    queries: Annotated[int | None, typer.Option(min=2, help="Only the first so many test rows.")] = None
+    same_slots: bool = Field(
+        default=False,
+        description="Draw slots once, not for each test row: a language model that has read them is several times "
+        "faster.",
+    )
+    unit_id: str = Field(default="id", description="The column with the privacy unit's id.")
+    embedded_field: str | None = Field(
+        default=None, description="The field exemplars and queries are compared by. [default: the query's first]"
+    )
+    replies: Path | None = Field(default=None, description="Folder to keep a language model's replies in.")
+
+
+class Drawn(BaseModel):
+    """Where the results go."""
+
+    csv: Path | None = Field(default=None, description="Write the table here.")
+    png: Path | None = Field(default=None, description="Draw it here.")
+    beside: list[Path] = Field(
+        default=[], description="Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."
+    )
+
+
+@gathered
 def evaluate(
     dataset: Annotated[Path, typer.Argument(help="Folder with train.jsonl and test.jsonl.", exists=True)],
     plan_file: Annotated[
         Path, typer.Option("--plan", help="A plan; its budget's δ, and one of its tasks, are used.", exists=True)
     ],
-    task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
-    epsilon: Annotated[list[float] | None, typer.Option(help="Repeat it. [default: 1, 3, 8]")] = None,
-    answers: Annotated[
-        list[int] | None, typer.Option(help="Repeat it. [default: 1000, 10000; for free text, the plan's]")
-    ] = None,
-    mechanism: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's own, "
-            "and one of each other type]"
-        ),
-    ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Noise draws per query.")] = 20,
-    prior: Annotated[float, typer.Option(min=0, help="For labels: weight of the prior, in σ of the noise.")] = 1.0,
-    fit: Annotated[
-        bool,
-        typer.Option(
-            "--fit",
-            help="For labels: fit the posterior's calibration and print it for the plan. Answers will depend on these "
-            "rows, training and test: you declare them public.",
-        ),
-    ] = False,
-    queries: Annotated[int | None, typer.Option(min=2, help="Only the first so many test rows.")] = None,
-    same_slots: Annotated[
-        bool,
-        typer.Option(
-            "--same-slots",
-            help="Draw slots once, not for each test row: a language model that has read them is several times faster.",
-        ),
-    ] = False,
-    unit_id: Annotated[str, typer.Option(help="The column with the privacy unit's id.")] = "id",
-    embedded_field: Annotated[
-        str | None, typer.Option(help="The field exemplars and queries are compared by. [default: the query's first]")
-    ] = None,
+    task: TaskName = None,
+    *,
+    noise: Noise,
+    questions: Questions,
     engine_config: EngineConfigFile = None,
-    replies: Annotated[Path | None, typer.Option(help="Folder to keep a language model's replies in.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw it here.")] = None,
-    beside: Annotated[
-        list[Path] | None,
-        typer.Option(help="Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."),
-    ] = None,
+    drawn: Drawn,
     json: Json = False,
 ) -> None:
     """Measure, offline, how good answers are: zero-shot, aggregated without noise, and at each ε.
@@ -106,42 +114,35 @@ def evaluate(
     """
     from service.embedding.embedder import Embedder, cores
 
-    if png:
+    if drawn.png:
         import matplotlib.figure  # noqa: F401  (an extra: better missed now than after the evaluation)
-    plan = load_plan(plan_file.read_text())
-    name = task or next(iter(plan.tasks))
-    if name not in plan.tasks:
-        raise ValueError(f"{plan_file} has no task {name!r}; it has {', '.join(plan.tasks)}")
-    if fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
+    plan, name = plan_and_task(plan_file, task)
+    if noise.fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
         raise ValueError(f"--fit: {name} releases no votes, so it has no calibration")
-    drawn_beside = [row for file in beside or () for row in read_csv(file, LabelScores)]
-    field = data.embedded_field(plan, name, embedded_field)
-    evaluator = EVALUATORS[plan.tasks[name].kind](plan, name, mechanism or ())
-    evaluator.check(dataset, queries)
-    grid = Grid(epsilon or [1.0, 3.0, 8.0], answers or evaluator.answers, draws, prior, fit)
+    drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
+    field = data.embedded_field(plan, name, questions.embedded_field)
+    evaluator = evaluator_of(plan, name, noise.mechanism)
+    evaluator.check(dataset, questions.queries)
+    grid = Grid(noise.epsilon, noise.answers or evaluator.answers, noise.draws, noise.prior, noise.fit)
     config = engine_of(engine_config)
     embedder = Embedder(threads=cores())
-    folder = replies or cache_folder() / "replies"
+    folder = questions.replies or cache_folder() / "replies"
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them.
     embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
-    try:
-        with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
-            options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": unit_id}
-            with data.filled(dataset, plan, name, embed, **options) as store:
-                asked = runner.run(
-                    data.ask_in(store, dataset, plan, name, engine, limit=queries, same_slots=same_slots, **options)
-                )
-                specification, size = data.specification(plan, name, field), data.training_size(dataset)
-                given = Pass(asked, store, size, specification, engine, embedder, runner.run)
-                rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
-    except EngineUnavailableError as error:
-        raise ValueError(f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun") from error
+    with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
+        options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": questions.unit_id}
+        with data.filled(dataset, plan, name, embed, **options) as store:
+            how: dict[str, Any] = {"limit": questions.queries, "same_slots": questions.same_slots}
+            asked = runner.run(data.ask_in(store, dataset, plan, name, engine, **how, **options))
+            specification, size = data.specification(plan, name, field), data.training_size(dataset)
+            given = Pass(asked, store, size, specification, engine, embedder, runner.run)
+            rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
-    if csv:
-        write_csv(rows, csv)
-    if png:
-        evaluator.plot([*rows, *drawn_beside], title).savefig(png, dpi=150)
+    if drawn.csv:
+        write_csv(rows, drawn.csv)
+    if drawn.png:
+        evaluator.plot([*rows, *drawn_beside], title).savefig(drawn.png, dpi=150)
     if json:
         documents = [asdict(row) for row in rows]
         fitted = evaluator.calibration

@@ -7,31 +7,33 @@ from typing import Annotated
 import typer
 
 from exemplar_store import Layout
-from service.cli.ingesting import FromSql, Query, UnitId, open_source
+from service.cli.gathering import gathered
+from service.cli.ingesting import SqlQuery, TextFormat, UnitId, open_source
 from service.cli.output import Name, Yes, actor, agreed, records
 from service.commands import exemplars
 
 
+@gathered
 def forget(
     name: Name,
     unit: Annotated[str | None, typer.Argument(help="The unit's id.")] = None,
     listed: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="Forget all units of a file or an address, as of `kb ingest`.")
     ] = None,
-    from_sql: FromSql = None,
-    query: Query = None,
+    *,
+    sql: SqlQuery,
     unit_id: UnitId = "unit_id",
     yes: Yes = False,
 ) -> None:
     """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them."""
     opened = records()
     if unit is not None:
-        if listed or query:
+        if listed or sql.query:
             raise ValueError("name one unit, or a list of them, not both")
         agreed(f"Delete every exemplar of unit {unit!r} from {name}?", yes=yes)
         typer.echo(f"Deleted {exemplars.forget(actor(), opened, name, unit)} exemplars")
         return
-    with open_source(listed, from_sql, query) as source:
+    with open_source(listed, sql, TextFormat()) as source:
         units = {row.unit_id for row in source.rows(Layout((), unit_id))}
     agreed(f"Delete every exemplar of {len(units)} units from {name}?", yes=yes)
     deleted, unknown = exemplars.forget_many(actor(), opened, name, units)

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, option, print_list, records
+from service.cli.gathering import gathered
+from service.cli.output import PAIRS, Json, Name, Yes, actor, agreed, print_list, records
 from service.commands import groups
 from service.commands.groups import NewGroup
 from service.plans.budget_report import GroupBudget
 
-app = typer.Typer(no_args_is_help=True, help="Let knowledge bases that may hold the same people share one budget.")
+app = typer.Typer(no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(help="The group's name.")]
+_NAME = typer.Argument(help="The group's name.")
 _COLUMNS: dict[str, Callable[[GroupBudget], object]] = {
     "group": lambda group: group.group,
     "knowledge bases": lambda group: ", ".join(group.knowledge_bases),
@@ -23,22 +24,15 @@ _COLUMNS: dict[str, Callable[[GroupBudget], object]] = {
 
 
 @app.command()
-def create(
-    name: Group,
-    epsilon: Annotated[float, option(NewGroup, "epsilon")],
-    delta: Annotated[float, option(NewGroup, "delta")],
-) -> None:
+@gathered
+def create(wanted: Annotated[NewGroup, {"name": _NAME}]) -> None:
     """Make a group, with a budget that can never be changed. Then put knowledge bases into it."""
-    groups.make(actor(), records(), NewGroup(name=name, epsilon=epsilon, delta=delta))
-    typer.echo(f"Made group {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime.")
+    made = groups.make(actor(), records(), wanted)
+    typer.echo(f"Made group {made.group} with ε = {wanted.epsilon:g}, δ = {wanted.delta:g} for its lifetime.")
 
 
 @app.command()
-def add(
-    name: Group,
-    knowledge_base: Name,
-    yes: Yes = False,
-) -> None:
+def add(name: Annotated[str, _NAME], knowledge_base: Name, yes: Yes = False) -> None:
     """Put a knowledge base into a group, for ever, with every plan that it has signed."""
     agreed(f"Let {knowledge_base} share the budget of group {name}, for ever?", yes=yes)
     left = groups.join(actor(), records(), name, knowledge_base).free

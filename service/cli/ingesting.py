@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel, Field
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,7 +21,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from service.cli.output import Json, Name, actor, option, print_json, records
+from service.cli.gathering import gathered
+from service.cli.output import Json, Name, actor, print_json, records
 from service.commands import exemplars
 from service.commands.exemplars import Ingested, Upload
 
@@ -32,18 +34,46 @@ if TYPE_CHECKING:
     from service.sources.files import Source
 
 
-FromSql = Annotated[
-    str | None,
-    typer.Option(
-        envvar="DPICL_SOURCE_URL",
-        show_envvar=True,
-        help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
-    ),
-]
-Query = Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")]
-UnitId = Annotated[str, option(Upload, "unit_id")]
+UnitId = Annotated[str, typer.Option(help=Upload.model_fields["unit_id"].description)]
 
 
+class SqlQuery(BaseModel):
+    """Rows of a database, instead of a file."""
+
+    from_sql: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DPICL_SOURCE_URL",
+            show_envvar=True,
+            help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
+        ),
+    ] = None
+    query: Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")] = None
+
+
+class TextFormat(BaseModel):
+    """How a file of text is read."""
+
+    encoding: str | None = Field(default=None, description="Of JSON Lines or CSV, such as cp1252. [default: detected]")
+    delimiter: str | None = Field(default=None, description="Between cells of CSV. [default: detected]")
+
+
+class ReadOn(BaseModel):
+    """Where the last time ended."""
+
+    cursor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Read on where the last time ended: a column that only grows, such as updated_at. --query then "
+            "selects the rows after :since.",
+        ),
+    ] = None
+    cursor_file: Annotated[Path | None, typer.Option(help="File for the last cursor value.", dir_okay=False)] = None
+    since: str | None = Field(default=None, description="After which value --cursor begins, without that file.")
+
+
+@gathered
 def ingest(
     name: Name,
     source: Annotated[
@@ -54,30 +84,15 @@ def ingest(
             "files, or a Hugging Face dataset that was saved to disk."
         ),
     ] = None,
-    from_sql: FromSql = None,
-    query: Query = None,
+    *,
+    sql: SqlQuery,
     columns: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="FIELD=COLUMN", help="Take a field from a column of another name. Repeat it."),
     ] = None,
-    unit_id: UnitId = "unit_id",
-    numbers_as_text: Annotated[bool, option(Upload, "numbers_as_text", "--numbers-as-text")] = False,
-    encoding: Annotated[
-        str | None, typer.Option(help="Of JSON Lines or CSV, such as cp1252. [default: detected]")
-    ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between cells of CSV. [default: detected]")] = None,
-    cursor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Read on where the last time ended: a column that only grows, such as updated_at. --query then "
-            "selects the rows after :since.",
-        ),
-    ] = None,
-    cursor_file: Annotated[Path | None, typer.Option(help="File for the last cursor value.", dir_okay=False)] = None,
-    since: Annotated[str | None, typer.Option(help="After which value --cursor begins, without that file.")] = None,
-    replace: Annotated[bool, option(Upload, "replace", "--replace")] = False,
-    dry_run: Annotated[bool, option(Upload, "dry_run", "--dry-run")] = False,
+    text: TextFormat,
+    read_on: ReadOn,
+    upload: Upload,
     json: Json = False,
 ) -> None:
     """Add exemplars: all rows, or none. Running it again is harmless.
@@ -85,15 +100,11 @@ def ingest(
     An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
     """
     opened = records()
-    upload = Upload(unit_id=unit_id, numbers_as_text=numbers_as_text, replace=replace, dry_run=dry_run)
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    read_on = _cursor(cursor, cursor_file, since, query)
-    with (
-        open_source(source, from_sql, query, encoding, delimiter, read_on) as origin,
-        Progress(*bars, disable=json) as bar,
-    ):
+    cursor = _cursor(read_on, sql)
+    with open_source(source, sql, text, cursor) as origin, Progress(*bars, disable=json) as bar:
         typer.echo(f"Reading {origin.described}", err=True)
-        task = bar.add_task("Checking" if dry_run else "Embedding", total=None)
+        task = bar.add_task("Checking" if upload.dry_run else "Embedding", total=None)
         done = exemplars.ingest(
             actor(),
             opened,
@@ -104,28 +115,23 @@ def ingest(
             columns=_columns(columns or []),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    if read_on is not None and not dry_run:
-        read_on.save()
-    _show(done, dry_run, json)
+    if cursor is not None and not upload.dry_run:
+        cursor.save()
+    _show(done, upload.dry_run, json)
 
 
-def _cursor(column: str | None, file: Path | None, since: str | None, query: str | None) -> Cursor | None:
+def _cursor(read_on: ReadOn, sql: SqlQuery) -> Cursor | None:
     from service.sources.cursor import Cursor
 
-    if column is None and file is None and since is None:
+    if not read_on.model_fields_set:
         return None
-    if column is None or file is None or query is None:
+    if read_on.cursor is None or read_on.cursor_file is None or sql.query is None:
         raise ValueError("to read on, give --query, --cursor and --cursor-file")
-    return Cursor.open(column, file, since)
+    return Cursor.open(read_on.cursor, read_on.cursor_file, read_on.since)
 
 
 def open_source(
-    source: str | None,
-    from_sql: str | None,
-    query: str | None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
-    cursor: Cursor | None = None,
+    file: str | None, sql: SqlQuery, text: TextFormat, cursor: Cursor | None = None
 ) -> AbstractContextManager[Source]:
     """Rows of a file or of an SQL query.
 
@@ -135,10 +141,10 @@ def open_source(
     from service.sources.files import open_file
     from service.sources.sql import open_query
 
-    if source is not None and query is None:
-        return open_file(source, encoding=encoding, delimiter=delimiter)
-    if source is None and query is not None and from_sql is not None:
-        return open_query(from_sql, query, cursor)
+    if file is not None and sql.query is None:
+        return open_file(file, **text.model_dump())
+    if file is None and sql.query is not None and sql.from_sql is not None:
+        return open_query(sql.from_sql, sql.query, cursor)
     raise ValueError("name a file to read, or a database with --from-sql and what to SELECT from it with --query")
 
 

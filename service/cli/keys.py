@@ -7,15 +7,26 @@ from typing import Annotated
 
 import typer
 
-from service.cli.output import Json, actor, option, print_json, print_list, read, records
+from service.cli.gathering import gathered
+from service.cli.output import Json, actor, print_json, print_list, records
 from service.commands import keys
 from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotation
 from service.records.api_keys import ApiKey
 from service.records.roles import Role
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, rotate and revoke API keys.")
+app = typer.Typer(no_args_is_help=True)
 
 KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]
+_SHOWN = {
+    "name": typer.Argument(help="The key's owner, a person or a program."),
+    "expires_in_days": typer.Option(help="Days after which it is refused. [default: never]"),
+}
+
+
+class _AnalystsKey(NewKey):
+    """An analyst's, unless another role is named."""
+
+    role: Annotated[Role, typer.Option(help=NewKey.model_fields["role"].description)] = "analyst"
 
 
 def _answers(key: KeyView | ApiKey) -> str:
@@ -34,23 +45,9 @@ _COLUMNS: dict[str, Callable[[KeyView], object]] = {
 
 
 @app.command()
-def create(
-    name: Annotated[str, typer.Argument(help="The key's owner, a person or a program.")],
-    role: Annotated[Role, option(NewKey, "role")] = "analyst",
-    quota: Annotated[int | None, option(NewKey, "quota")] = None,
-    rate_per_minute: Annotated[int | None, option(NewKey, "rate_per_minute")] = None,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(help="A knowledge base or task that it may ask; may be given several times. [default: all]"),
-    ] = None,
-    expires_in_days: Annotated[
-        int | None, typer.Option(help="Days after which it is refused. [default: never]")
-    ] = None,
-    json: Json = False,
-) -> None:
+@gathered
+def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
     """Create a key and print its token, once: only a hash is kept."""
-    limits = {"quota": quota, "rate_per_minute": rate_per_minute, "expires_in_days": expires_in_days}
-    wanted = read(NewKey, name=name, role=role, scope=scope, **limits)
     made = CreatedKey.of(keys.create(actor(), records(), wanted))
     if json:
         print_json(made.model_dump(mode="json"))
@@ -66,26 +63,19 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def limit(
-    key_id: KeyId,
-    quota: Annotated[int | None, typer.Option(help="Answers it may be charged in all. [default: no limit]")] = None,
-    rate_per_minute: Annotated[int | None, typer.Option(help="Requests per minute. [default: no limit]")] = None,
-) -> None:
+@gathered
+def limit(key_id: KeyId, wanted: KeyLimits) -> None:
     """Replace a key's limits. An omitted option removes that limit."""
-    key = keys.limit(actor(), records(), key_id, KeyLimits(quota=quota, rate_per_minute=rate_per_minute))
+    key = keys.limit(actor(), records(), key_id, wanted)
     typer.echo(f"{key.name}: {_answers(key)} answers")
 
 
 @app.command()
-def rotate(
-    key_id: KeyId,
-    overlap_hours: Annotated[
-        int, typer.Option(help="Hours for which the token before stands, too. 0: it ends at once.")
-    ] = 0,
-) -> None:
+@gathered
+def rotate(key_id: KeyId, wanted: Rotation) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
     opened = records()
-    _, token = keys.rotate(actor(), opened, opened.keys.get(key_id), Rotation(overlap_hours=overlap_hours))
+    _, token = keys.rotate(actor(), opened, opened.keys.get(key_id), wanted)
     typer.echo(token)
 
 

@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from service.cli.forgetting import forget
+from service.cli.gathering import gathered
 from service.cli.ingesting import ingest
-from service.cli.output import Json, Name, Yes, actor, agreed, confirmed, option, print_list, read, records
+from service.cli.output import Json, Name, Yes, actor, agreed, confirmed, print_list, records
 from service.commands import knowledge_bases
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 
-app = typer.Typer(no_args_is_help=True, help="Create, fill and prune knowledge bases.")
+app = typer.Typer(no_args_is_help=True)
 app.command()(ingest)
 app.command()(forget)
 
+_SHOWN = {
+    "name": typer.Argument(help="The knowledge base's name."),
+    "fields": typer.Option("--field", help="A field of exemplars; can be repeated."),
+}
 _COLUMNS: dict[str, Callable[[KnowledgeBaseView], object]] = {
     "name": lambda view: view.name,
     "public size": lambda view: view.public_size,
@@ -28,34 +33,13 @@ _COLUMNS: dict[str, Callable[[KnowledgeBaseView], object]] = {
 
 
 @app.command()
-def create(
-    name: Name,
-    epsilon: Annotated[float, option(NewKnowledgeBase, "epsilon")],
-    delta: Annotated[float, option(NewKnowledgeBase, "delta")],
-    public_size: Annotated[int, option(NewKnowledgeBase, "public_size")],
-    field: Annotated[
-        list[str] | None, typer.Option(help="A field of exemplars; can be repeated. [default: text, label]")
-    ] = None,
-    embedded_field: Annotated[str | None, option(NewKnowledgeBase, "embedded_field")] = None,
-    response_field: Annotated[str | None, option(NewKnowledgeBase, "response_field")] = None,
-    remote_engine: Annotated[bool, option(NewKnowledgeBase, "remote_engine", "--remote-engine")] = False,
-    yes: Yes = False,
-) -> None:
+@gathered
+def create(wanted: Annotated[NewKnowledgeBase, _SHOWN], yes: Yes = False) -> None:
     """Create a knowledge base with its lifetime budget, which cannot be changed later."""
-    wanted = read(
-        NewKnowledgeBase,
-        name=name,
-        epsilon=epsilon,
-        delta=delta,
-        public_size=public_size,
-        fields=field,
-        embedded_field=embedded_field,
-        response_field=response_field,
-        remote_engine=remote_engine,
-    )
     opened = records()
     confirmed(lambda given: knowledge_bases.create(actor(), opened, wanted, given), yes=yes)
-    typer.echo(f"Created {name} with ε = {epsilon:g}, δ = {delta:g} for its lifetime. Fill it with `dpicl kb ingest`.")
+    promise = f"ε = {wanted.epsilon:g}, δ = {wanted.delta:g}"
+    typer.echo(f"Created {wanted.name} with {promise} for its lifetime. Fill it with `dpicl kb ingest`.")
 
 
 @app.command("list")

@@ -46,11 +46,12 @@ class _Loaded(Mapping[str, Any]):
     """The commands by name, each imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        module, attribute = COMMANDS[name][0].split(":")
+        place, sentence = COMMANDS[name]
+        module, attribute = place.split(":")
         loaded = getattr(import_module(f"service.cli.{module}"), attribute)
         app = typer.Typer(add_completion=False, **SETTINGS)
         if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=name)
+            app.add_typer(loaded, name=name, help=loaded.info.help or sentence)
         else:
             app.command(name)(loaded)
         return typer.main.get_group(app).commands[name]

@@ -13,14 +13,14 @@ import typer
 from accounting.ledger.events import AnswerCharged, ChargeVoided, UnitForgotten
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
 from accounting.ledger.witness import Witness
-from service.cli.output import Json, print_json, who
+from service.cli.output import Json, Yes, agreed, print_json, who
 from service.records.database import parse_url
 from service.records.records import Records, open_records
 from service.records.witness import NONE, bring_back
 from service.settings import Settings
 from service.telemetry.logs import configure_logs
 
-app = typer.Typer(no_args_is_help=True, help="Back up the database, and continue after a restore.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
@@ -43,9 +43,7 @@ def status(json: Json = False) -> None:
 
 
 @app.command("acknowledge")
-def acknowledge_(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def acknowledge_(yes: Yes = False) -> None:
     """Accept what a restore lost: bring back budgets, plans and charges from the witness, as spent.
 
     Stop every service on another copy of this ledger first. Charges that were lost stay charged; stored answers,
@@ -57,8 +55,7 @@ def acknowledge_(
         typer.echo("Nothing to acknowledge: the ledger has all that was witnessed.")
         return
     _tell(loss)
-    if not yes:
-        typer.confirm("This cannot be undone. Continue from here?", abort=True)
+    agreed("This cannot be undone. Continue from here?", yes=yes)
     acknowledge(opened.database, witness, loss, by=who(), outside=bring_back)
     typer.echo("Acknowledged: the ledger answers again.")
 

@@ -27,6 +27,8 @@ Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 """Of a knowledge base."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
+TaskName = Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")]
 SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [default: your user name]")]
 PAIRS: dict[str, Callable[[Any], object]] = {
     "lifetime ε, δ": lambda budget: f"{budget.lifetime.epsilon:g}, {budget.lifetime.delta:g}",
@@ -79,20 +81,6 @@ def actor(signed_by: str | None = None) -> Actor:
     return Actor(name, name, "account", "admin")
 
 
-def option(model: type[BaseModel], field: str, *names: str) -> Any:
-    """An option for a field of an input, with the field's own words."""
-    return typer.Option(*names, help=model.model_fields[field].description)
-
-
-def read(model: type[M], **options: Any) -> M:
-    """Options as an input; what was not given is left out.
-
-    Raises:
-        pydantic.ValidationError: it is none.
-    """
-    return model(**{name: value for name, value in options.items() if value is not None})
-
-
 def agreed(question: str, *, yes: bool) -> None:
     """Ask whether to go on, unless ``yes``; end the command if not."""
     if not yes and not typer.confirm(question):
@@ -126,6 +114,11 @@ def state_folder() -> Path:
 def console() -> Console:
     """Standard output as it is now, and as wide."""
     return Console()
+
+
+def say(text: object, style: str = "") -> None:
+    """Print a text for people as it is, perhaps in bold or a colour."""
+    console().print(text, style=style, markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:

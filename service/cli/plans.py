@@ -10,9 +10,11 @@ import typer
 
 from accounting.plan import load_plan
 from service.cli.candidates import candidates
+from service.cli.gathering import gathered
 from service.cli.output import (
     Json,
     Name,
+    PlanFile,
     SignedBy,
     Yes,
     actor,
@@ -24,6 +26,7 @@ from service.cli.output import (
     print_list,
     print_table,
     records,
+    say,
 )
 from service.cli.rehearsing import rehearse
 from service.cli.trying import try_
@@ -33,41 +36,33 @@ from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, plot
 from service.plans.signing import check_free, prepare
-from service.plans.steady import MONTHS
 from service.records.api_keys import called
 
-app = typer.Typer(no_args_is_help=True, help="Preview, try and sign plans: grants of budget to tasks.")
+app = typer.Typer(no_args_is_help=True)
 app.command("try")(try_)
 app.command("rehearse")(rehearse)
 app.command()(candidates)
 
-PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
 
 
+class _Announced(Arriving):
+    """How people arrive, if anybody says so."""
+
+    units_a_month: Annotated[float | None, typer.Option(help=Arriving.model_fields["units_a_month"].description)] = None  # type: ignore[assignment]
+
+
 @app.command("preview")
+@gathered
 def preview_(
     file: PlanFile,
     public_size: Annotated[
         int | None,
         typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
     ] = None,
-    units_a_month: Annotated[
-        float | None,
-        typer.Option(help="About how many new people arrive, announced: also show what it gives for ever."),
-    ] = None,
-    months_a_cohort: Annotated[float, typer.Option(help="Months from one cohort to the next.")] = MONTHS,
-    units_a_cohort: Annotated[
-        float | None,
-        typer.Option(help="In place of months: as long as so many people take to arrive at that rate."),
-    ] = None,
-    cohort_epsilon: Annotated[
-        float | None, typer.Option(help="Lifetime ε of each cohort. [default: the newest one's]")
-    ] = None,
-    cohort_delta: Annotated[
-        float | None, typer.Option(help="Lifetime δ of each cohort. [default: the newest one's]")
-    ] = None,
+    *,
+    arriving: _Announced,
     plot_file: PlotFile = None,
     json: Json = False,
 ) -> None:
@@ -79,14 +74,7 @@ def preview_(
     me, plan = actor(), load_plan(file.read_text())
     opened = records() if public_size is None else None  # else it needs no database and no key
     lasting = None
-    if units_a_month is not None:
-        arriving = Arriving(
-            units_a_month=units_a_month,
-            months_a_cohort=months_a_cohort,
-            units_a_cohort=units_a_cohort,
-            cohort_epsilon=cohort_epsilon,
-            cohort_delta=cohort_delta,
-        )
+    if arriving.units_a_month is not None:
         lasting = plans.steady(me, opened, plan, arriving)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
@@ -217,9 +205,9 @@ def _print(result: PlanResult) -> None:
     for name, task in described.tasks.items():
         console().print(f"[bold]{name}[/bold]: {task.summary}")
     for warning in described.warnings:
-        console().print(f"Warning: {warning}", style="bold red", markup=False, highlight=False)
+        say(f"Warning: {warning}", "bold red")
     if result.exceeds:
-        console().print(f"It cannot be signed: {result.exceeds}.", style="bold red", markup=False, highlight=False)
+        say(f"It cannot be signed: {result.exceeds}.", "bold red")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]

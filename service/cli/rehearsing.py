@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from accounting.plan import load_plan
-from service.cli.output import Json, SignedBy, Yes, actor, agreed, console, print_json, records
+from service.cli.gathering import gathered
+from service.cli.output import Json, PlanFile, SignedBy, Yes, actor, agreed, print_json, records, say
 from service.cli.trying import EngineConfigFile, engine_of, stages_of
 from service.commands import rehearsals
 from service.commands.rehearsals import NewRehearsal, Offer
 from service.engines.configs import EngineConfig
-from service.engines.protocol import EngineUnavailableError
-from service.pipeline.answering import RemoteEngineForbiddenError
-from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsed
+from service.plans.rehearsing import Rehearsed
 from service.plans.signing import prepare
 from service.records.records import Records
 from service.records.roles import Actor
 
 
+@gathered
 def rehearse(
-    file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
-    task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
-    epsilon: Annotated[float, typer.Option(help="What the rehearsal costs.")] = EPSILON,
-    delta: Annotated[float | None, typer.Option(help="Likewise. [default: a tenth of the plan's]")] = None,
-    questions: Annotated[int, typer.Option(help="How many are asked at most.")] = QUESTIONS,
+    file: PlanFile,
+    *,
+    wanted: NewRehearsal,
     engine_config: EngineConfigFile = None,
     yes: Yes = False,
     signed_by: SignedBy = None,
@@ -39,24 +33,20 @@ def rehearse(
     Run it where the service runs. It ends at a time fixed before anything private is read.
     """
     me, opened, plan = actor(signed_by), records(), load_plan(file.read_text())
-    wanted = NewRehearsal(task=task, epsilon=epsilon, delta=delta, questions=questions)
     offer = rehearsals.offer(me, prepare(opened, plan), wanted)
     budget, (described,) = offer.calibrated.plan.budget, offer.preview.tasks.values()
     if not json:
         for said in filter(None, [described.summary, described.warning]):
-            console().print(said, markup=False, highlight=False)
+            say(said)
     agreed(f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
-    try:
-        rehearsed = asyncio.run(_run(me, opened, offer, engine_of(engine_config)))
-    except (EngineUnavailableError, RemoteEngineForbiddenError) as error:
-        raise ValueError(f"{error}; nothing was signed") from error
+    rehearsed = asyncio.run(_run(me, opened, offer, engine_of(engine_config)))
     accuracy, zero_shot = rehearsed.counts.accuracy, rehearsed.counts.zero_shot_accuracy
     if json:
         between = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot}
         print_json({"task": rehearsed.task, "epsilon": budget.epsilon, "delta": budget.delta, **between})
         return
-    console().print(f"With the plan: {_said(accuracy)} of answers right, 95 % sure.", highlight=False)
-    console().print(f"Zero-shot, free: {_said(zero_shot)}.", highlight=False)
+    say(f"With the plan: {_said(accuracy)} of answers right, 95 % sure.")
+    say(f"Zero-shot, free: {_said(zero_shot)}.")
 
 
 async def _run(me: Actor, opened: Records, offer: Offer, config: EngineConfig) -> Rehearsed:

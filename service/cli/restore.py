@@ -2,76 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
-from service.cli.output import Json, actor, console, print_json, print_table, records, state_folder
+from service.cli.ask import Service
+from service.cli.gathering import gathered
+from service.cli.output import Json, actor, print_json, print_table, records, say, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
 
-app = typer.Typer(no_args_is_help=True, help="Ask about a text without showing its sensitive spans.")
+app = typer.Typer(no_args_is_help=True)
 
-_URL, _EPSILON, _BUDGET, _MARGIN = "http://127.0.0.1:8080", 4.0, 40.0, 0.2
+
+class Asking(Service):
+    """How a text's owner asks, and what it may cost."""
+
+    bundle: Annotated[str, typer.Option("--bundle", help="name@version.")]
+    epsilon: float = Field(default=4.0, description="Of each new question: above 0, at most 20.")
+    budget: Annotated[float, typer.Option(min=0, help="The ε that all questions in the ledger may cost together.")] = 40
+    ledger: Path | None = Field(
+        default=None, description="What was drawn; ~/.local/state/dpicl/restore.sqlite without."
+    )
+
+    def client(self, mode: Literal["text", "steer"] = "text") -> RestoreClient:
+        """Asks as the options say."""
+        from sanitization.restore.client import RestoreClient
+
+        options = self.model_dump(exclude={"url", "key"}) | {"ledger": self.ledger or state_folder() / "restore.sqlite"}
+        return RestoreClient(self.url, self.checked_key(), mode=mode, **options)
+
 
 Text = Annotated[str, typer.Argument(help="The text, with its sensitive spans.")]
 Span = Annotated[list[str] | None, typer.Option("--span", help="A sensitive span; repeat it for each.")]
-BundleName = Annotated[str, typer.Option("--bundle", help="name@version.")]
-Epsilon = Annotated[float, typer.Option(help="Of each new question: above 0, at most 20.")]
-Budget = Annotated[float, typer.Option(min=0, help="The ε that all questions in the ledger may cost together.")]
-LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", help="What was drawn; ~/.local/state/dpicl/restore.sqlite without.")
-]
-Url = Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")]
-Key = Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)]
 
 
 @app.command()
+@gathered
 def ask(
     text: Text,
-    bundle: BundleName,
     span: Span = None,
-    epsilon: Epsilon = _EPSILON,
-    budget: Budget = _BUDGET,
-    ledger: LedgerFile = None,
+    *,
+    asking: Asking,
     mode: Annotated[
-        str, typer.Option(help="text: put a profile's spans back as text; steer: steer the model.")
+        Literal["text", "steer"], typer.Option(help="text: put a profile's spans back as text; steer: steer the model.")
     ] = "text",
-    url: Url = _URL,
-    key: Key = "",
     json: Json = False,
 ) -> None:
     """Ask about a text. Its spans stay here; the redacted text and one random number leave.
 
     The same question sends the same number again, and costs nothing more.
     """
-    with _client(url, key, bundle, epsilon, budget, ledger, mode) as client:
+    with asking.client(mode) as client:
         answer = client.ask(text, span or [])
         cost = client.preview(text, span or [])
     if json:
         print_json({"answer": answer.text, "redacted": answer.redacted, "spent": cost.spent, "budget": cost.budget})
         return
-    console().print(answer.text, style="bold", markup=False, highlight=False)
+    say(answer.text, "bold")
     typer.echo(f"Sent: {answer.redacted}\nε spent: {cost.spent:g} of {cost.budget:g}", err=True)
 
 
 @app.command()
-def preview(
-    text: Text,
-    bundle: BundleName,
-    span: Span = None,
-    epsilon: Epsilon = _EPSILON,
-    budget: Budget = _BUDGET,
-    ledger: LedgerFile = None,
-    url: Url = _URL,
-    key: Key = "",
-    json: Json = False,
-) -> None:
+@gathered
+def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False) -> None:
     """Show what a question would send and cost, and what it would tell. Sends nothing about the text."""
-    with _client(url, key, bundle, epsilon, budget, ledger, "text") as client:
+    with asking.client() as client:
         seen = client.preview(text, span or [])
         report = client.bundle.manifest.report
     if json:
@@ -103,7 +102,7 @@ def train(
     from sanitization.restore.training.data import TrainConfig
     from sanitization.restore.training.job import Job
 
-    report = Job(job, TrainConfig.read(config)).run(_progress())
+    report = Job(job, TrainConfig.read(config)).run(lambda stage, done: typer.echo(f"{stage}: {done}", err=True))
     if plot_file is not None:
         from sanitization.restore.training.plot import plot
 
@@ -121,7 +120,7 @@ def publish(
     signing_key: Annotated[Path, typer.Option(help="An Ed25519 private key, PEM.", exists=True, dir_okay=False)],
     margin: Annotated[
         float, typer.Option(min=0.01, max=1, help="By what share of answers profiles must beat their controls.")
-    ] = _MARGIN,
+    ] = 0.2,
     by: Annotated[str | None, typer.Option(help="Who publishes. [default: your user name]")] = None,
 ) -> None:
     """Sign a bundle and put it where `DPICL_RESTORE_BUNDLES` says, for services to serve.
@@ -172,28 +171,3 @@ def _leak(controls: dict[str, float]) -> str:
         f"the redacted text alone tells {controls['redacted_attacker']:.1%} of answers, and the commonest one is right "
         f"for {controls['option_prior']:.1%}"
     )
-
-
-def _client(
-    url: str, key: str, bundle: str, epsilon: float, budget: float, ledger: Path | None, mode: str
-) -> RestoreClient:
-    from sanitization.restore.client import RestoreClient
-
-    if mode not in ("text", "steer"):
-        raise ValueError(f"a mode is text or steer, not {mode}")
-    if not key:
-        raise ValueError("an API key is needed: set DPICL_API_KEY, or pass --key")
-    file = ledger or state_folder() / "restore.sqlite"
-    return RestoreClient(
-        url,
-        key,
-        bundle=bundle,
-        epsilon=epsilon,
-        ledger=file,
-        budget=budget,
-        mode=mode,  # type: ignore[arg-type]
-    )
-
-
-def _progress() -> Callable[[str, str], None]:
-    return lambda stage, done: typer.echo(f"{stage}: {done}", err=True)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import BaseModel, Field
 from typer.core import TyperGroup
 
+from service.cli.gathering import gathered
 from service.cli.output import Json, print_json, print_table, state_folder
 
 if TYPE_CHECKING:
     from sanitization.text import TextSanitizer
-    from sanitization.tokens import Partition
     from sanitization.vocabulary import Vocabulary
     from service.evaluation.sanitised_texts import Guesser
 
@@ -47,21 +48,41 @@ app = typer.Typer(
 _NOMINAL = [1.0, 6.0, 10.0]
 _ATTACKED = [4.0, 8.0]
 _OWNER = "local"
-_KEEP = "stopwords,punctuation"
 _TOGETHER = 256
 
-Words = Annotated[int, typer.Option(min=50, help="How many words: the first, which are the most frequent.")]
-Vectors = Annotated[
-    Path | None,
-    typer.Option(
-        help="GloVe or word2vec text, .npy, or a Hugging Face folder; MiniLM's words without it.", exists=True
-    ),
-]
-WordList = Annotated[Path | None, typer.Option(help="With .npy: a file with one word a line.", exists=True)]
-Cache = Annotated[Path | None, typer.Option(help="Keeps embeddings and tables; ~/.cache/dpicl without it.")]
+
+class Words(BaseModel):
+    """Which words replace each other, and what is kept of them between runs."""
+
+    words: Annotated[int, typer.Option(min=50, help="How many words: the first, which are the most frequent.")] = 3000
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="GloVe or word2vec text, .npy, or a Hugging Face folder; MiniLM's words without it.", exists=True
+        ),
+    ] = None
+    word_list: Annotated[Path | None, typer.Option(help="With .npy: a file with one word a line.", exists=True)] = None
+    cache: Path | None = Field(default=None, description="Keeps embeddings and tables; ~/.cache/dpicl without it.")
+
+    @property
+    def folder(self) -> Path:
+        """Where embeddings and tables are kept."""
+        from service.embedding.words import cache_folder
+
+        return self.cache or cache_folder()
+
+    def vocabulary(self) -> Vocabulary:
+        """The words with their vectors; the first time, those of MiniLM are embedded."""
+        from sanitization.embeddings import load
+        from service.embedding.words import minilm_words
+
+        if self.vectors is None:
+            return minilm_words(self.words, self.folder)
+        return load(self.vectors, words=self.word_list, most=self.words)
 
 
 @app.command()
+@gathered
 def text(
     file: Annotated[Path, typer.Argument(help="A line is a text; - or nothing reads standard input.")] = Path("-"),
     epsilon: Annotated[float, typer.Option(help="True ε of a word, at most: 0.001 to 25.")] = 8.0,
@@ -86,10 +107,8 @@ def text(
     ledger: Annotated[
         Path | None, typer.Option(help="What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.")
     ] = None,
-    words: Words = 3000,
-    vectors: Vectors = None,
-    word_list: WordList = None,
-    cache: Cache = None,
+    *,
+    words: Words,
     json: Json = False,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a line of JSON for each text.")] = False,
 ) -> None:
@@ -106,9 +125,9 @@ def text(
     mechanism = mechanism or ("medoid_rr" if public_texts is None else NAME)
     public = kept(mechanism, None if keep is None else _kept(keep))
     if mechanism != NAME and public_texts is None:
-        sanitizer = _sanitizer(mechanism, epsilon, public, words, vectors, word_list, cache)
-    elif mechanism == NAME and public_texts is not None and vectors is None:
-        sanitizer = _whole(public_texts, epsilon, cache)
+        sanitizer = _sanitizer(mechanism, epsilon, public, words)
+    elif mechanism == NAME and public_texts is not None and words.vectors is None:
+        sanitizer = _whole(public_texts, epsilon, words.folder)
     else:
         raise typer.BadParameter(f"{NAME} needs --public-texts, and they go with no other mechanism and no --vectors")
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
@@ -135,13 +154,12 @@ def text(
 
 
 @app.command("audit")
+@gathered
 def audit_(
     nominal: Annotated[list[float], typer.Option(min=0, help="ε of the papers' formulas.")] = _NOMINAL,
     epsilon: Annotated[float, typer.Option(min=0.001, max=25, help="True ε for the corrected mechanisms.")] = 8.0,
-    words: Words = 3000,
-    vectors: Vectors = None,
-    word_list: WordList = None,
-    cache: Cache = None,
+    *,
+    words: Words,
     json: Json = False,
 ) -> None:
     """Print the true ε of every mechanism, as published and corrected.
@@ -150,7 +168,7 @@ def audit_(
     """
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
 
-    vocabulary, folder = _open(words, vectors, word_list, cache)
+    vocabulary, folder = words.vocabulary(), words.folder
     published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
     served = {name: serve(name, vocabulary, epsilon, folder) for name in (*PUBLISHED, *RESPONSES)}
     corrected = [
@@ -183,35 +201,60 @@ def audit_(
     )
 
 
-@app.command()
-def attack(
-    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
-    mechanism: Annotated[
-        list[str] | None, typer.Option(help="Only these. whole_rr, with --texts: each becomes one of the others.")
-    ] = None,
+class OnTexts(BaseModel):
+    """Texts to attack, and attackers with a model."""
+
     texts: Annotated[
         Path | None,
         typer.Option(
             help="JSON Lines or CSV: `text`, perhaps `label`. The last are sanitised, the others known to attackers.",
             exists=True,
         ),
-    ] = None,
-    keep: Annotated[str, typer.Option(help="What of the texts is released as it is.")] = _KEEP,
-    most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500,
+    ] = None
+    keep: str = Field(default="stopwords,punctuation", description="What of the texts is released as it is.")
+    most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500
     masked_model: Annotated[
         Path | None,
         typer.Option(
             help="With --texts: a folder of Hugging Face's; it guesses each word.", exists=True, file_okay=False
         ),
+    ] = None
+    endpoint: str | None = Field(
+        default=None, description="With --texts: chat completions; its --model is asked what the words were."
+    )
+    model: str = Field(default="", description="Of the endpoint.")
+
+    def guessers(self) -> dict[str, Guesser]:
+        """Attackers with a model, by what tables call them."""
+        from service.engines.configs import OpenAiCompatibleConfig
+        from service.evaluation.chat_attack import ChatModel
+        from service.evaluation.masked_attack import MaskedModel
+
+        guessers: dict[str, Guesser] = {}
+        if self.masked_model is not None:
+            guessers["masked model"] = MaskedModel(self.masked_model)
+        if self.endpoint is not None:
+            config = OpenAiCompatibleConfig(
+                name="openai_compatible",
+                base_url=self.endpoint,
+                model=self.model,
+                isolation="best_effort",
+                request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
+            )
+            guessers["chat model"] = ChatModel(config)
+        return guessers
+
+
+@app.command()
+@gathered
+def attack(
+    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Only these. whole_rr, with --texts: each becomes one of the others.")
     ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="With --texts: chat completions; its --model is asked what the words were.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="Of the endpoint.")] = "",
-    words: Words = 3000,
-    vectors: Vectors = None,
-    word_list: WordList = None,
-    cache: Cache = None,
+    *,
+    on: OnTexts,
+    words: Words,
     json: Json = False,
 ) -> None:
     """Print what the corrected mechanisms keep and what an attacker learns, at equal true ε.
@@ -224,28 +267,19 @@ def attack(
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
     from sanitization.whole import NAME as WHOLE
 
-    if texts is None and (masked_model or endpoint):
-        raise typer.BadParameter("attackers with a model need --texts")
-    if texts is None and WHOLE in (mechanism or ()):
-        raise typer.BadParameter(f"{WHOLE} needs --texts")
-    vocabulary, folder = _open(words, vectors, word_list, cache)
-    if texts is not None:
-        from sanitization.tokens import Partition
-        from service.sources.typed import read_file
-
-        partition = Partition(_kept(keep))
-        words_replaced = partition.replaceable(vocabulary)
-        names, read = mechanism or [*RESPONSES, *PUBLISHED], list(read_file(texts))
-        guessers = _guessers(masked_model, endpoint, model)
-        unknown = vectors is None
-        _attack_texts(
-            epsilon, names, words_replaced, folder, read, partition, most_texts, guessers, json=json, unknown=unknown
-        )
+    names = mechanism or [*RESPONSES, *PUBLISHED]
+    if on.texts is not None:
+        _attack_texts(epsilon, names, on, words, json)
         return
+    if on.masked_model or on.endpoint:
+        raise typer.BadParameter("attackers with a model need --texts")
+    if WHOLE in names:
+        raise typer.BadParameter(f"{WHOLE} needs --texts")
+    vocabulary = words.vocabulary()
     rows: list[dict[str, Any]] = []
     for value in epsilon:
-        for name in mechanism or (*RESPONSES, *PUBLISHED):
-            served = serve(name, vocabulary, value, folder)
+        for name in names:
+            served = serve(name, vocabulary, value, words.folder)
             figures = asdict(attack_(served.channel, vocabulary))
             ten = repeated(served.channel, vocabulary, 10)
             rows.append(
@@ -271,29 +305,23 @@ def attack(
     )
 
 
-def _attack_texts(
-    epsilon: list[float],
-    names: list[str],
-    vocabulary: Vocabulary,
-    folder: Path,
-    rows: list[dict[str, object]],
-    partition: Partition,
-    most: int,
-    guessers: dict[str, Guesser],
-    *,
-    json: bool,
-    unknown: bool,
-) -> None:
+def _attack_texts(epsilon: list[float], names: list[str], on: OnTexts, words: Words, json: bool) -> None:
     from sanitization.mechanisms import serve
+    from sanitization.tokens import Partition
     from sanitization.whole import NAME
     from service.embedding.embedder import Embedder, cores
     from service.embedding.memory import EmbeddingMemory
-    from service.evaluation.sanitised_texts import OnTexts, Share, Texts
+    from service.evaluation import sanitised_texts
+    from service.evaluation.sanitised_texts import Share, Texts
+    from service.sources.typed import read_file
 
+    partition, folder = Partition(_kept(on.keep)), words.folder
+    vocabulary = partition.replaceable(words.vocabulary())
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
-    texts = Texts(rows, vocabulary, partition, most, embed, embed if unknown else None)
+    rows, unknown = list(read_file(on.texts or Path())), embed if words.vectors is None else None
+    texts, guessers = Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
 
-    def measured(name: str, value: float) -> OnTexts:
+    def measured(name: str, value: float) -> sanitised_texts.OnTexts:
         if name == NAME:
             return texts.whole(value, folder)
         return texts.measure(name, serve(name, vocabulary, value, folder), guessers)
@@ -322,51 +350,19 @@ def _attack_texts(
     )
 
 
-def _guessers(masked_model: Path | None, endpoint: str | None, model: str) -> dict[str, Guesser]:
-    """Attackers with a model, by what tables call them."""
-    guessers: dict[str, Guesser] = {}
-    if masked_model is not None:
-        from service.evaluation.masked_attack import MaskedModel
-
-        guessers["masked model"] = MaskedModel(masked_model)
-    if endpoint is not None:
-        from service.engines.configs import OpenAiCompatibleConfig
-        from service.evaluation.chat_attack import ChatModel
-
-        guessers["chat model"] = ChatModel(
-            OpenAiCompatibleConfig(
-                name="openai_compatible",
-                base_url=endpoint,
-                model=model,
-                isolation="best_effort",
-                request_timeout_s=600,  # nobody waits for an answer, and a model on a CPU writes long ones slowly
-            )
-        )
-    return guessers
-
-
-def _sanitizer(
-    mechanism: str,
-    epsilon: float,
-    keep: Iterable[str],
-    words: int,
-    vectors: Path | None,
-    word_list: Path | None,
-    cache: Path | None,
-) -> TextSanitizer:
+def _sanitizer(mechanism: str, epsilon: float, keep: Iterable[str], words: Words) -> TextSanitizer:
     from sanitization.text import open_sanitizer
     from service.embedding.words import EmbeddedOnDemand
 
-    vocabulary, folder = _open(words, vectors, word_list, cache)
-    embed = EmbeddedOnDemand() if vectors is None else None
-    return open_sanitizer(mechanism, vocabulary, epsilon, folder, keep=keep, embed=embed)
+    embed = EmbeddedOnDemand() if words.vectors is None else None
+    return open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=keep, embed=embed)
 
 
-def _whole(file: Path, epsilon: float, cache: Path | None) -> TextSanitizer:
+def _whole(file: Path, epsilon: float, folder: Path) -> TextSanitizer:
     from sanitization.whole import open_whole, read_public_texts
-    from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once
+    from service.embedding.words import EmbeddedOnDemand, embedded_once
 
-    folder, texts = cache or cache_folder(), read_public_texts(file)
+    texts = read_public_texts(file)
     return open_whole(texts, embedded_once(texts, folder), epsilon, folder, EmbeddedOnDemand())
 
 
@@ -383,17 +379,6 @@ def _lines(file: Path) -> Iterator[str]:
 
 def _batches(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     return iter(lambda: list(islice(lines, size)), [])
-
-
-def _open(count: int, vectors: Path | None, word_list: Path | None, cache: Path | None) -> tuple[Vocabulary, Path]:
-    from service.embedding.words import cache_folder, minilm_words
-
-    folder = cache or cache_folder()
-    if vectors is None:
-        return minilm_words(count, folder), folder
-    from sanitization.embeddings import load
-
-    return load(vectors, words=word_list, most=count), folder
 
 
 def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:

@@ -12,16 +12,14 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from accounting.plan import CalibratedPlan, load_plan
-from service.cli.output import Json, actor, console, print_json, print_table, records
+from accounting.plan import CalibratedPlan, Plan, load_plan
+from service.cli.output import Json, PlanFile, TaskName, actor, print_json, print_table, records, say
 from service.commands import trials
 from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
-from service.engines.protocol import EngineUnavailableError
 from service.evaluation.dataset import embedded_field as field_of
 from service.evaluation.dataset import response_field
-from service.pipeline.answering import BusyError
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.signing import prepare
@@ -42,14 +40,27 @@ EngineConfigFile = Annotated[
 ]
 
 
+def plan_and_task(file: Path, task: str | None) -> tuple[Plan, str]:
+    """A plan, and the name of a task of it: the first unless one is named.
+
+    Raises:
+        ValueError: it has no such task.
+    """
+    plan = load_plan(file.read_text())
+    name = task or next(iter(plan.tasks))
+    if name not in plan.tasks:
+        raise ValueError(f"{file} has no task {name!r}; it has {', '.join(plan.tasks)}")
+    return plan, name
+
+
 def try_(
-    file: Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)],
+    file: PlanFile,
     exemplars: Annotated[
         Path,
         typer.Option(help="Public exemplars, JSON Lines or CSV, with the fields the task's prompt shows.", exists=True),
     ],
     query: Annotated[str, typer.Option(help="The text to answer, or a JSON object of fields.")],
-    task: Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")] = None,
+    task: TaskName = None,
     repeats: Annotated[int, typer.Option(help="How many times noise is drawn, 1 to 100.")] = 20,
     public_size: Annotated[
         int | None,
@@ -70,10 +81,7 @@ def try_(
     base of the public size would. Because nothing here is private, it also shows the answer without noise, and how
     often that survives the noise.
     """
-    plan = load_plan(file.read_text())
-    name = task or next(iter(plan.tasks))
-    if name not in plan.tasks:
-        raise ValueError(f"{file} has no task {name!r}; it has {', '.join(plan.tasks)}")
+    plan, name = plan_and_task(file, task)
     lines = list(read_file(exemplars))
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     if public_size is None:
@@ -85,10 +93,7 @@ def try_(
         field, response = field_of(plan, name, embedded_field), response_field(plan, name)
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
-    try:
-        trial, took_s = asyncio.run(_try(calibrated, name, trying, field, response, engine_of(engine_config)))
-    except (EngineUnavailableError, BusyError) as error:
-        raise ValueError(f"{error}: check --engine-config") from error
+    trial, took_s = asyncio.run(_try(calibrated, name, trying, field, response, engine_of(engine_config)))
     if json:
         print_json(TrialView.of(f"{plan.knowledge_base}.{name}", trial).model_dump(mode="json") | {"took_s": took_s})
     else:
@@ -141,12 +146,8 @@ def engine_of(config: Path | None) -> EngineConfig:
 
 def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
-    console().print(
-        f"{calibrated.plan.knowledge_base}.{trial.task} on {trial.supplied} public exemplars; nothing was charged",
-        style="bold",
-        markup=False,
-        highlight=False,
-    )
+    name = f"{calibrated.plan.knowledge_base}.{trial.task}"
+    say(f"{name} on {trial.supplied} public exemplars; nothing was charged", "bold")
     rows = [
         ("without noise", _said(trial.consensus.answer)),
         (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _said(trial.answer)),
@@ -156,13 +157,11 @@ def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
         rows.append(("draws that fell back on the zero-shot answer", f"{trial.fallbacks} of {trial.repeats}"))
     rows.append(("slots that answered (others were empty or abstained)", f"{trial.answered} of {trial.slots}"))
     print_table("", ["", "answer"], rows)
-    said = trial.consensus
-    print_table(
-        "What the slots say", ["", said.measure], [(name, f"{value:.3g}") for name, value in said.support.items()]
-    )
-    console().print(f"Note: {trial.caution}.", markup=False, highlight=False)
-    console().print(f"Engine: {trial.engine.name}. {trial.engine.notice}", markup=False, highlight=False)
-    console().print(f"Took {took_s:.2f} s on an idle engine.", markup=False, highlight=False)
+    support = [(answer, f"{value:.3g}") for answer, value in trial.consensus.support.items()]
+    print_table("What the slots say", ["", trial.consensus.measure], support)
+    say(f"Note: {trial.caution}.")
+    say(f"Engine: {trial.engine.name}. {trial.engine.notice}")
+    say(f"Took {took_s:.2f} s on an idle engine.")
 
 
 def _said(answer: Any) -> str:

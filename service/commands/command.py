@@ -12,23 +12,23 @@ from service.private_threads import privately
 from service.records.roles import Actor, Right
 
 P = ParamSpec("P")
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Command(Generic[P, T]):
+class Command(Generic[P, T_co]):
     """A function whose first argument is the actor, who must have a right.
 
     Attributes:
         needs: that right.
     """
 
-    def __init__(self, function: Callable[Concatenate[Actor, P], T], needs: Right, private: bool):
+    def __init__(self, function: Callable[Concatenate[Actor, P], T_co], needs: Right, private: bool):
         self.needs = needs
         self._function = function
         self._private = private
         update_wrapper(self, function)
 
-    def __call__(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def __call__(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Do it.
 
         Raises:
@@ -37,7 +37,7 @@ class Command(Generic[P, T]):
         actor.require(self.needs)
         return self._function(actor, *args, **kwargs)
 
-    async def aside(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def aside(self, actor: Actor, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Do it beside the event loop; if it reads private data, in a thread whose work no other request waits for."""
         if self._private:
             return await privately(lambda: self(actor, *args, **kwargs))
@@ -48,7 +48,9 @@ COMMANDS: dict[str, Command[..., Any]] = {}
 """Every command, such as ``keys.create``, once its module is imported."""
 
 
-def command(needs: Right, *, private: bool = False) -> Callable[[Callable[Concatenate[Actor, P], T]], Command[P, T]]:
+def command(
+    needs: Right, *, private: bool = False
+) -> Callable[[Callable[Concatenate[Actor, P], T_co]], Command[P, T_co]]:
     """Declare a command.
 
     Args:
@@ -56,7 +58,7 @@ def command(needs: Right, *, private: bool = False) -> Callable[[Callable[Concat
         private: whether it reads private data.
     """
 
-    def declare(function: Callable[Concatenate[Actor, P], T]) -> Command[P, T]:
+    def declare(function: Callable[Concatenate[Actor, P], T_co]) -> Command[P, T_co]:
         declared = Command(function, needs, private)
         COMMANDS[f"{function.__module__.rpartition('.')[2]}.{function.__name__}"] = declared
         return declared

@@ -17,6 +17,10 @@ Scope = Annotated[str, Field(pattern=rf"^{NAME}(\.{NAME})?$")]
 _LIMITS = {"gt": "more than", "ge": "at least", "le": "at most", "lt": "less than"}
 
 
+ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
+"""Of a member of an output that is there or is not."""
+
+
 def inputs(**example: Any) -> ConfigDict:
     """How an input is read: only its fields, each of its own type. The example is the documentation's."""
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [example]})

@@ -97,14 +97,20 @@ class PlanResult(BaseModel):
 class Arriving(BaseModel):
     """How people arrive, as an admin announces it."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"units_a_month": 300, "months_a_cohort": 3}]}
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_ARRIVING]})
+    units_a_month: _Positive = Field(
+        description="About how many new people arrive, announced: also show what it gives for ever."
     )
-    units_a_month: _Positive
-    months_a_cohort: _Positive = MONTHS
-    units_a_cohort: _Positive | None = None
-    cohort_epsilon: _Positive | None = None
-    cohort_delta: float | None = Field(default=None, gt=0, lt=1)
+    months_a_cohort: _Positive = Field(default=MONTHS, description="Months from one cohort to the next.")
+    units_a_cohort: _Positive | None = Field(
+        default=None, description="In place of months: as long as so many people take to arrive at that rate."
+    )
+    cohort_epsilon: _Positive | None = Field(
+        default=None, description="Lifetime ε of each cohort. [default: the newest one's]"
+    )
+    cohort_delta: float | None = Field(
+        default=None, gt=0, lt=1, description="Lifetime δ of each cohort. [default: the newest one's]"
+    )
 
 
 def read(text: str, knowledge_base: str) -> Plan:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from sanitization.restore.bundle import LONGEST_TEXT, Bundle
 from service.commands.command import command
+from service.commands.fields import inputs
 from service.pipeline.restoring import Redacted, Restoring
 from service.records.roles import Actor, Right
 
@@ -24,7 +25,7 @@ _EXAMPLE: dict[str, Any] = {
 class RedactedText(BaseModel):
     """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = inputs(**_EXAMPLE)
 
     bundle: str = Field(max_length=80)
     bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")

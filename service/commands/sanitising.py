@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from sanitization.response import LARGEST_EPSILON
 from sanitization.tokens import Keepable
 from sanitization.whole import WholeName, kept
 from service.commands.command import command
+from service.commands.fields import ABSENT, inputs
 from service.embedding.sanitizers import EpsilonNotAttainableError, Sanitizers
 from service.records.roles import Actor, Right
 from service.records.text_ledger import TextLedger
@@ -23,7 +24,7 @@ _EXAMPLE: dict[str, Any] = {"texts": ["My landlord in Boston keeps the deposit o
 class TextsToSanitize(BaseModel):
     """What to sanitise, and how."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = inputs(**_EXAMPLE)
 
     texts: list[str] = Field(min_length=1, max_length=MOST_TEXTS)
     mechanism: Literal["medoid_rr", "nearest_rr", WholeName] = Field(
@@ -62,9 +63,7 @@ class TextLedgerView(BaseModel):
 
     charged: float = Field(description="ε of those of these texts that are new.")
     epsilon: float = Field(description="ε of all your key's texts so far.")
-    conversation_epsilon: float | None = Field(
-        default=None, exclude_if=lambda value: value is None, description="ε of this conversation's texts so far."
-    )
+    conversation_epsilon: float | None = Field(**ABSENT, description="ε of this conversation's texts so far.")
     cap: float | None = Field(description="The most that `epsilon` may be.")
 
 

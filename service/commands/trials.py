@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.plan import CalibratedPlan
 from service.commands.command import command
+from service.commands.fields import ABSENT
 from service.records.engine_record import EngineView
 from service.records.roles import Actor, Right
 from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
 
-_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: value is None}
 _EXAMPLE: dict[str, Any] = {
     "query": "I was charged twice for my subscription in March.",
     "exemplars": [
@@ -40,13 +40,13 @@ class Trying(BaseModel):
 class Said(BaseModel):
     """An answer: a label, or a text with the words it is made of."""
 
-    label: str | None = Field(**_ABSENT)
-    probability: float | None = Field(**_ABSENT)
-    probabilities: dict[str, float] | None = Field(**_ABSENT)
-    text: str | None = Field(**_ABSENT)
-    keywords: list[str] | None = Field(**_ABSENT)
-    fallback: bool | None = Field(**_ABSENT)
-    method: str | None = Field(**_ABSENT)
+    label: str | None = Field(**ABSENT)
+    probability: float | None = Field(**ABSENT)
+    probabilities: dict[str, float] | None = Field(**ABSENT)
+    text: str | None = Field(**ABSENT)
+    keywords: list[str] | None = Field(**ABSENT)
+    fallback: bool | None = Field(**ABSENT)
+    method: str | None = Field(**ABSENT)
 
 
 class StandIn(BaseModel):
@@ -71,7 +71,7 @@ class TrialView(Said):
     repeats: int
     agreeing: float = Field(description="Share of the repeats, each with its own noise, that gave `noiseless`.")
     falling_back: float | None = Field(
-        **_ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
+        **ABSENT, description="Of a mechanism that may fall back: share of the repeats that did."
     )
     slots: int = Field(description="Slots drawn.")
     answered: int = Field(description="Slots that gave an output; the others were empty, or abstained.")

@@ -12,8 +12,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from accounting.ledger.budgets import SignedPlan
-from service.api.answers import ASKING_RESPONSES, AnswerView, MayAsk, TaskAddress, TaskView, task_view
-from service.api.dependencies import AnyKey, TheServices
+from accounting.ledger.quotas import in_scope
+from service.api.answers import ASKING_RESPONSES, NO_TASK, AnswerView, MayAsk, TaskAddress, TaskView, task_view
+from service.api.dependencies import AnyKey
 from service.api.openai.requests import ChatRequest, newest_message, query_in
 from service.records.records import Records
 from service.records.signed import read_signed
@@ -74,7 +75,6 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 )
 async def chat_completions(
     body: ChatRequest,
-    services: TheServices,
     asking: MayAsk,
     response: Response,
     x_dpicl_context: Annotated[
@@ -87,7 +87,7 @@ async def chat_completions(
     With `stream` the answer comes as server-sent events, whole in one chunk: it is released whole.
     """
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
-    signed = await asyncio.to_thread(services.records.ledger.budgets.task, body.model)
+    signed = await asyncio.to_thread(asking.caller.services.records.ledger.budgets.task, body.model)
     fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
     answer = await asking(signed.address, query_in(text, fields), body.abstain_below)
     if not body.stream:
@@ -154,16 +154,16 @@ class Models(BaseModel):
 
 
 @router.get("/models", summary="List the tasks, in OpenAI's shape")
-async def list_models(services: TheServices, key: AnyKey) -> Models:
+async def list_models(caller: AnyKey) -> Models:
     """Every task that the key is for, by name; a task that a newer plan replaced, with its version."""
-    models = await asyncio.to_thread(_models, services.records)
-    return Models(data=[model for model in models if key.may_ask(model.id)])
+    models = await asyncio.to_thread(_models, caller.services.records)
+    return Models(data=[model for model in models if in_scope(caller.actor.scope, model.id)])
 
 
-@router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses={404: ASKING_RESPONSES[404]})
-async def get_model(model: TaskAddress, services: TheServices, _key: AnyKey) -> Model:
+@router.get("/models/{model}", summary="Describe a task, in OpenAI's shape", responses=NO_TASK)
+async def get_model(model: TaskAddress, caller: AnyKey) -> Model:
     """The task, under the requested name."""
-    ledger = services.records.ledger
+    ledger = caller.services.records.ledger
     signed = await asyncio.to_thread(ledger.budgets.task, model)
     return _model(model, signed.plan, signed.name, await asyncio.to_thread(ledger.answers_left, signed))
 

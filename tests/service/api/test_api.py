@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -54,84 +55,44 @@ def problem(response, status: int, slug: str) -> dict:
     return document
 
 
-def test_cohorts_are_opened_closed_and_listed(api: Api) -> None:
-    address, new = "/v1/knowledge-bases/toys/cohorts", {"epsilon": 50, "delta": 1e-5, "public_size": 900}
-    refused = problem(api("admin", "POST", address, json=new), 422, "unconfirmed")
+def test_what_commands_refuse_is_a_problem_of_its_kind(api: Api) -> None:
+    toys, new = "/v1/knowledge-bases/toys", {"name": "care", "epsilon": 5, "delta": 1e-4}
+    cohort = {"epsilon": 50, "delta": 1e-5, "public_size": 900}
+    assert api("admin", "POST", "/v1/groups", json=new).status_code == 201
+    refused = problem(api("admin", "POST", f"{toys}/cohorts", json=cohort), 422, "unconfirmed")
     assert (refused["confirm"], len(refused["problems"])) == ("weak_promise", 1)
-    opened = api("admin", "POST", f"{address}?confirm=weak_promise", json=new)
-    assert (opened.status_code, opened.json()["cohort"], opened.json()["public_size"]) == (201, 2, 900)
-    assert api("admin", "POST", f"{address}/1/close").json()["closed_at"]
-    problem(api("admin", "POST", f"{address}/1/close"), 409, "cohort-refused")
-    assert [one["lifetime"]["epsilon"] for one in api("analyst", "GET", address).json()["data"]] == [8, 50]
-    (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
-    assert (budget["cohort"], [one["closed_at"] is None for one in budget["cohorts"]]) == (2, [False, True])
-
-
-def test_knowledge_bases_share_the_budget_of_a_group(api: Api) -> None:
-    new, toys = {"name": "care", "epsilon": 5, "delta": 1e-4}, "knowledge-bases/toys"
-    made = api("admin", "POST", "/v1/groups", json=new)
-    assert (made.status_code, made.json()["free"]["epsilon"], made.json()["knowledge_bases"]) == (201, 5, [])
+    assert api("admin", "POST", f"{toys}/cohorts?confirm=weak_promise", json=cohort).json()["cohort"] == 2
+    problem(api("admin", "POST", f"{toys}/cohorts/9/close"), 409, "cohort-refused")
     problem(api("admin", "POST", "/v1/groups", json=new), 409, "group-refused")
     problem(api("admin", "POST", "/v1/groups", json={**new, "name": "No Name"}), 422, "invalid-request")
-    missing = problem(api("admin", "PUT", f"/v1/groups/car/{toys}"), 404, "unknown-group")
-    assert "did you mean 'care'?" in missing["detail"]
+    problem(api("admin", "PUT", "/v1/groups/car/knowledge-bases/toys"), 404, "unknown-group")
     problem(api("admin", "PUT", "/v1/groups/care/knowledge-bases/toy"), 404, "unknown-knowledge-base")
-    assert api("admin", "PUT", f"/v1/groups/care/{toys}").json()["knowledge_bases"] == ["toys"]
-    problem(api("admin", "PUT", f"/v1/groups/care/{toys}"), 409, "group-refused")
-    (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
-    assert (budget["group"], budget["lifetime"]["epsilon"], budget["free"]["epsilon"]) == ("care", 8, 1)
-    refused = api("admin", "POST", "/v1/knowledge-bases/toys/plans", content=PLAN)
-    assert "of the budget of group 'care' only" in problem(refused, 402, "budget-exceeded")["detail"]
-    (care,) = api("analyst", "GET", "/v1/groups").json()["data"]
-    assert care["promised"]["epsilon"] == 4
-
-
-def test_an_archived_knowledge_base_takes_nothing_new(api: Api) -> None:
-    home, plan = "/v1/knowledge-bases/toys", PLAN.replace("epsilon: 4", "epsilon: 1")
-    assert problem(api("admin", "POST", f"{home}/archive"), 422, "unconfirmed")["confirm"] == "for_ever"
-    archived = api("admin", "POST", f"{home}/archive?confirm=for_ever").json()["archived_at"]
-    assert archived == api("analyst", "GET", home).json()["archived_at"]
-    (budget,) = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
-    assert datetime.fromisoformat(budget["archived_at"]) == datetime.fromisoformat(archived)
-    for refused in (
-        api("admin", "POST", f"{home}/archive?confirm=for_ever"),
-        api("admin", "POST", f"{home}/plans", content=plan),
-        api("admin", "POST", f"{home}/plans?dry_run=true", content=plan),
-    ):
-        problem(refused, 409, "knowledge-base-archived")
-    assert api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "x"}).status_code == 200
+    assert api("admin", "PUT", "/v1/groups/care/knowledge-bases/toys").json()["knowledge_bases"] == ["toys"]
+    assert problem(api("admin", "POST", f"{toys}/archive"), 422, "unconfirmed")["confirm"] == "for_ever"
+    assert api("admin", "POST", f"{toys}/archive?confirm=for_ever").json()["archived_at"]
+    for refused in ("/archive?confirm=for_ever", "/plans", "/plans?dry_run=true"):
+        problem(api("admin", "POST", toys + refused, content=PLAN), 409, "knowledge-base-archived")
     assert replay(api.services.records, recompute=False).problems == []
+    for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
+        problem(api("admin", "PATCH", toys, json=body), 422, "invalid-request")
 
 
 def test_an_analyst_asks_and_reads_the_release_again(api: Api) -> None:
     response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"})
     assert response.status_code == 200, response.text
     answer = response.json()
-    assert answer["label"] in ("red", "blue")
-    assert answer["task"] == "toys.colour@1"
-    assert answer["cost"] == {"charged": 1, "answers_left": 19}
+    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
+    assert set(answer) == told, "public values only"
+    assert (answer["task"], answer["cost"]) == ("toys.colour@1", {"charged": 1, "answers_left": 19})
+    assert {answer["label"], answer["zero_shot"]} <= set(answer["probabilities"]) == {"red", "blue"}
+    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=2e-4)
+    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
     assert response.headers["x-should-retry"] == "false"
-    assert len(response.headers["x-request-id"]) == 32
     again = api("analyst", "POST", "/v1/tasks/toys.colour@1/answers", json={"query": {"text": "a toy"}}).json()
     assert again["cost"] == {"charged": 0, "answers_left": 19}
     for role in ("analyst", "admin"):
         release = api(role, "GET", f"/v1/releases/{answer['id']}").json()
         assert release == {k: v for k, v in answer.items() if k not in ("cost", "engine")}
-
-
-def test_an_answer_carries_public_values_only(api: Api) -> None:
-    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
-    told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}
-    assert set(answer) == told
-    assert answer["zero_shot"] in ("red", "blue")
-    assert set(answer["cost"]) == {"charged", "answers_left"}
-
-
-def test_an_answer_says_how_probable_it_is(api: Api) -> None:
-    answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json={"query": "a toy"}).json()
-    assert set(answer["probabilities"]) == {"red", "blue"}
-    assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=2e-4)
-    assert answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["label"]]
 
 
 def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
@@ -150,22 +111,13 @@ def test_an_abstention_is_how_an_answer_is_shown(api: Api) -> None:
     assert "abstained" not in ask()
 
 
-def test_a_tasks_own_threshold_gives_way_to_the_requests(api: Api) -> None:
+def test_a_tasks_own_threshold_is_said_and_gives_way_to_the_requests(api: Api) -> None:
     plan = load_plan(PLAN.replace("    answers: 20", "    answers: 20\n    abstain_below: 1"))
     sign(api.services.records, calibrate_plan(plan, public_size=60), "test")
-
-    def ask(**options) -> dict:
-        return api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json={"query": "a toy", **options}).json()
-
-    assert ask()["abstained"] is True
-    assert ask(abstain_below=0)["abstained"] is False
-
-
-def test_a_task_says_below_which_probability_it_abstains(api: Api) -> None:
-    assert "abstain_below" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
-    plan = load_plan(PLAN.replace("shots: 2", "shots: 2\n    abstain_below: 0.6"))
-    sign(api.services.records, calibrate_plan(plan, 60), "root")
-    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["abstain_below"] == 0.6
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["abstain_below"] == 1
+    for asked, abstained in (({}, True), ({"abstain_below": 0}, False)):
+        answer = api("analyst", "POST", "/v1/tasks/toys.colour@2/answers", json={"query": "a toy", **asked})
+        assert answer.json()["abstained"] is abstained
 
 
 def test_a_threshold_for_what_has_no_probability_is_refused(api: Api) -> None:
@@ -213,26 +165,6 @@ def test_engine_down_is_503_and_free(api: Api, toy_engine: MajorityEngine) -> No
     toy_engine.down = False
     asyncio.run(beat())
     assert api(None, "GET", "/readyz").json() == {"status": "ok"}
-    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({}, 422),
-        ({"query": 7}, 422),
-        ({"query": ""}, 422),
-        ({"query": {"title": "x"}}, 422),
-        ({"query": "x", "seed": 1}, 422),
-        ({"query": "x", "abstain_below": 1.01}, 422),
-        ({"query": "x", "abstain_below": "0.5"}, 422),
-        ("not an object", 422),
-    ],
-)
-def test_bad_questions_cost_nothing(api: Api, body, status: int) -> None:
-    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", json=body)
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/problem+json"
     assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
 
 
@@ -290,12 +222,6 @@ def test_a_method_that_is_not_there_is_told_those_that_are(api: Api) -> None:
     assert api("admin", "PUT", "/v1/knowledge-bases/toys").headers["allow"] == "GET, PATCH"
 
 
-def test_a_body_that_is_not_text_is_unreadable(api: Api) -> None:
-    headers = {"Content-Type": "application/json"}
-    response = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=b'{"query": "\xff"}', headers=headers)
-    problem(response, 400, "unreadable-body")
-
-
 def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
     body = {"name": "bo", "role": "analyst", "scope": ["toys.shade", "other"]}
     made = api("admin", "POST", "/v1/keys", json=body)
@@ -321,49 +247,25 @@ def test_a_key_may_be_for_some_tasks_only(api: Api) -> None:
     assert [model["id"] for model in api.client.get("/v1/models", headers=headers).json()["data"]] == ["toys.colour"]
 
 
-def test_a_key_may_end_by_itself(api: Api, services: Services) -> None:
-    made = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "expires_in_days": 30}).json()
-    ends = datetime.fromisoformat(made["expires_at"])
-    assert abs(ends - datetime.fromisoformat(made["created_at"]) - timedelta(days=30)) < timedelta(minutes=1)
-    bo = {"Authorization": f"Bearer {made['token']}"}
-    assert api.client.get("/v1/models", headers=bo).status_code == 200
-    refused = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "expires_in_days": 0})
-    assert "expires_in_days" in problem(refused, 422, "invalid-request")["detail"]
-    services.records.keys._clock = lambda: ends
-    refused = api.client.get("/v1/models", headers=bo)
-    assert problem(refused, 401, "invalid-key")["detail"] == "this API key is unknown, was revoked or has expired"
-
-
-def test_a_revoked_key_is_refused(api: Api) -> None:
-    created = api("admin", "POST", "/v1/keys", json={"name": "temp", "role": "analyst"})
-    assert created.status_code == 201
-    api.tokens["temp"] = created.json()["token"]
-    assert api("temp", "GET", "/v1/budgets").status_code == 200
-    assert "token" not in json.dumps(api("admin", "GET", "/v1/keys").json())
-    assert api("admin", "DELETE", f"/v1/keys/{created.json()['id']}").status_code == 204
+def test_a_key_that_is_rotated_or_revoked_is_refused(api: Api) -> None:
+    made = api("admin", "POST", "/v1/keys", json={"name": "temp", "role": "analyst", "expires_in_days": 30}).json()
+    days = datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["created_at"])
+    assert abs(days - timedelta(days=30)) < timedelta(minutes=1)
+    address = f"/v1/keys/{made['id']}"
+    rotated = api("admin", "POST", f"{address}/rotate", json={"overlap_hours": 1}).json()
+    for api.tokens["temp"] in (made["token"], rotated["token"]):
+        assert api("temp", "GET", "/v1/budgets").status_code == 200
+    again = api("admin", "POST", f"{address}/rotate", json={}).json()
     problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
-    problem(api("admin", "DELETE", "/v1/keys/nobody"), 404, "unknown-key")
+    api.tokens["temp"] = again["token"]
+    assert "token" not in json.dumps(api("admin", "GET", "/v1/keys").json())
+    assert api("admin", "DELETE", address).status_code == 204
+    problem(api("temp", "GET", "/v1/budgets"), 401, "invalid-key")
     limits = {"quota": 1, "rate_per_minute": None}
-    problem(api("admin", "PATCH", f"/v1/keys/{created.json()['id']}", json=limits), 404, "unknown-key")
-
-
-def test_a_rotated_key_keeps_what_it_was_charged(api: Api) -> None:
-    made = api("admin", "POST", "/v1/keys", json={"name": "bo", "role": "analyst", "quota": 1}).json()
-    api.tokens["bo"] = made["token"]
-    ask = ("POST", "/v1/tasks/toys.colour/answers")
-    assert api("bo", *ask, json={"query": "a rotated toy"}).status_code == 200
-    path = f"/v1/keys/{made['id']}/rotate"
-    rotated = api("admin", "POST", path, json={"overlap_hours": 1}).json()
-    assert (rotated["id"], rotated["quota"], rotated["charged"]) == (made["id"], 1, 1)
-    for token in (made["token"], rotated["token"]):
-        api.tokens["bo"] = token
-        problem(api("bo", *ask, json={"query": "another"}), 402, "quota-exhausted")
-    api.tokens["bo"] = api("admin", "POST", path, json={}).json()["token"]
-    assert api("bo", "GET", "/v1/budgets").status_code == 200
-    api.tokens["bo"] = rotated["token"]
-    problem(api("bo", "GET", "/v1/budgets"), 401, "invalid-key")
-    problem(api("admin", "POST", path, json={"overlap_hours": -1}), 422, "invalid-request")
-    problem(api("admin", "POST", "/v1/keys/nobody/rotate", json={}), 404, "unknown-key")
+    problem(api("admin", "PATCH", address, json=limits), 404, "unknown-key")
+    problem(api("admin", "POST", f"{address}/rotate", json={"overlap_hours": -1}), 422, "invalid-request")
+    for method, path in (("DELETE", "/v1/keys/nobody"), ("POST", "/v1/keys/nobody/rotate")):
+        problem(api("admin", method, path, json={}), 404, "unknown-key")
 
 
 def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
@@ -405,13 +307,8 @@ def test_an_admin_creates_fills_plans_and_an_analyst_asks(api: Api) -> None:
 
     answer = api("analyst", "POST", "/v1/tasks/animals.colour/answers", json={"query": "fox"})
     assert answer.status_code == 200
-    budgets = api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]
-    (animals,) = [b for b in budgets if b["knowledge_base"] == "animals"]
-    assert animals["promised"] == {"epsilon": 1.5, "delta": 1e-4}
-    assert animals["free"]["epsilon"] == 0.5
-    (task,) = animals["plans"][0]["tasks"]
-    assert (task["answers"], task["spent"], task["left"], task["lost"]) == (20, 1, 19, 0)
-    assert 0 < animals["plans"][0]["epsilon_spent"] < 1.5
+    budgets = {b["knowledge_base"]: b for b in api("analyst", "GET", "/v1/budgets").json()["knowledge_bases"]}
+    assert (budgets["animals"]["promised"]["epsilon"], budgets["animals"]["free"]["epsilon"]) == (1.5, 0.5)
 
 
 def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
@@ -429,15 +326,6 @@ def test_an_upload_that_cannot_be_taken_says_why(api: Api) -> None:
     assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/u3").json() == {"exemplars": 1}
 
 
-def test_a_remote_engine_is_allowed_by_an_admin_alone_and_visible_to_all(api: Api) -> None:
-    path = "/v1/knowledge-bases/toys"
-    assert api("analyst", "GET", path).json()["remote_engine"] is False
-    assert api("admin", "PATCH", path, json={"remote_engine": True}).json()["remote_engine"] is True
-    assert api("analyst", "GET", path).json()["remote_engine"] is True
-    for body in ({}, {"remote_engine": None}, {"remote_engine": True, "public_size": 7}):
-        problem(api("admin", "PATCH", path, json=body), 422, "invalid-request")
-
-
 @pytest.mark.parametrize(
     ("document", "detail"),
     [
@@ -451,25 +339,19 @@ def test_bad_plans_name_their_key_and_sign_nothing(api: Api, document: str, deta
     assert len(api("admin", "GET", "/v1/knowledge-bases/toys/plans").json()["data"]) == 1
 
 
-def test_an_unexpected_failure_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    def explode(*_args):
-        raise RuntimeError("secret text of an exemplar")
-
-    monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", explode)
-    document = problem(api("analyst", "GET", "/v1/budgets"), 500, "internal-error")
-    assert "secret" not in json.dumps(document)
-
-
-@pytest.mark.parametrize("error", [sa.exc.OperationalError, sa.exc.InternalError])  # the latter of a standby
-def test_a_database_that_is_gone_is_no_failure_of_ours(
-    api: Api, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    def gone(*_args):
-        raise error("SELECT secret", {}, OSError("secret"))
-
-    monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", gone)
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (RuntimeError("secret text of an exemplar"), 500, "internal-error"),
+        (sa.exc.OperationalError("SELECT secret", {}, OSError("secret")), 503, "database-unavailable"),
+        (sa.exc.InternalError("SELECT secret", {}, OSError("secret")), 503, "database-unavailable"),  # of a standby
+    ],
+    ids=["bug", "gone", "standby"],
+)
+def test_a_failure_tells_nothing(api: Api, error: Exception, status: int, kind: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(api.services.records.ledger.budgets, "statuses", Mock(side_effect=error))
     response = api("analyst", "GET", "/v1/budgets")
-    assert "secret" not in json.dumps(problem(response, 503, "database-unavailable"))
+    assert "secret" not in json.dumps(problem(response, status, kind))
     assert response.headers["x-should-retry"] == "false"
     assert "secret" not in capsys.readouterr().out
 
@@ -552,33 +434,17 @@ def test_every_response_names_its_request_once(api: Api, given: str, taken_over:
         assert name == given if taken_over else re.fullmatch("[0-9a-f]{32}", name)
 
 
-def test_an_empty_idempotency_key_is_refused(api: Api) -> None:
-    path = "/v1/tasks/toys.colour/answers"
-    response = api("analyst", "POST", path, json={"query": "x"}, headers={"Idempotency-Key": ""})
-    problem(response, 422, "invalid-request")
-
-
 def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) -> None:
-    assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
-    measured = Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib to 3")
-    api.services.grains.report = [measured]
-    latency = {
-        "typical_s": 9.5,
-        "largest_s": 12.0,
-        "grain_s": 24.0,
-        "kept_blocks": 0,
-        "cold": "raise kv_cache_gib to 3",
-    }
-    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == latency
-    api.services.grains.report = [replace(measured, typical_s=0.0, cold="", blocks=7)]
-    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["latency"] == {
-        **latency,
-        "typical_s": None,
-        "kept_blocks": 7,
-        "cold": None,
-    }
-    api.services.grains.report = [replace(measured, problem="it could not be measured")]
-    assert "latency" not in api("analyst", "GET", "/v1/tasks/toys.colour").json()
+    def latency(*measured: Measured) -> dict | None:
+        api.services.grains.report = measured
+        return api("analyst", "GET", "/v1/tasks/toys.colour").json().get("latency")
+
+    measured = Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise it")
+    told = {"typical_s": 9.5, "largest_s": 12.0, "grain_s": 24.0, "kept_blocks": 0, "cold": "raise it"}
+    assert latency() is latency(replace(measured, problem="it could not be measured")) is None
+    assert latency(measured) == told
+    kept = replace(measured, typical_s=0.0, cold="", blocks=7)
+    assert latency(kept) == told | {"typical_s": None, "kept_blocks": 7, "cold": None}
 
 
 def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measured(api: Api) -> None:
@@ -621,29 +487,33 @@ def test_shutting_down_waits_for_paid_answers(services: Services) -> None:
     assert drained == [True]
 
 
-def test_the_document_has_examples_and_every_path_a_summary(api: Api) -> None:
-    document = api.client.get("/openapi.json").json()
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            assert operation.get("summary"), (method, path)
-    assert document["components"]["schemas"]["Question"]["examples"]
-    assert "example" in json.dumps(document["paths"]["/v1/knowledge-bases/{knowledge_base}/exemplars"])
+_JSON, _FORM = {"Content-Type": "application/json"}, {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "said"),
+    ("body", "headers", "said"),
     [
-        (b'{"query": ', "application/json", "the body is not JSON: Expecting value at character 11"),
-        (b'["a toy"]', "application/json", "the body must be a JSON object"),
-        (b"query=a+toy", "application/x-www-form-urlencoded", "sent with Content-Type: application/json"),
-        (b"", "application/json", "the body must be a JSON object"),
-        (b'{"query": 3}', "application/json", "query"),
+        (b'{"query": ', _JSON, "the body is not JSON: Expecting value at character 11"),
+        (b'["a toy"]', _JSON, "the body must be a JSON object"),
+        (b"query=a+toy", _FORM, "sent with Content-Type: application/json"),
+        (b"", _JSON, "the body must be a JSON object"),
+        (b"{}", _JSON, "query"),
+        (b'{"query": 3}', _JSON, "query"),
+        (b'{"query": ""}', _JSON, "text"),
+        (b'{"query": {"title": "x"}}', _JSON, "text"),
+        (b'{"query": "x", "seed": 1}', _JSON, "seed"),
+        (b'{"query": "x", "abstain_below": 1.01}', _JSON, "abstain_below"),
+        (b'{"query": "x", "abstain_below": "0.5"}', _JSON, "abstain_below"),
+        (b'{"query": "x"}', {**_JSON, "Idempotency-Key": ""}, "idempotency-key"),
+        (b'{"query": "\xff"}', _JSON, "body"),
     ],
 )
-def test_a_body_that_is_no_question(api: Api, body: bytes, content_type: str, said: str) -> None:
-    headers = {"Content-Type": content_type}
+def test_what_is_no_question_costs_nothing(api: Api, body: bytes, headers: dict[str, str], said: str) -> None:
     answer = api("analyst", "POST", "/v1/tasks/toys.colour/answers", content=body, headers=headers)
-    assert said in problem(answer, 422, "invalid-request")["detail"]
+    unreadable = b"\xff" in body
+    kind = "invalid-query" if said == "text" else "unreadable-body" if unreadable else "invalid-request"
+    assert said in problem(answer, 400 if unreadable else 422, kind)["detail"]
+    assert api("analyst", "GET", "/v1/tasks/toys.colour").json()["answers_left"] == 20
 
 
 def test_an_unknown_knowledge_base_is_told_from_an_unknown_task(api: Api) -> None:
@@ -728,27 +598,20 @@ def test_the_audit_trail_is_read_by_pages_and_exported_whole(api: Api):
 
 
 def test_what_admins_do_is_in_the_trail_without_what_is_private(api: Api):
+    toys, headers = "/v1/knowledge-bases/toys", {"Content-Type": "application/x-ndjson"}
     row = json.dumps({"unit_id": "canary-unit", "text": "canary-text", "label": "red"})
-    headers = {"Content-Type": "application/x-ndjson"}
-    uploaded = api("admin", "POST", "/v1/knowledge-bases/toys/exemplars", content=row, headers=headers)
-    assert uploaded.status_code == 200, uploaded.text
-    assert api("admin", "DELETE", "/v1/knowledge-bases/toys/units/canary-unit").status_code == 200
-    assert api("admin", "PATCH", "/v1/knowledge-bases/toys", json={"remote_engine": True}).status_code == 200
+    for method, path, options in (
+        ("POST", f"{toys}/exemplars", {"content": row, "headers": headers}),
+        ("DELETE", f"{toys}/units/canary-unit", {}),
+        ("PATCH", toys, {"json": {"remote_engine": True}}),
+    ):
+        assert api("admin", method, path, **options).is_success
     done = api("admin", "GET", "/v1/audit?knowledge_base=toys&limit=200")
     (me,) = [key.id for key in api.services.records.keys.list() if key.role == "admin"]
-    body = {"name": "more", "epsilon": 1, "delta": 1e-6, "public_size": 900, "remote_engine": True}
-    assert api("admin", "POST", "/v1/knowledge-bases", json=body).status_code == 201
-    made = api("admin", "GET", "/v1/audit?knowledge_base=more").json()["data"]
-    assert [(event["kind"], event["body"]["by"]) for event in made] == [
-        ("budget.opened", me),
+    assert [(event["kind"], event["body"]["by"]) for event in done.json()["data"][-4:]] == [
+        ("exemplars.ingested", me),
+        ("upload.ended", me),
+        ("unit.forgotten", me),
         ("remote_engine.changed", me),
-    ]
-    told = [(event["kind"], event["body"]) for event in done.json()["data"]][-4:]
-    upload = {"knowledge_base": "toys", "upload": told[0][1]["upload"], "by": me}
-    assert told == [
-        ("exemplars.ingested", upload),
-        ("upload.ended", upload),
-        ("unit.forgotten", {"knowledge_base": "toys", "by": me}),
-        ("remote_engine.changed", {"knowledge_base": "toys", "by": me, "allowed": True}),
     ]
     assert "canary" not in done.text

@@ -31,9 +31,22 @@ _CHAT = {"model": "toys.colour", "messages": [{"role": "user", "content": "x"}]}
 _REDACTED = {"bundle": "none@1", "bundle_sha256": "0" * 64, "query": "x", "profile": 0}
 
 
+EXAMPLES = {
+    **dict.fromkeys(("knowledge_base", "name"), "toys"),
+    **dict.fromkeys(("task", "model"), "toys.colour"),
+    **dict.fromkeys(("release_id", "group", "proposal"), "none"),
+    **dict.fromkeys(("cohort", "number"), "9"),
+    **dict.fromkeys(("key_id", "id"), "{key}"),
+    **{"bundle": "none@1", "kind": "busy", "unit": "u1", "version": "1"},
+}
+
+
 @dataclass(frozen=True)
 class Entry:
-    """What a route answers to those it is for; ``{key}`` in its example stands for a key that nobody uses."""
+    """What a route answers to those it is for.
+
+    Its example, unless given, has :data:`EXAMPLES` for its parameters; ``{key}`` stands for a key that nobody uses.
+    """
 
     method: str
     path: str
@@ -44,13 +57,17 @@ class Entry:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
+    @property
+    def address(self) -> str:
+        return self.example or re.sub(r"{(\w+)(:\w+)?}", lambda parameter: EXAMPLES[parameter[1]], self.path)
+
 
 ANYONE = [
     Entry("GET", "/", 307),
     Entry("GET", "/healthz", 200),
     Entry("GET", "/readyz", 200),
     Entry("GET", "/openapi.json", 200),
-    Entry("GET", "/problems/{kind}", 200, "/problems/busy"),
+    Entry("GET", "/problems/{kind}", 200),
     Entry("GET", "/admin/static/{version}/{name}", 200, "/admin/static/x/app.css"),
     Entry("GET", "/admin/sign-in", 200),
     Entry("GET", "/admin/sign-in/provider", 404),  # no provider is set; test_dashboard_provider.py sets one
@@ -63,21 +80,21 @@ ANYONE_FROM_OUR_PAGE = [
 SEE = [
     Entry("GET", "/metrics", 200),
     Entry("GET", "/v1/knowledge-bases", 200),
-    Entry("GET", "/v1/knowledge-bases/{knowledge_base}", 200, "/v1/knowledge-bases/toys"),
-    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/cohorts", 200, "/v1/knowledge-bases/toys/cohorts"),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}", 200),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/cohorts", 200),
     Entry("GET", "/v1/groups", 200),
-    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/plans", 200, "/v1/knowledge-bases/toys/plans"),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/plans", 200),
     Entry("GET", "/v1/budgets", 200),
-    Entry("GET", "/v1/tasks/{task}", 200, "/v1/tasks/toys.colour"),
-    Entry("GET", "/v1/releases/{release_id}", 404, "/v1/releases/none"),
+    Entry("GET", "/v1/tasks/{task}", 200),
+    Entry("GET", "/v1/releases/{release_id}", 404),
     Entry("GET", "/v1/models", 200),
     Entry("GET", "/v1/restore/bundles", 200),
-    Entry("GET", "/v1/restore/bundles/{bundle}", 404, "/v1/restore/bundles/none@1"),
-    Entry("GET", "/v1/models/{model}", 200, "/v1/models/toys.colour"),
+    Entry("GET", "/v1/restore/bundles/{bundle}", 404),
+    Entry("GET", "/v1/models/{model}", 200),
 ]
-TRY = [Entry("POST", "/v1/tasks/{task}/preview", 422, "/v1/tasks/toys.colour/preview", {"json": {}})]
+TRY = [Entry("POST", "/v1/tasks/{task}/preview", 422, options={"json": {}})]
 ASK = [
-    Entry("POST", "/v1/tasks/{task}/answers", 200, "/v1/tasks/toys.colour/answers", {"json": {"query": "x"}}),
+    Entry("POST", "/v1/tasks/{task}/answers", 200, options={"json": {"query": "x"}}),
     Entry("POST", "/v1/chat/completions", 200, options={"json": _CHAT}),
     Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
     Entry("POST", "/v1/restore/answers", 422, options={"json": _REDACTED}),
@@ -87,60 +104,29 @@ _ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 DECIDE = [
     Entry("POST", "/v1/knowledge-bases", 201, options={"json": _NEW}),
-    Entry(
-        "PATCH",
-        "/v1/knowledge-bases/{knowledge_base}",
-        200,
-        "/v1/knowledge-bases/toys",
-        {"json": {"remote_engine": False}},
-    ),
-    Entry(
-        "POST",
-        "/v1/knowledge-bases/{knowledge_base}/exemplars",
-        200,
-        "/v1/knowledge-bases/toys/exemplars",
-        {"content": _ROW, "headers": _NDJSON},
-    ),
-    Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200, "/v1/knowledge-bases/toys/units/u1"),
-    Entry(
-        "POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, "/v1/knowledge-bases/toys/plans", {"content": b"x"}
-    ),
+    Entry("PATCH", "/v1/knowledge-bases/{knowledge_base}", 200, options={"json": {"remote_engine": False}}),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/exemplars", 200, options={"content": _ROW, "headers": _NDJSON}),
+    Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, options={"content": b"x"}),
     Entry(
         "POST",
         "/v1/knowledge-bases/{knowledge_base}/cohorts",
         201,
-        "/v1/knowledge-bases/toys/cohorts",
-        {"json": {"epsilon": 1, "delta": 1e-5, "public_size": 900}},
+        options={"json": {"epsilon": 1, "delta": 1e-5, "public_size": 900}},
     ),
     Entry("POST", "/v1/groups", 201, options={"json": {"name": "care", "epsilon": 1, "delta": 1e-5}}),
-    Entry("PUT", "/v1/groups/{group}/knowledge-bases/{knowledge_base}", 404, "/v1/groups/none/knowledge-bases/toys"),
-    Entry(
-        "POST",
-        "/v1/knowledge-bases/{knowledge_base}/cohorts/{cohort}/close",
-        409,
-        "/v1/knowledge-bases/toys/cohorts/9/close",
-    ),
-    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/archive", 422, "/v1/knowledge-bases/toys/archive"),
-    Entry(
-        "GET", "/v1/knowledge-bases/{knowledge_base}/plans/proposals", 200, "/v1/knowledge-bases/toys/plans/proposals"
-    ),
-    Entry(
-        "POST",
-        "/v1/knowledge-bases/{knowledge_base}/plans/proposals/{proposal}/approve",
-        404,
-        "/v1/knowledge-bases/toys/plans/proposals/none/approve",
-    ),
+    Entry("PUT", "/v1/groups/{group}/knowledge-bases/{knowledge_base}", 404),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/cohorts/{cohort}/close", 409),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/archive", 422),
+    Entry("GET", "/v1/knowledge-bases/{knowledge_base}/plans/proposals", 200),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/plans/proposals/{proposal}/approve", 404),
     Entry("POST", "/v1/keys", 201, options={"json": {"name": "x", "role": "analyst"}}),
     Entry("GET", "/v1/keys", 200),
-    Entry("PATCH", "/v1/keys/{key_id}", 200, "/v1/keys/{key}", {"json": {"quota": 1, "rate_per_minute": None}}),
-    Entry("POST", "/v1/keys/{key_id}/rotate", 200, "/v1/keys/{key}/rotate", {"json": {}}),
-    Entry("DELETE", "/v1/keys/{key_id}", 204, "/v1/keys/{key}"),
+    Entry("PATCH", "/v1/keys/{key_id}", 200, options={"json": {"quota": 1, "rate_per_minute": None}}),
+    Entry("POST", "/v1/keys/{key_id}/rotate", 200, options={"json": {}}),
+    Entry("DELETE", "/v1/keys/{key_id}", 204),
 ]
-AUDIT = [
-    Entry("GET", "/v1/releases", 200),
-    Entry("GET", "/v1/audit", 200),
-    Entry("GET", "/v1/audit/export", 200),
-]
+AUDIT = [Entry("GET", "/v1/releases", 200), Entry("GET", "/v1/audit", 200), Entry("GET", "/v1/audit/export", 200)]
 KEYS = [
     *((entry, {"analyst", "viewer", "auditor", "admin"}) for entry in SEE),
     *((entry, {"analyst", "admin"}) for entry in TRY),
@@ -153,20 +139,20 @@ _TOYS = "/admin/knowledge-bases/toys"
 _TABS = {_TOYS, *(f"{_TOYS}/{tab}" for tab in ("plans", "usage", "cohorts", "settings"))}
 BROWSE = [
     Entry("GET", "/admin/", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}", 200, _TOYS),
-    Entry("GET", "/admin/knowledge-bases/{name}/plans", 200, f"{_TOYS}/plans"),
-    Entry("GET", "/admin/knowledge-bases/{name}/plans/{version:number}", 200, f"{_TOYS}/plans/1"),
-    Entry("GET", "/admin/knowledge-bases/{name}/usage", 200, f"{_TOYS}/usage"),
-    Entry("GET", "/admin/knowledge-bases/{name}/settings", 200, f"{_TOYS}/settings"),
-    Entry("GET", "/admin/knowledge-bases/{name}/cohorts", 200, f"{_TOYS}/cohorts"),
+    Entry("GET", "/admin/knowledge-bases/{name}", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/plans", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/plans/{version:number}", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/usage", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/settings", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/cohorts", 200),
     Entry("GET", "/admin/groups", 200),
     Entry("GET", "/admin/bundles", 200),
-    Entry("GET", "/admin/bundles/{bundle}", 404, "/admin/bundles/none@1"),
+    Entry("GET", "/admin/bundles/{bundle}", 404),
     Entry("POST", "/admin/sign-out", 303),
 ]
 AUDIT_PAGES = [
-    Entry("GET", "/admin/knowledge-bases/{name}/releases", 200, f"{_TOYS}/releases"),
-    Entry("GET", "/admin/knowledge-bases/{name}/exemplars", 200, f"{_TOYS}/exemplars"),
+    Entry("GET", "/admin/knowledge-bases/{name}/releases", 200),
+    Entry("GET", "/admin/knowledge-bases/{name}/exemplars", 200),
     Entry("GET", "/admin/audit", 200),
     Entry("GET", "/admin/audit/export", 200),
     Entry("GET", "/admin/audit/verify", 200),
@@ -175,33 +161,33 @@ AUDIT_PAGES = [
 DECIDE_PAGES = [
     Entry("GET", "/admin/new-knowledge-base", 200),
     Entry("POST", "/admin/new-knowledge-base", 422),
-    Entry("POST", "/admin/knowledge-bases/{name}/exemplars", 422, f"{_TOYS}/exemplars"),
-    Entry("POST", "/admin/knowledge-bases/{name}/cohorts", 422, f"{_TOYS}/cohorts"),
-    Entry("POST", "/admin/knowledge-bases/{name}/cohorts/{number:number}/close", 409, f"{_TOYS}/cohorts/9/close"),
-    Entry("POST", "/admin/knowledge-bases/{name}/forget", 422, f"{_TOYS}/forget"),
-    Entry("POST", "/admin/knowledge-bases/{name}/archive", 422, f"{_TOYS}/archive"),
-    Entry("POST", "/admin/knowledge-bases/{name}/remote-engine", 303, f"{_TOYS}/remote-engine"),
+    Entry("POST", "/admin/knowledge-bases/{name}/exemplars", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/cohorts", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/cohorts/{number:number}/close", 409),
+    Entry("POST", "/admin/knowledge-bases/{name}/forget", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/archive", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/remote-engine", 303),
     Entry("GET", "/admin/keys", 200),
     Entry("POST", "/admin/keys", 422),
-    Entry("GET", "/admin/keys/{id}", 200, "/admin/keys/{key}"),
-    Entry("POST", "/admin/keys/{id}/limits", 303, "/admin/keys/{key}/limits"),
-    Entry("POST", "/admin/keys/{id}/rotate", 409, "/admin/keys/{key}/rotate"),
-    Entry("POST", "/admin/keys/{id}/revoke", 422, "/admin/keys/{key}/revoke"),
+    Entry("GET", "/admin/keys/{id}", 200),
+    Entry("POST", "/admin/keys/{id}/limits", 303),
+    Entry("POST", "/admin/keys/{id}/rotate", 409),
+    Entry("POST", "/admin/keys/{id}/revoke", 422),
     Entry("POST", "/admin/groups", 422),
-    Entry("POST", "/admin/groups/{group}/join", 409, "/admin/groups/none/join"),
+    Entry("POST", "/admin/groups/{group}/join", 409),
     Entry("GET", "/admin/sanitising", 200),
     Entry("POST", "/admin/sanitising", 200),
     Entry("GET", "/admin/plans", 200),
-    Entry("GET", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan", 200, f"{_TOYS}/plan"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 200, f"{_TOYS}/plan/curves"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/steady", 200, f"{_TOYS}/plan/steady"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 200, f"{_TOYS}/plan/try"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse", 422, f"{_TOYS}/plan/rehearse"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse/start", 422, f"{_TOYS}/plan/rehearse/start"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422, f"{_TOYS}/plan/confirm"),
-    Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422, f"{_TOYS}/plan/sign"),
-    Entry("POST", "/admin/knowledge-bases/{name}/proposals/{proposal}/approve", 303, f"{_TOYS}/proposals/none/approve"),
+    Entry("GET", "/admin/knowledge-bases/{name}/plan", 200),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan", 200),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/curves", 200),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/steady", 200),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/try", 200),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/rehearse/start", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/confirm", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/plan/sign", 422),
+    Entry("POST", "/admin/knowledge-bases/{name}/proposals/{proposal}/approve", 303),
 ]
 PAGES = [
     *((entry, {"viewer", "auditor", "admin"}) for entry in BROWSE),
@@ -247,7 +233,7 @@ class World:
     def send(self, entry: Entry, headers: Mapping[str, str], **changed: Any) -> Any:
         """The request that the entry describes, by whom the headers say."""
         options = {**entry.options, **changed}
-        address = (entry.example or entry.path).replace("{key}", self.nobody)
+        address = entry.address.replace("{key}", self.nobody)
         self.client.cookies.clear()
         return self.client.request(
             entry.method, address, **{**options, "headers": {**options.get("headers", {}), **headers}}

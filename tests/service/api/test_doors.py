@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import numpy as np
@@ -33,6 +35,20 @@ class HeldEngine(MajorityEngine):
         return await super().contributions(task, query, slots, zero_shot)
 
 
+@asynccontextmanager
+async def opened(records: Records, engine: MajorityEngine, doors: Doors) -> AsyncIterator[httpx.AsyncClient]:
+    """An analyst's client of a service behind these doors."""
+    app = create_app(open_services(records, engine, EMBEDDER), doors=doors)
+    headers = {"Authorization": f"Bearer {records.keys.create('ana', 'analyst')[1]}"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", headers=headers) as client:
+        client.services = app.state.services
+        yield client
+
+
+def ask(client: httpx.AsyncClient, query: str, **options: Any) -> Coroutine[Any, Any, httpx.Response]:
+    return client.post("/v1/tasks/toys.colour/answers", **{"json": {"query": query}} | options)
+
+
 def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
     asyncio.run(_stop_while_answering(records))
     assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
@@ -40,20 +56,13 @@ def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) 
 
 async def _stop_while_answering(records: Records) -> None:
     engine, doors = HeldEngine(), Doors()
-    app = create_app(open_services(records, engine, EMBEDDER), doors=doors)
-    _, token = records.keys.create("ana", "analyst")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        client.headers["Authorization"] = f"Bearer {token}"
-
-        async def ask(query: str) -> httpx.Response:
-            return await client.post("/v1/tasks/toys.colour/answers", json={"query": query})
-
-        under_way = asyncio.create_task(ask("toy"))
+    async with opened(records, engine, doors) as client:
+        under_way = asyncio.create_task(ask(client, "toy"))
         await engine.asked.wait()
         closing = asyncio.create_task(doors.close())
         await asyncio.sleep(0)
 
-        refused = await ask("another")
+        refused = await ask(client, "another")
         assert (refused.status_code, refused.json()["title"]) == (503, "Stopping")
         assert refused.headers["Retry-After"] == "5"
         assert (await client.get("/readyz")).status_code == 503
@@ -72,21 +81,16 @@ def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Reco
 
 async def _ask_a_full_service(records: Records) -> None:
     engine, doors = HeldEngine(), Doors(places=1)
-    services = open_services(records, engine, EMBEDDER)
-    app = create_app(services, doors=doors)
-    _, token = records.keys.create("ana", "analyst")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        client.headers["Authorization"] = f"Bearer {token}"
-        asked = client.post("/v1/tasks/toys.colour/answers", json={"query": "toy"})
-        under_way = asyncio.create_task(asked)
+    async with opened(records, engine, doors) as client:
+        under_way = asyncio.create_task(ask(client, "toy"))
         await engine.asked.wait()
 
         # Before anything is looked up for it: without a key the answer is the same.
-        busy = await client.post("/v1/tasks/toys.colour/answers", json={"query": "?"}, headers={"Authorization": ""})
+        busy = await ask(client, "?", headers={"Authorization": ""})
         assert (busy.status_code, busy.json()["title"], busy.headers["Retry-After"]) == (429, "Busy", "1")
         assert busy.json()["error"]["type"] == "rate_limit_error"
         assert (await client.get("/admin/")).status_code == 429
-        await services.heartbeat.beat()
+        await client.services.heartbeat.beat()
         for told in ("/healthz", "/readyz", "/metrics"):
             assert (await client.get(told)).status_code == 200
 
@@ -101,8 +105,6 @@ def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
 
 
 async def _wait_for_a_body(records: Records) -> None:
-    doors = Doors(places=1)
-    app = create_app(open_services(records, MajorityEngine(), EMBEDDER), doors=doors)
     waited = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -110,12 +112,10 @@ async def _wait_for_a_body(records: Records) -> None:
         await waited.wait()
         yield b' "toy"}'
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        _, token = records.keys.create("ana", "analyst")
-        client.headers["Authorization"] = f"Bearer {token}"
-        json_ = {"Content-Type": "application/json"}
-        slow = asyncio.create_task(client.post("/v1/tasks/toys.colour/answers", content=body(), headers=json_))
+    async with opened(records, MajorityEngine(), Doors(places=1)) as client:
+        as_json = {"Content-Type": "application/json"}
+        slow = asyncio.create_task(ask(client, "", json=None, content=body(), headers=as_json))
         await asyncio.sleep(0.05)
-        assert (await client.post("/v1/tasks/toys.colour/answers", json={"query": "another"})).status_code == 200
+        assert (await ask(client, "another")).status_code == 200
         waited.set()
         assert (await slow).status_code == 200

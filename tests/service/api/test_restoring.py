@@ -75,15 +75,15 @@ def http(services: Services, name: str = "ann") -> TestClient:
     return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
 
 
+def redacted(bundle: Bundle, **change: Any) -> dict[str, Any]:
+    """What a client sends."""
+    sent = {"bundle": bundle.address, "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
+    return sent | change
+
+
 def client(services: Services, tmp_path: Path, **other: Any) -> RestoreClient:
-    settings = {
-        "bundle": "clinic@1",
-        "epsilon": 8.0,
-        "ledger": tmp_path / "restore.db",
-        "http": http(services),
-        **other,
-    }
-    return RestoreClient("", "", **settings)
+    settings = {"bundle": "clinic@1", "epsilon": 8.0, "ledger": tmp_path / "restore.db", "http": http(services)}
+    return RestoreClient("", "", **settings | other)
 
 
 def test_a_profile_restores_the_answer(services: Services, doctor: Doctor, tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_the_server_sees_the_medoid_and_not_the_spans(
 
 def test_keys_and_bundles_share_no_cache(services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path) -> None:
     other = published(tmp_path / "bundles", report={"second": 2})
-    for name, address, found in (("ann", "clinic@1", bundle), ("bob", "clinic@1", bundle), ("ann", "clinic@2", other)):
-        body = {"bundle": address, "bundle_sha256": found.sha256, "query": "has ___", "profile": 1}
-        assert http(services, f"{name} {address}").post("/v1/restore/answers", json=body).status_code == 200
+    for name, found in (("ann", bundle), ("bob", bundle), ("ann", other)):
+        asking = http(services, f"{name} {found.address}")
+        assert asking.post("/v1/restore/answers", json=redacted(found)).status_code == 200
     names = {spec.knowledge_base for spec in doctor.specs}
     assert len(names) == 3
     assert all(" " in name for name in names)  # as no knowledge base's
@@ -134,7 +134,7 @@ def test_answers_to_the_same_request_are_the_same_bytes(
     """Nothing but redacted text and number exists here; and neither is logged."""
     caplog.set_level(logging.DEBUG)
     asking = http(services)
-    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "zebrafish ___", "profile": 3}
+    body = redacted(bundle, query="zebrafish ___", profile=3)
     replies = [asking.post("/v1/restore/answers", json=body) for _ in range(3)]
     assert len({reply.content for reply in replies}) == 1
     assert set(replies[0].json()) == {"answer", "bundle", "mode"}
@@ -163,7 +163,7 @@ def test_answers_to_the_same_request_are_the_same_bytes(
 def test_refusals(
     change: dict[str, Any], status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle
 ) -> None:
-    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1, "mode": "text"}
+    body = redacted(bundle, mode="text")
     asking = http(services)
     refused = asking.post("/v1/restore/answers", json=body | change)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
@@ -185,8 +185,7 @@ def test_a_failing_engine(
     """The draw stays, so asking again sends the same."""
     asking = client(services, tmp_path)
     doctor.fails = fails
-    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
-    refused = http(services, "bob").post("/v1/restore/answers", json=body)
+    refused = http(services, "bob").post("/v1/restore/answers", json=redacted(bundle))
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     with pytest.raises(RefusedError):
         asking.ask("has fever", ["fever"])
@@ -223,14 +222,8 @@ def test_a_model_that_can_be_steered_answers_its_bundles(
     asking = http(both)
 
     def ask(found: Bundle, **change: Any) -> httpx.Response:
-        body = {
-            "bundle": found.address,
-            "bundle_sha256": found.sha256,
-            "query": "has ___",
-            "profile": 2,
-            "mode": "steer",
-        }
-        return asking.post("/v1/restore/answers", json=body | change)
+        sent = {"profile": 2, "mode": "steer", **change}
+        return asking.post("/v1/restore/answers", json=redacted(found, **sent))
 
     assert ask(bundle).json() == {"answer": OPTIONS[2], "bundle": "clinic@1", "mode": "steer"}
     assert ask(bundle, query="has all").json()["answer"] == OPTIONS[0]  # nothing was taken out
@@ -319,7 +312,7 @@ def test_thirty_two_clients_with_mixed_bundles(services: Services, bundle: Bundl
     async def ask(number: int, http: httpx.AsyncClient) -> tuple[int, str]:
         one = found[number % 2]
         profile = 1 + number // 2 % 3
-        body = {"bundle": one.address, "bundle_sha256": one.sha256, "query": f"{number} has ___", "profile": profile}
+        body = redacted(one, query=f"{number} has ___", profile=profile)
         reply = await http.post("/v1/restore/answers", json=body)
         (expected,) = {name for name, signs in SIGNS.items() if one.manifest.medoids[profile][0] in signs}
         return reply.status_code, "right" if reply.json().get("answer") == expected else reply.text
@@ -335,7 +328,6 @@ def test_thirty_two_clients_with_mixed_bundles(services: Services, bundle: Bundl
 
 def test_too_many_at_once_are_refused(services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services.restoring, "_max_in_flight", 0)
-    body = {"bundle": "clinic@1", "bundle_sha256": bundle.sha256, "query": "has ___", "profile": 1}
-    refused = http(services).post("/v1/restore/answers", json=body)
+    refused = http(services).post("/v1/restore/answers", json=redacted(bundle))
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
     assert refused.headers["retry-after"] == "1"

@@ -20,7 +20,7 @@ def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands' client reaches the application without a network."""
     _, token = services.records.keys.create("ana", "analyst")
 
-    def connect(_url: str, _key: str) -> httpx.Client:
+    def connect(_service: ask.Service) -> httpx.Client:
         return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
 
     monkeypatch.setattr(ask, "connect", connect)
@@ -56,7 +56,7 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
 
 def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:  # noqa: F811
     wrong = TestClient(create_app(services), headers={"Authorization": "Bearer wrong"})
-    monkeypatch.setattr(budget, "connect", lambda _url, _key: wrong)
+    monkeypatch.setattr(budget, "connect", lambda _service: wrong)
     assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
 
 

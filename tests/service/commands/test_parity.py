@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 import typer
@@ -14,6 +14,7 @@ import service.commands
 from service.cli.lazy import COMMANDS as SHELL
 from service.commands.command import COMMANDS
 from service.dashboard.app import PAGES
+from service.records.roles import Actor, NotAllowedError, Right, Role, may
 from service.services import Services
 from service.web import create_app
 
@@ -94,6 +95,15 @@ CAPABILITIES = {
     "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
     "sanitising.sanitize": Faces("POST /v1/sanitize", "sanitize text", "POST /sanitising"),
     "trials.try_": Faces("POST /v1/tasks/{task}/preview", "plan try", f"POST {_HOME}/plan/try"),
+}
+
+FOR_OTHERS = {
+    **dict.fromkeys(("asking.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
+    "trials.try_": Right.TRY,
+    **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "releases.list_"), Right.AUDIT),
+    **dict.fromkeys(("budgets.read", "cohorts.list_", "groups.list_", "releases.read"), Right.SEE),
+    **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
+    **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
 }
 
 ALSO = {
@@ -185,10 +195,27 @@ def _pages() -> set[str]:
     }
 
 
+for module in pkgutil.iter_modules(service.commands.__path__):
+    import_module(f"service.commands.{module.name}")
+
+
 def test_every_command_has_a_line() -> None:
-    for module in pkgutil.iter_modules(service.commands.__path__):
-        import_module(f"service.commands.{module.name}")
     assert set(COMMANDS) == set(CAPABILITIES)
+
+
+def test_a_command_is_for_those_who_decide_unless_it_is_named() -> None:
+    assert {
+        name: command.needs for name, command in COMMANDS.items() if command.needs is not Right.DECIDE
+    } == FOR_OTHERS
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_nothing_is_done_for_a_role_that_may_not(name: str) -> None:
+    command = COMMANDS[name]
+    for role in get_args(Role):
+        if not may(role, command.needs):
+            with pytest.raises(NotAllowedError):
+                command(Actor("x", "x", "key", role))
 
 
 @pytest.mark.parametrize("face", Faces._fields)

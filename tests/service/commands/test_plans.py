@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from service.pipeline.stages import Stages
 from service.plans.proposals import SamePersonError, UnknownProposalError
 from service.plans.signing import prepare
 from service.records.records import Records
-from service.records.roles import Actor, NotAllowedError
+from service.records.roles import Actor
 from service.trials.trials import Trials
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine
 
@@ -136,21 +135,9 @@ def test_a_plan_is_for_the_knowledge_base_that_is_meant() -> None:
 
 
 @pytest.mark.parametrize("role", ["analyst", "viewer", "auditor"])
-def test_only_admins_decide_and_only_auditors_see_names(records: Records, small: CalibratedPlan, role: Any) -> None:
-    actor = Actor("x", "x", "key", role)
-    refused: list[Callable[[], Any]] = [
-        lambda: plans.sign(actor, records, small, WORSE),
-        lambda: plans.approve(actor, records, "toys", "p"),
-        lambda: plans.list_proposals(actor, records, "toys"),
-        lambda: plans.release(actor, records, "toys.colour"),
-        lambda: rehearsals.offer(actor, small, NewRehearsal()),
-    ]
-    for do in refused:
-        with pytest.raises(NotAllowedError):
-            do()
-    assert [one.version for one in plans.list_(actor, records, "toys")] == [1]
+def test_only_auditors_see_names(records: Records, role: Any) -> None:
     key, _ = records.keys.create("ana", "admin")
-    assert plans.names(actor, records) == ({key.id: "ana"} if role == "auditor" else {})
+    assert plans.names(Actor("x", "x", "key", role), records) == ({key.id: "ana"} if role == "auditor" else {})
 
 
 @pytest.mark.parametrize("price", [{"epsilon": 0}, {"epsilon": 200}, {"epsilon": math.nan}, {"delta": 1e-13}])

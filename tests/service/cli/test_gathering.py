@@ -1,0 +1,37 @@
+"""Options that are the fields of a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel, Field
+from typer.testing import CliRunner
+
+from service.cli.gathering import gathered
+
+
+class Toy(BaseModel):
+    name: str
+    weight: float | None = Field(description="What it weighs.")
+    colours: list[str] = Field(default=["red"], description="Repeat it.")
+    size: Annotated[int | None, typer.Option(min=1)] = None
+
+
+def test_a_command_takes_a_model_and_what_nobody_gives_is_left_out_of_it() -> None:
+    made: list[tuple[Toy, set[str]]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @gathered
+    def make(toy: Annotated[Toy, {"name": typer.Argument()}], quick: bool = False) -> None:
+        made.append((toy, toy.model_fields_set))
+
+    for args in (["kite"], ["kite", "--weight", "2", "--colours", "a", "--colours", "b", "--size", "3", "--quick"]):
+        assert CliRunner().invoke(app, args).exit_code == 0
+    assert made == [
+        (Toy(name="kite", weight=None), {"name", "weight", "colours"}),
+        (Toy(name="kite", weight=2, colours=["a", "b"], size=3), {"name", "weight", "colours", "size"}),
+    ]
+    assert CliRunner().invoke(app, ["kite", "--size", "0"]).exit_code == 2
+    assert "What it weighs." in CliRunner().invoke(app, ["--help"]).output
