@@ -172,7 +172,7 @@ def test_a_token_is_replaced_once_however_often_its_form_is_sent(browser: Browse
     for wrong in ("-1", "x", "8761", "9" * 5000):
         refused = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": wrong})
         assert refused.status_code == 422
-        assert 'id="overlap-problem"' in refused.text
+        assert 'id="overlap_hours-problem"' in refused.text
     page = browser.post(f"/keys/{made.id}/rotate", form | {"overlap_hours": "1"})
     assert page.status_code == 200
     second = re.search(r'<code id="token">(dpicl_[\w-]{43})<', page.text)[1]

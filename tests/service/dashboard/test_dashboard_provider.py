@@ -20,7 +20,7 @@ from accounting.ledger.events import PersonSignedIn, PersonSignedOut
 from accounting.ledger.trail import append
 from accounting.replay.trail import verify
 from service.dashboard.attempts import Attempt
-from service.dashboard.pages import ATTEMPT
+from service.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.records.sessions import LASTS, Sessions
 from service.services import open_services
 from service.settings import Settings
