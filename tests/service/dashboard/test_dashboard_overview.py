@@ -74,14 +74,14 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     chart = burn_down.chart("toys", [(one, signed)], spent, NOW)
     assert chart is not None
     known, foretold = chart.lines
-    heights = [float(point.split()[1]) for point in re.split("[ML]", known.path)[1:]]
+    heights = [float(point.split()[1]) for point in re.split("[ML]", chart.path(known))[1:]]
     assert heights[0] == 0  # at the top: all of them
     assert heights == sorted(heights)
-    points = [tuple(map(float, point.split())) for point in re.split("[ML]", known.path)[1:]]
+    points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
     assert all(a[0] == b[0] or a[1] == b[1] for a, b in itertools.pairwise(points))  # steps
     assert heights[-1] == pytest.approx(400 * (1 - 0.6))
     assert foretold.foretold
-    assert foretold.path.endswith(" 400.0")
+    assert chart.path(foretold).endswith(" 400.0")
     assert chart.summary == "toys.colour@1: 60 of 100 answers left"
     assert burn_down.chart("toys", [], [], NOW) is None
 
@@ -92,8 +92,8 @@ def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     assert chart is not None
     assert chart.x_ticks == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
-    assert known.path.startswith("M0.0 0.0L")
-    assert known.path.endswith("L500.0 40.0")
+    assert chart.path(known).startswith("M0.0 0.0L")
+    assert chart.path(known).endswith("L500.0 40.0")
 
 
 def test_budgets_and_answers_left_are_shown(browser: Browser) -> None:

@@ -198,7 +198,7 @@ def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
     calibrated = calibrate_plan(load_plan(SMALL.replace("epsilon: 2", "epsilon: 16")), 60)
     assert [row[1] for row in over_epsilon(calibrated).rows] == ["8", "16"]  # no plan has more than 25
     chart = over_answers(calibrated)
-    heights = [float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", chart.lines[0].path)]
+    heights = [float(height) for height in re.findall(r"[ML][\d.]+ ([\d.]+)", chart.path(chart.lines[0]))]
     assert heights == sorted(heights, reverse=True)  # upwards on the page
     assert [row[1] for row in chart.rows] == ["half", "as planned", "twice"]
 
