@@ -25,6 +25,7 @@ def browser(stranger: Browser) -> Browser:
 
 def serving(folder: Path, embedder: Embedding = EMBEDDER, **settings: object) -> Services:
     """A service of its own, without a knowledge base, with further settings."""
+    folder.mkdir(exist_ok=True)
     database = f"sqlite:///{folder}/service.sqlite"
     given = Settings(database_url=database, development=True, latency_unpadded=True, **settings)
     return open_services(make_records(folder, settings=given), MajorityEngine(), embedder)
