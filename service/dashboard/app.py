@@ -22,7 +22,7 @@ from service.dashboard import (
 )
 from service.dashboard.errors import HANDLERS
 from service.dashboard.plan_studio import page as plan_studio
-from service.dashboard.plan_studio import rehearsing, signing
+from service.dashboard.plan_studio import signing
 from service.dashboard.security import SecurityHeaders
 from service.dashboard.templating import static
 from service.records.sessions import Sessions
@@ -42,7 +42,6 @@ PAGES = (
     keys,
     audit,
     plan_studio,
-    rehearsing,
     signing,
     sanitising,
     bundles,

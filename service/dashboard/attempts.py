@@ -11,11 +11,13 @@ class SignInRefusedError(Exception):
 
     Attributes:
         status: of the page that says so.
+        wait_s: how long to wait before the next attempt.
     """
 
-    def __init__(self, message: str, status: int = 403) -> None:
+    def __init__(self, message: str, status: int = 403, wait_s: float = 0.0) -> None:
         super().__init__(message)
         self.status = status
+        self.wait_s = wait_s
 
 
 @dataclass(frozen=True)

@@ -70,19 +70,46 @@ def matters(
     """
     if budget.archived_at is not None:
         return []
-    home = f"/knowledge-bases/{budget.knowledge_base}"
+    name, home = budget.knowledge_base, f"/knowledge-bases/{budget.knowledge_base}"
+    if not plans and not proposed:
+        return [
+            Matter(
+                "",
+                "no plan",
+                name,
+                "No plan is signed yet, so nothing can be asked of it.",
+                "Write a plan",
+                f"{home}/plan",
+            )
+        ]
     listed = []
     if proposed:
         what = "A plan waits" if proposed == 1 else f"{proposed} plans wait"
-        sentence = f"{what} for somebody else’s approval."
-        listed.append(Matter("warn", "proposed", budget.knowledge_base, sentence, "Read it", f"{home}/plans"))
-    elif not plans:
-        sentence = "No plan is signed yet, so nothing can be asked of it."
-        return [Matter("", "no plan", budget.knowledge_base, sentence, "Write a plan", f"{home}/plan")]
+        listed.append(
+            Matter("warn", "proposed", name, f"{what} for somebody else’s approval.", "Read it", f"{home}/plans")
+        )
     signed = {plan.version: plan for plan in plans}
     for version, task in newest(budget).values():
-        if (matter := _matter(budget, signed[version], task, forecasts.get(task.task), settings, now)) is not None:
-            listed.append(matter)
+        plan, forecast = signed[version], forecasts.get(task.task)
+        further = "Open a cohort", f"{home}/cohorts"
+        if budget.free.epsilon > 0:
+            further = "Write the next plan", f"{home}/plan?from={version}"
+        age = now - plan.signed_at
+        if forecast is None:
+            if task.one_release not in ("made", "being made"):
+                sentence, path = "Its one release is not there, so questions are refused.", f"{home}/plans/{version}"
+                listed.append(Matter("bad", task.one_release or "", task.task, sentence, "See why", path))
+        elif forecast.left and not task.spent:
+            if age >= _NEW:
+                sentence = f"Signed {age.days} days ago, and all its {forecast.left:,} answers are left."
+                listed.append(Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys"))
+        elif _goes_on(plan, task):
+            continue
+        elif not forecast.left:
+            sentence = "All its answers are spent, so new questions are refused."
+            listed.append(Matter("bad", "spent", task.task, sentence, *further))
+        elif _ends_soon(forecast, settings, now):
+            listed.append(Matter("warn", "ending soon", task.task, forecast.sentence, *further))
     return sorted(listed, key=lambda matter: matter.rank)
 
 
@@ -96,37 +123,9 @@ def newest(budget: KnowledgeBaseBudget) -> dict[str, tuple[int, TaskBudget]]:
     return latest
 
 
-def _matter(
-    budget: KnowledgeBaseBudget,
-    plan: SignedPlan,
-    task: TaskBudget,
-    forecast: Forecast | None,
-    settings: Settings,
-    now: datetime,
-) -> Matter | None:
-    home = f"/knowledge-bases/{budget.knowledge_base}"
-    if budget.free.epsilon > 0:
-        step, path = "Write the next plan", f"{home}/plan?from={plan.version}"
-    else:
-        step, path = "Open a cohort", f"{home}/cohorts"
-    if forecast is None:
-        if task.one_release in ("made", "being made"):
-            return None
-        sentence = "Its one release is not there, so questions are refused."
-        return Matter("bad", task.one_release or "", task.task, sentence, "See why", f"{home}/plans/{plan.version}")
-    if not forecast.left:
-        sentence = "All its answers are spent, so new questions are refused."
-        return None if _goes_on(plan, task) else Matter("bad", "spent", task.task, sentence, step, path)
-    if not task.spent:
-        if now - plan.signed_at < _NEW:
-            return None
-        sentence = f"Signed {(now - plan.signed_at).days} days ago, and all its {forecast.left:,} answers are left."
-        return Matter("", "never asked", task.task, sentence, "Hand out a key", "/keys")
+def _ends_soon(forecast: Forecast, settings: Settings, now: datetime) -> bool:
     ends = forecast.runs_out is not None and forecast.runs_out - now < timedelta(days=settings.attention_days)
-    few = 100 * (forecast.answers - forecast.left) >= settings.attention_percent * forecast.answers
-    if (ends or few) and not _goes_on(plan, task):
-        return Matter("warn", "ending soon", task.task, forecast.sentence, step, path)
-    return None
+    return ends or 100 * (forecast.answers - forecast.left) >= settings.attention_percent * forecast.answers
 
 
 def _goes_on(plan: SignedPlan, task: TaskBudget) -> bool:

@@ -11,9 +11,10 @@ from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
 from service.commands import audit as commands
+from service.commands.fields import FieldError
 from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.computing import Computations
-from service.dashboard.pages import Pages, Visit
+from service.dashboard.pages import Pages, Visit, whole
 from service.records.roles import Right
 
 pages = Pages()
@@ -29,15 +30,16 @@ _replays = Computations("audit-replay", kept=20)
 @pages.get("/audit", needs=Right.AUDIT)
 async def audit(visit: Visit) -> Response:
     """Events, the newest first, and what can be done with all of them."""
-    asked = visit.request.query_params
-    filters = {name: asked.get(name, "") for name in ("kind", "knowledge_base", "key", "day")}
+    filters = {name: visit.asked(name) for name in ("kind", "knowledge_base", "key", "day")}
+    day = None
     try:
-        day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC) if filters["day"] else None
+        if filters["day"]:
+            day = datetime.strptime(filters["day"], "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        return await _page(visit, filters, None, None, "Write the day as 2027-03-14.", 422)
-    before = asked.get("before", "")
-    numbered = before.isascii() and before.isdigit() and len(before) < 18
-    return await _page(visit, filters, day, int(before) if numbered else None)
+        visit.status, visit.problems = 422, {"day": "Write the day as 2027-03-14."}
+    context = await asyncio.to_thread(_read, visit, filters, day, whole(visit.asked("before"), 17))
+    chosen = {name: value for name, value in filters.items() if value}
+    return visit.page("audit.html", here="audit", filters=filters, chosen=chosen, kinds=_KINDS, **context)
 
 
 @pages.get("/audit/export", needs=Right.AUDIT)
@@ -54,47 +56,37 @@ async def export(visit: Visit) -> Response:
 @pages.get("/audit/verify", needs=Right.AUDIT)
 async def verify(visit: Visit) -> Response:
     """The newest event's hash, and the form that replays the trail."""
-    return await _replayed(visit, 200)
+    return await _replayed(visit)
 
 
-@pages.post("/audit/verify", needs=Right.AUDIT)
+@pages.post("/audit/verify", needs=Right.AUDIT, again=verify)
 async def replay(visit: Visit) -> Response:
     """Replay the trail as it is now; while that takes long, say so, and be asked again for the same replay."""
     heads = visit.field("heads").split()
     if len(heads) > _MOST_HEADS or any(len(head) != 64 or set(head) - set("0123456789abcdef") for head in heads):
-        problem = f"A hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them."
-        return await _replayed(visit, 422, problem=problem)
+        why = f"a hash is 64 of the characters 0-9 and a-f. Give at most {_MOST_HEADS}, with spaces between them"
+        raise FieldError("heads", why)
     recompute = visit.field("recompute") == "yes"
     job = visit.field("job") or secrets.token_urlsafe(16)
     records = visit.services.records
-    wanted = {(visit.session.by, job): lambda: commands.replay(visit.actor, records, heads, recompute=recompute)}
-    computed = await _replays.results(job, wanted, _POLL_S if visit.is_htmx else _WAIT_S, insist=False)
-    if computed is None:
-        return await _replayed(visit, 200, job=job, recompute=recompute)
-    _replays.ask(job, {})
-    return await _replayed(visit, 200, report=computed[0].result(), recompute=recompute)
-
-
-async def _replayed(visit: Visit, status: int, **context: Any) -> Response:
-    template = "audit_replay.html" if visit.is_htmx and status == 200 else "audit_verify.html"
-    shown = {"job": None, "report": None, "problem": None, "recompute": True} | context
-    head = await asyncio.to_thread(visit.services.records.audit.head)
-    return visit.page(template, status, here="audit", heads=visit.field("heads"), head=head, **shown)
-
-
-async def _page(
-    visit: Visit,
-    filters: dict[str, str],
-    day: datetime | None,
-    before: int | None,
-    problem: str | None = None,
-    status: int = 200,
-) -> Response:
-    context = await asyncio.to_thread(_read, visit, filters, day, before)
-    chosen = {name: value for name, value in filters.items() if value}
-    return visit.page(
-        "audit.html", status, here="audit", filters=filters, chosen=chosen, problem=problem, kinds=_KINDS, **context
+    report = await _replays.result(
+        job,
+        (visit.session.by, job),
+        lambda: commands.replay(visit.actor, records, heads, recompute=recompute),
+        _POLL_S if visit.is_htmx else _WAIT_S,
+        insist=False,
     )
+    if report is None:
+        return await _replayed(visit, job=job, recompute=recompute)
+    _replays.leave(job)
+    return await _replayed(visit, report=report, recompute=recompute)
+
+
+async def _replayed(visit: Visit, **context: Any) -> Response:
+    template = "audit_replay.html" if visit.is_htmx and context else "audit_verify.html"
+    shown = {"job": None, "report": None, "recompute": True} | context
+    head = await asyncio.to_thread(visit.services.records.audit.head)
+    return visit.page(template, here="audit", heads=visit.field("heads"), head=head, **shown)
 
 
 def _read(visit: Visit, filters: dict[str, str], day: datetime | None, before: int | None) -> dict[str, Any]:

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from accounting.ledger.events import Names
 from accounting.ledger.trail import AuditEvent
 from service.records.api_keys import called
 
 
-@dataclass(frozen=True)
-class EventInWords:
-    """An event as it is shown.
-
-    Attributes:
-        event: as it is in the trail.
-        title: its kind in words.
-        sentence: what happened.
-        particulars: its body as JSON, indented.
-    """
+class EventInWords(NamedTuple):
+    """An event of the trail, its kind in words, and what happened."""
 
     event: AuditEvent
     title: str
     sentence: str
-    particulars: str
 
 
 def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
-    """An event in words; one that only a newer version knows goes by its kind.
-
-    Args:
-        event: of the trail.
-        key_names: by id; see :func:`names`.
-    """
-    indented = json.dumps(json.loads(event.body), indent=2, ensure_ascii=False)
-    particulars = event.particulars
-    if particulars is None:
-        return EventInWords(event, event.kind, f"{event.kind}.", indented)
-    return EventInWords(event, particulars.title, particulars.sentence(names(key_names)), indented)
-
-
-def names(key_names: Mapping[str, str]) -> Names:
-    """What to call the actor: a key by its name and id, anyone else as the trail does."""
+    """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
 
     def named(actor: str) -> str:
         if not actor:
             return "The command line"
         return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
 
-    return named
+    particulars = event.particulars
+    if particulars is None:
+        return EventInWords(event, event.kind, f"{event.kind}.")
+    return EventInWords(event, particulars.title, particulars.sentence(named))
 
 
 def told_apart(key_names: Mapping[str, str]) -> dict[str, str]:

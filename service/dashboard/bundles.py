@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from service.commands import restoring as commands
-from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
+from service.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark
 from service.dashboard.pages import Pages, Visit
 from service.records.roles import Right
 from service.wording import figure, percent
@@ -72,7 +72,7 @@ def _against_epsilon(title: str, summary: str, cells: list[dict[str, Any]], quan
     lines = [Line(name, points, 1 + at % STYLES, at >= STYLES) for at, (name, points) in enumerate(curves.items())]
     epsilons = [cell["epsilon"] for cell in cells]
     low, high = min(epsilons), max(max(epsilons), 1.01 * min(epsilons))
-    return line_chart(
+    return LineChart(
         title,
         summary,
         lines,

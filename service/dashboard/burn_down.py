@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from accounting.ledger.history import Day, midnight
 from service import wording
-from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, calendar, clock, line_chart, place
+from service.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark, calendar, clock, place
 from service.plans.forecast import Forecast
 
 
@@ -50,7 +50,7 @@ def chart(
     summary = "; ".join(
         f"{forecast.task}: {forecast.left:,} of {forecast.answers:,} answers left" for forecast, _ in drawn
     )
-    return line_chart(
+    return LineChart(
         "Answers left, by task",
         summary,
         lines,

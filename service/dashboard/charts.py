@@ -1,6 +1,6 @@
 """Charts as plain SVG, drawn here: no script, and text that keeps its size on a phone.
 
-A chart is a view model that the macro ``figure`` in ``templates/chart.html`` draws: the lines stretch with the page,
+A chart is what the macro ``figure`` in ``templates/chart.html`` draws: the lines stretch with the page,
 the labels are HTML around them. Below each chart its numbers are a table, for readers without pictures.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
 
@@ -110,53 +110,10 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Something drawn: an SVG path, and how."""
-
-    path: str
-    style: int
-    foretold: bool = False
-
-
-@dataclass(frozen=True)
-class LegendEntry:
-    """An entry of the legend."""
-
-    name: str
-    style: int
-    foretold: bool = False
-    bar: bool = False
-
-
-@dataclass(frozen=True)
-class Chart:
-    """What the macro draws. Made by :func:`line_chart` and :func:`bar_chart`."""
-
-    title: str
-    summary: str
-    x_label: str
-    y_label: str
-    x_ticks: list[str]
-    y_ticks: list[str]
-    lines: list[Shape] = field(default_factory=list)
-    bars: list[Shape] = field(default_factory=list)
-    marks: list[tuple[str, str]] = field(default_factory=list)
-    keys: list[LegendEntry] = field(default_factory=list)
-    header: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    between: bool = False
-    """Whether the labels of the x axis stand between its ticks, under bars."""
-
-    @property
-    def grid(self) -> list[float]:
-        """Heights of the horizontal lines."""
-        return [HEIGHT * i / (len(self.y_ticks) - 1) for i in range(len(self.y_ticks))]
-
-
-def line_chart(title: str, summary: str, lines: Sequence[Line], x: Axis, y: Axis, marks: Sequence[Mark] = ()) -> Chart:
+class LineChart:
     """Lines over two axes.
 
-    Args:
+    Attributes:
         title: what it shows, above it.
         summary: what it says, in a sentence: this is what a screen reader reads.
         lines: the series.
@@ -165,84 +122,105 @@ def line_chart(title: str, summary: str, lines: Sequence[Line], x: Axis, y: Axis
         marks: places worth a line of their own, each named in the legend.
     """
 
-    def place(point: tuple[float, float]) -> str:
-        return f"{WIDTH * x.share(point[0]):.1f} {HEIGHT * (1 - y.share(point[1])):.1f}"
+    title: str
+    summary: str
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark] = ()
 
-    shapes = [
-        Shape("M" + "L".join(place(point) for point in line.points), line.style, line.foretold)
-        for line in lines
-        if line.points
-    ]
-    drawn = []
-    for mark in marks:
+    @property
+    def x_ticks(self) -> list[str]:
+        """Labels of the x axis."""
+        return self.x.labels()
+
+    def path(self, line: Line) -> str:
+        """A line as SVG draws it."""
+        return "M" + "L".join(f"{self._across(x)} {self._down(y)}" for x, y in line.points)
+
+    def mark_path(self, mark: Mark) -> str:
+        """A mark as SVG draws it."""
         if mark.x is not None:
-            at = WIDTH * x.share(mark.x)
-            drawn.append((mark.name, f"M{at:.1f} 0V{HEIGHT}"))
-        if mark.y is not None:
-            at = HEIGHT * (1 - y.share(mark.y))
-            drawn.append((mark.name, f"M0 {at:.1f}H{WIDTH}"))
-    rows = [[line.name, x.words(a), y.words(b)] for line in lines for a, b in _thinned(line.points)]
-    return Chart(
-        title,
-        summary,
-        x.label,
-        y.label,
-        x.labels(),
-        y.labels()[::-1],
-        lines=shapes,
-        marks=drawn,
-        keys=[LegendEntry(line.name, line.style, line.foretold) for line in lines],
-        header=["", x.label, y.label],
-        rows=rows,
-    )
+            return f"M{self._across(mark.x)} 0V{HEIGHT}"
+        return "" if mark.y is None else f"M0 {self._down(mark.y)}H{WIDTH}"
+
+    def _across(self, x: float) -> str:
+        return f"{WIDTH * self.x.share(x):.1f}"
+
+    def _down(self, y: float) -> str:
+        return f"{HEIGHT * (1 - self.y.share(y)):.1f}"
+
+    @property
+    def header(self) -> list[str]:
+        """Of the table of its numbers."""
+        return ["Series", self.x.label, self.y.label]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Of that table."""
+        return [
+            [line.name, self.x.words(x), self.y.words(y)]
+            for line in self.lines
+            for x, y in _evenly(line.points, _MOST_ROWS)
+        ]
 
 
-def bar_chart(
-    title: str, summary: str, x_label: str, names: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], y: Axis
-) -> Chart:
+@dataclass(frozen=True)
+class BarChart:
     """Stacked bars, side by side.
 
-    Args:
-        title: as of :func:`line_chart`.
-        summary: as of :func:`line_chart`.
-        x_label: what a bar stands for.
+    Attributes:
+        title: as of :class:`LineChart`.
+        summary: as of :class:`LineChart`.
+        label: what a bar stands for.
         names: of each bar.
         series: (name, a height for each bar); at most :data:`STYLES` of them.
         y: vertical axis, from 0.
     """
-    wide = WIDTH / len(names)
-    gap = min(0.25 * wide, 12)
-    shapes, tops = [], [0.0] * len(names)
-    for style, (_, heights) in enumerate(series, start=1):
-        path = ""
-        for i, height in enumerate(heights):
-            if height:
-                bottom, tops[i] = tops[i], tops[i] + height
-                low, high = HEIGHT * (1 - y.share(bottom)), HEIGHT * (1 - y.share(tops[i]))
-                path += f"M{i * wide + gap / 2:.1f} {low:.1f}h{wide - gap:.1f}V{high:.1f}h-{wide - gap:.1f}z"
-        shapes.append(Shape(path, style))
-    ticks = _evenly(names, 4)
-    return Chart(
-        title,
-        summary,
-        x_label,
-        y.label,
-        ticks,
-        y.labels()[::-1],
-        bars=shapes,
-        keys=[LegendEntry(name, style, bar=True) for style, (name, _) in enumerate(series, start=1)],
-        header=[x_label, *(name for name, _ in series)],
-        rows=[
-            [name, *(y.words(heights[i]) for _, heights in series)]
-            for i, name in enumerate(names)
-            if any(heights[i] for _, heights in series)
-        ],
-        between=True,
-    )
+
+    title: str
+    summary: str
+    label: str
+    names: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float]]]
+    y: Axis
+
+    @property
+    def x_ticks(self) -> list[str]:
+        """Labels of the x axis, which stand between its ticks."""
+        return _evenly(self.names, 4)
+
+    @property
+    def paths(self) -> list[str]:
+        """Each series as SVG draws it, on top of those before."""
+        wide = WIDTH / len(self.names)
+        gap = min(0.25 * wide, 12)
+        paths, tops = [], [0.0] * len(self.names)
+        for _, heights in self.series:
+            path = ""
+            for i, height in enumerate(heights):
+                if height:
+                    bottom, tops[i] = tops[i], tops[i] + height
+                    low, high = HEIGHT * (1 - self.y.share(bottom)), HEIGHT * (1 - self.y.share(tops[i]))
+                    path += f"M{i * wide + gap / 2:.1f} {low:.1f}h{wide - gap:.1f}V{high:.1f}h-{wide - gap:.1f}z"
+            paths.append(path)
+        return paths
+
+    @property
+    def header(self) -> list[str]:
+        """Of the table of its numbers."""
+        return [self.label, *(name for name, _ in self.series)]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Of that table."""
+        columns = zip(*(heights for _, heights in self.series), strict=True)
+        return [
+            [name, *map(self.y.words, column)] for name, column in zip(self.names, columns, strict=True) if any(column)
+        ]
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    return _evenly(points, _MOST_ROWS)
+Chart = LineChart | BarChart
 
 
 def _evenly(values: Sequence[_T], most: int) -> list[_T]:

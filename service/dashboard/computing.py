@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _GLANCE_S = 0.03
 
 
 class Computations:
-    """Computes in threads of its own, so that answers never wait for one. May be shared by threads.
+    """Computes in a thread of its own, so that answers never wait for one. May be shared by threads.
 
     Args:
-        name: of the threads.
+        name: of the thread.
         kept: results to keep, the least recently asked for are dropped first.
     """
 
@@ -29,61 +31,59 @@ class Computations:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._kept = kept
         self._futures: OrderedDict[Hashable, Future[Any]] = OrderedDict()
-        self._wanted_by: dict[str, set[Hashable]] = {}
+        self._wanted_by: dict[str, Hashable] = {}
         self._lock = Lock()
 
-    def ask(self, who: str, wanted: Mapping[Any, Callable[[], Any]]) -> list[Future[Any]]:
-        """Have some things computed, in this order.
+    def ask(self, who: str, key: Hashable, compute: Callable[[], T]) -> Future[T]:
+        """Have something computed.
 
         Args:
-            who: asks; what the same one asked for before and does not want any more is not begun.
-            wanted: by key, how to compute it.
+            who: asks; what the same one asked for before is not begun any more.
+            key: of the result.
+            compute: makes it.
 
         Returns:
-            What will hold each result, or the error it ended with.
+            What will hold the result, or the error it ended with.
         """
         with self._lock:
-            before = self._wanted_by.pop(who, set())
-            if wanted:
-                self._wanted_by[who] = set(wanted)
-            still = set().union(*self._wanted_by.values())
-            for key in before - still:
-                if (given_up := self._futures.get(key)) is not None and given_up.cancel():
-                    del self._futures[key]
-            futures = []
-            for key, compute in wanted.items():
-                if key not in self._futures:
-                    self._futures[key] = self._pool.submit(compute)
-                self._futures.move_to_end(key)
-                futures.append(self._futures[key])
-            for key in [key for key, future in self._futures.items() if future.done()][: -self._kept]:
-                del self._futures[key]
-            return futures
+            before, self._wanted_by[who] = self._wanted_by.get(who), key
+            self._give_up(before)
+            if key not in self._futures:
+                self._futures[key] = self._pool.submit(compute)
+            self._futures.move_to_end(key)
+            for done in [key for key, future in self._futures.items() if future.done()][: -self._kept]:
+                del self._futures[done]
+            return self._futures[key]
 
-    async def results(
-        self, who: str, wanted: Mapping[Any, Callable[[], Any]], wait_s: float, *, insist: bool
-    ) -> list[Future[Any]] | None:
-        """The same, awaited.
+    def leave(self, who: str) -> None:
+        """Want nothing any more."""
+        with self._lock:
+            self._give_up(self._wanted_by.pop(who, None))
+
+    def _give_up(self, key: Hashable) -> None:
+        if key in self._futures and key not in self._wanted_by.values() and self._futures[key].cancel():
+            del self._futures[key]
+
+    async def result(
+        self, who: str, key: Hashable, compute: Callable[[], T], wait_s: float, *, insist: bool
+    ) -> T | None:
+        """What :meth:`ask` asks for, or the error it ended with; None if it is not there in time.
 
         Args:
             who: asks.
-            wanted: by key, how to compute it.
+            key: of the result.
+            compute: makes it.
             wait_s: the longest wait.
             insist: ask again for what another page of the same asker gives up meanwhile. A page that asks again by
                 itself need not.
-
-        Returns:
-            What holds each result, or None if it is not there in time.
         """
         until = time.monotonic() + wait_s
-        futures = self.ask(who, wanted)
+        future = self.ask(who, key, compute)
         # Looked at rather than awaited: a computation may outlast the event loop, and must not call back into it.
-        while not all(future.done() for future in futures) or any(future.cancelled() for future in futures):
-            if time.monotonic() >= until:
+        while not future.done() or future.cancelled():
+            if time.monotonic() >= until or (future.cancelled() and not insist):
                 return None
             await asyncio.sleep(_GLANCE_S)
-            if any(future.cancelled() for future in futures):
-                if not insist:
-                    return None
-                futures = self.ask(who, wanted)
-        return futures
+            if future.cancelled() and insist:
+                future = self.ask(who, key, compute)
+        return future.result()

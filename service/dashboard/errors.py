@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -13,9 +14,9 @@ from starlette.responses import Response
 
 from accounting.ledger.errors import UnknownPlanError
 from accounting.ledger.history import UnknownCursorError
-from service.dashboard.pages import Visit
+from service.dashboard.forms import FormError
+from service.dashboard.pages import COOKIE, NotSignedInError, Visit, sentence
 from service.pipeline.restoring import UnknownBundleError
-from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
 from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
@@ -25,45 +26,61 @@ log = structlog.get_logger()
 _IN_ADDRESSES = (UnknownBundleError, UnknownCursorError, UnknownPlanError)
 
 
-def _known(kind: ProblemKind, request: Request, error: Exception) -> Response:
-    return _page(request, kind.status, kind.title, f"{str(error).removesuffix('.')}.")
+def _page(status: int, title: str, request: Request, error: Exception, detail: str = "") -> Response:
+    visit = Visit(request, getattr(request.state, "session", None))
+    return visit.page("error.html", status, title=title, detail=detail or sentence(str(error)))
 
 
-def _not_there(request: Request, error: Exception) -> Response:
-    return _page(request, 404, "Not found", f"{error}.")
+def _not_taken(request: Request, error: FormError) -> Response:
+    return _page(error.status, "Not taken", request, error)
 
 
 def _database_down(request: Request, error: Exception) -> Response:
     log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
-    return _page(request, 503, "The database does not answer", "Load the page again in a moment.")
+    return _page(503, "The database does not answer", request, error, "Load the page again in a moment.")
 
 
-def _http(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    if status == 404:
-        return _page(request, 404, "Not found", "There is no page at this address.")
-    if status == 405:
-        return _page(
-            request, 405, "Method not allowed", "This address only takes forms; open the page that sends them."
-        )
-    return _page(request, status, "Refused", "The request could not be understood.")
+def _http(request: Request, error: HTTPException) -> Response:
+    title, detail = {
+        404: ("Not found", "There is no page at this address."),
+        405: ("Method not allowed", "This address only takes forms; open the page that sends them."),
+    }.get(error.status_code, ("Refused", "The request could not be understood."))
+    return _page(error.status_code, title, request, error, detail)
 
 
-def _unexpected(request: Request, _error: Exception) -> Response:
+def _unexpected(request: Request, error: Exception) -> Response:
     # The error itself may quote what is private; the gate logs its kind.
-    return _page(
-        request, 500, "Something failed", "The service could not make this page. Its log says where it failed."
-    )
+    detail = "The service could not make this page. Its log says where it failed."
+    return _page(500, "Something failed", request, error, detail)
 
 
-def _page(request: Request, status: int, title: str, detail: str) -> Response:
-    return Visit(request, None).page("error.html", status, title=title, detail=detail)
+def _to_sign_in(request: Request, _error: Exception) -> Response:
+    """To the sign-in page, and back to where the browser was: for a form, to the page that had it."""
+    visit = Visit(request, None)
+    address = str(request.url)
+    if request.method == "POST" or visit.is_htmx:
+        address = request.headers.get("hx-current-url") or request.headers.get("referer", "")
+    page = urlsplit(address)
+    back = visit.inside(page.path + (f"?{page.query}" if page.query else ""))
+    path = "/sign-in" + (f"?{urlencode({'next': back})}" if back and back != "/" else "")
+    if request.method == "POST":
+        ended = "Your session has ended, and nothing was done. Sign in, then send the form again."
+    else:
+        ended = "Your session has ended. Sign in to continue."
+    response = visit.redirect(path, refused=ended if COOKIE in request.cookies else None)
+    if visit.is_htmx:  # which would follow a redirect and put the sign-in page into a corner of this one
+        response.status_code = 204
+        response.headers["HX-Redirect"] = response.headers["location"]
+        del response.headers["location"]
+    return response
 
 
-HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
-    **{refusal: partial(_known, kind) for refusal, kind in KIND_OF.items()},
-    **dict.fromkeys(_IN_ADDRESSES, _not_there),
+HANDLERS: dict[Any, Callable[[Request, Any], Response]] = {
+    **{refusal: partial(_page, kind.status, kind.title) for refusal, kind in KIND_OF.items()},
+    **dict.fromkeys(_IN_ADDRESSES, partial(_page, 404, "Not found")),
     **dict.fromkeys(UNAVAILABLE, _database_down),
+    NotSignedInError: _to_sign_in,
+    FormError: _not_taken,
     HTTPException: _http,
     Exception: _unexpected,
 }

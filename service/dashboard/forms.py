@@ -8,12 +8,35 @@ from starlette.datastructures import FormData, Headers
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from service.dashboard.security import from_our_page
+
 MAX_FORM_BYTES = 1024 * 1024
 _MAX_FIELDS = 200
 
 
+NOT_OURS = "this form does not come from your open dashboard, so nothing was done. Go to the page and send it again"
+
+
 class FormError(ValueError):
-    """The form cannot be read; says why."""
+    """The form is not taken; says why.
+
+    Attributes:
+        status: of the page that says so.
+    """
+
+    def __init__(self, why: str, status: int = 413):
+        super().__init__(why)
+        self.status = status
+
+
+def check_ours(request: Request) -> None:
+    """Whether a form was sent from a page of ours.
+
+    Raises:
+        FormError: it was not.
+    """
+    if not from_our_page(request):
+        raise FormError(NOT_OURS, 403)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:

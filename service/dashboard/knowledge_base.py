@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
 
-from accounting.ledger.budgets import SignedPlan
-from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.ledger.events import (
     CohortClosed,
     CohortOpened,
@@ -21,19 +18,19 @@ from accounting.ledger.events import (
 )
 from accounting.ledger.history import History
 from accounting.plan import PlanError
-from exemplar_store import UnknownUnitError
+from service.commands import audit, groups, knowledge_bases, plans
 from service.commands import exemplars as exemplar_commands
-from service.commands import knowledge_bases
-from service.commands.command import Confirmation, UnconfirmedError
+from service.commands import releases as release_commands
+from service.commands.command import Confirmation
+from service.commands.fields import FieldError
 from service.commands.knowledge_bases import KnowledgeBaseChange
 from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
-from service.plans.budget_report import GroupBudget
 from service.plans.forecast import RULE
-from service.plans.preview import PlanPreview, preview
-from service.plans.proposals import Proposal, may_approve, open_proposals
+from service.plans.preview import preview
+from service.plans.proposals import may_approve
 from service.plans.steady import MONTHS, steady_state
 from service.records.api_keys import called
 from service.records.records import Records
@@ -54,51 +51,61 @@ _CHANGED = (
     KnowledgeBaseArchived,
     RemoteEngineChanged,
 )
-_KINDS = [kind.kind for kind in _CHANGED]
 
 
 @pages.get(HOME, needs=Right.BROWSE)
 async def budget(visit: Visit) -> Response:
     """What is promised, used and free, and how long the answers last."""
-    records = visit.services.records
-    described = await asyncio.to_thread(records.store.get, name_of(visit))
-    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), described.name)
-    steady = await asyncio.to_thread(_steady, records, described.name)
-    group = summary.budget.group
-    shared = None if group is None else GroupBudget.of(await asyncio.to_thread(records.ledger.groups.status, group))
-    return await tab(visit, "budget", summary=summary, group=shared, steady=steady, rule=RULE)
+    records, name = visit.services.records, visit.path("name")
+    await knowledge_bases.describe.aside(visit.actor, records, name)
+    (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    listed = await groups.list_.aside(visit.actor, records)
+    return await tab(
+        visit,
+        "budget",
+        summary=summary,
+        group=next((group for group in listed if group.group == summary.budget.group), None),
+        steady=await asyncio.to_thread(_steady, records, name),
+        rule=RULE,
+    )
 
 
 @pages.get(HOME + "/plans", needs=Right.BROWSE)
 @pages.get(HOME + "/plans/{version:number}", needs=Right.BROWSE)
-async def plans(visit: Visit) -> Response:
+async def signed_plans(visit: Visit) -> Response:
     """A signed plan and what it gives; the newest unless the address names one."""
-    records, name = visit.services.records, name_of(visit)
-    await asyncio.to_thread(records.store.get, name)
-    signed = await asyncio.to_thread(records.ledger.budgets.plans, name)
+    records, name = visit.services.records, visit.path("name")
+    signed = await plans.list_.aside(visit.actor, records, name)
     version = visit.request.path_params.get("version", signed[-1].version if signed else None)
     plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
+    names = await asyncio.to_thread(plans.names, visit.actor, records)
+    proposals = await plans.list_proposals.aside(visit.actor, records, name) if visit.decides else []
     return await tab(
         visit,
         "plans",
         summary=summary,
-        plan=plan and _plan(plan),
-        signed_by=plan and called(plan.signed_by, await asyncio.to_thread(_key_names, visit)),
+        plan=plan,
+        calibrated=plan and read_signed(plan.document),
+        preview=preview,
+        called=lambda actor: called(actor, names),
         versions=[listed.version for listed in reversed(signed)],
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
-        proposals=await asyncio.to_thread(_proposals, visit) if visit.decides else [],
+        proposals=[
+            (proposal, await asyncio.to_thread(may_approve, records, proposal, visit.session.by))
+            for proposal in proposals
+        ],
     )
 
 
 @pages.get(HOME + "/usage", needs=Right.BROWSE)
 async def usage(visit: Visit) -> Response:
     """Answers charged over time by task or by key, fallbacks, and questions refused without a charge."""
-    records, name = visit.services.records, name_of(visit)
+    records, name = visit.services.records, visit.path("name")
     today, history = datetime.now(UTC).date(), History(records.database)
     spent = await asyncio.to_thread(history.usage, knowledge_base=name, since=first_day(today))
-    names = told_apart(await asyncio.to_thread(_key_names, visit))
-    by = "key" if visit.request.query_params.get("by") == "key" else "task"
+    names = told_apart(await asyncio.to_thread(plans.names, visit.actor, records))
+    by = "key" if visit.asked("by") == "key" else "task"
     named = (lambda use: names.get(use.key_id, use.key_id)) if by == "key" else (lambda use: use.task.split(".")[-1])
     return await tab(
         visit,
@@ -115,10 +122,10 @@ async def usage(visit: Visit) -> Response:
 @pages.get(HOME + "/releases", needs=Right.AUDIT)
 async def releases(visit: Visit) -> Response:
     """Answers that left, newest first."""
-    records, name = visit.services.records, name_of(visit)
-    after = visit.request.query_params.get("after")
-    history = History(records.database)
-    listed = await asyncio.to_thread(history.releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
+    records, name, after = visit.services.records, visit.path("name"), visit.asked("after") or None
+    listed = await release_commands.list_.aside(
+        visit.actor, records, knowledge_base=name, after=after, limit=_RELEASES + 1
+    )
     older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
     return await tab(visit, "releases", releases=listed[:_RELEASES], older=older, first_page=after is None)
 
@@ -126,126 +133,62 @@ async def releases(visit: Visit) -> Response:
 @pages.get(HOME + "/exemplars", needs=Right.AUDIT)
 async def exemplars(visit: Visit) -> Response:
     """Files are uploaded here; what is stored is never shown, only what was done."""
-    return await show_exemplars(visit)
+    records, kinds = visit.services.records, [kind.kind for kind in _CHANGED]
+    events = await audit.events.aside(
+        visit.actor, records, kinds=kinds, knowledge_base=visit.path("name"), limit=_CHANGES, newest_first=True
+    )
+    names = await asyncio.to_thread(plans.names, visit.actor, records)
+    return await tab(visit, "exemplars", changes=[in_words(event, names) for event in events])
 
 
-@pages.post(HOME + "/forget")
+@pages.post(HOME + "/forget", again=exemplars, about="unit")
 async def forget(visit: Visit) -> Response:
     """Delete a unit, once the admin has confirmed; neither the answer nor the audit trail says which."""
-    name, unit = name_of(visit), visit.field("unit")
+    name, unit = visit.path("name"), visit.field("unit")
     if not unit or visit.field("sure") != "yes":
-        problem = "Enter the unit’s id, and tick the box. Nothing was deleted."
-        return await show_exemplars(visit, 422, forget_problem=problem)
-    try:
-        await exemplar_commands.forget.aside(visit.actor, visit.services.records, name, unit)
-    except UnknownUnitError as error:
-        return await show_exemplars(visit, 404, forget_problem=str(error))
+        raise FieldError("unit", "enter the unit’s id, and tick the box")
+    await exemplar_commands.forget.aside(visit.actor, visit.services.records, name, unit)
     done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
-
-
-async def show_exemplars(
-    visit: Visit, status: int = 200, upload_problem: str | None = None, forget_problem: str | None = None
-) -> Response:
-    """Render that page.
-
-    Args:
-        visit: whose path names the knowledge base.
-        status: of the answer.
-        upload_problem: why an upload was refused.
-        forget_problem: why no unit was deleted.
-    """
-    records, name = visit.services.records, name_of(visit)
-    events = await asyncio.to_thread(
-        lambda: records.audit.events(kinds=_KINDS, knowledge_base=name, limit=_CHANGES, newest_first=True)
-    )
-    names = await asyncio.to_thread(_key_names, visit)
-    changes = [in_words(event, names) for event in events]
-    return await tab(
-        visit, "exemplars", status, changes=changes, upload_problem=upload_problem, forget_problem=forget_problem
-    )
 
 
 @pages.get(HOME + "/settings", needs=Right.BROWSE)
 async def settings(visit: Visit) -> Response:
     """How it was created, and its end."""
-    return await tab(visit, "settings", archive_problem=None)
+    return await tab(visit, "settings")
 
 
 @pages.post(HOME + "/remote-engine")
 async def change_remote_engine(visit: Visit) -> Response:
     """Allow or forbid an engine outside the deployment."""
-    name = name_of(visit)
-    wanted = KnowledgeBaseChange(remote_engine=visit.field("remote_engine") == "yes")
+    name, allowed = visit.path("name"), visit.field("remote_engine") == "yes"
+    wanted = KnowledgeBaseChange(remote_engine=allowed)
     await knowledge_bases.change.aside(visit.actor, visit.services.records, name, wanted)
-    done = (
-        "From the next query on, exemplars may be shown to"
-        if wanted.remote_engine
-        else "From the next query on, no exemplar goes to"
-    )
-    return visit.redirect(f"{HOME.format(name=name)}/settings", done=f"{done} an engine outside this deployment.")
+    what = "exemplars may be shown to" if allowed else "no exemplar goes to"
+    done = f"From the next query on, {what} an engine outside this deployment."
+    return visit.redirect(f"{HOME.format(name=name)}/settings", done=done)
 
 
-@pages.post(HOME + "/archive")
+@pages.post(HOME + "/archive", again=settings, about="name")
 async def archive(visit: Visit) -> Response:
     """Take nothing new any more, once its name is typed."""
-    name = name_of(visit)
-    confirmed = {Confirmation.FOR_EVER} if visit.field("name") == name else ()
-    try:
-        await knowledge_bases.archive.aside(visit.actor, visit.services.records, name, confirmed)
-    except UnconfirmedError:
-        problem = f"Nothing was done. To archive it, write its name, {name}, exactly."
-        return await tab(visit, "settings", 422, archive_problem=problem)
-    except KnowledgeBaseArchivedError as error:
-        return await tab(visit, "settings", 409, archive_problem=f"{error}.")
+    name = visit.path("name")
+    if visit.field("name") != name:
+        raise FieldError("name", f"to archive it, write its name, {name}, exactly")
+    await knowledge_bases.archive.aside(visit.actor, visit.services.records, name, {Confirmation.FOR_EVER})
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
 
 
-async def tab(visit: Visit, name: str, status: int = 200, **context: Any) -> Response:
+async def tab(visit: Visit, name: str, **context: Any) -> Response:
     """One of the pages, with what all of them show.
 
     Args:
         visit: whose path names the knowledge base.
         name: of its template.
-        status: of the answer.
         context: what this page shows.
     """
-    described = await knowledge_bases.describe.aside(visit.actor, visit.services.records, name_of(visit))
-    return visit.page(f"knowledge_base/{name}.html", status, here="overview", tab=name, kb=described, **context)
-
-
-def name_of(visit: Visit) -> str:
-    """The knowledge base that the address names."""
-    name: str = visit.request.path_params["name"]
-    return name
-
-
-def _key_names(visit: Visit) -> dict[str, str]:
-    """Names of keys by id. Who does not audit sees ids, as in the metrics: a key's name is often a person's."""
-    return visit.services.records.keys.names() if visit.audits else {}
-
-
-@dataclass(frozen=True)
-class PlanView:
-    """A signed plan and what it gives."""
-
-    signed: SignedPlan
-    preview: PlanPreview
-    document: str
-
-
-def _proposals(visit: Visit) -> list[tuple[Proposal, str, PlanPreview, bool]]:
-    """Plans to approve, each with its proposer's name, what it gives, and whether the visitor may."""
-    records, names = visit.services.records, _key_names(visit)
-    return [
-        (
-            proposal,
-            called(proposal.proposed_by, names),
-            preview(proposal.calibrated),
-            may_approve(records, proposal, visit.session.by),
-        )
-        for proposal in open_proposals(records, name_of(visit))
-    ]
+    described = await knowledge_bases.describe.aside(visit.actor, visit.services.records, visit.path("name"))
+    return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)
 
 
 def _steady(records: Records, name: str) -> str | None:
@@ -259,12 +202,6 @@ def _steady(records: Records, name: str) -> str | None:
     newest = records.ledger.budgets.status(name).cohorts[-1]
     plan, retain = answering[-1].plan, len(answering[-1].cohorts)
     try:
-        state = steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta)
+        return steady_state(plan, retain, MONTHS, newest.epsilon, newest.delta).in_words
     except PlanError:
         return None
-    return state.in_words
-
-
-def _plan(signed: SignedPlan) -> PlanView:
-    calibrated = read_signed(signed.document)
-    return PlanView(signed, preview(calibrated), calibrated.plan.model_dump_json(indent=2, exclude_defaults=True))

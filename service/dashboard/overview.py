@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from starlette.responses import Response
 
@@ -13,7 +14,7 @@ from accounting.ledger.history import Day, History
 from service.dashboard import burn_down
 from service.dashboard.attention import Matter, matters, newest
 from service.dashboard.charts import Chart
-from service.dashboard.pages import Pages, Visit
+from service.dashboard.pages import Pages, Visit, whole
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.plans.forecast import HISTORY, RULE, Forecast, forecast
 from service.plans.proposals import open_proposals
@@ -33,14 +34,11 @@ async def overview(visit: Visit) -> Response:
     now = datetime.now(UTC)
     summaries = sorted(await asyncio.to_thread(summarise, records, now), key=_pressing)
     pages = max(1, -(-len(summaries) // _PER_PAGE))
-    asked = visit.request.query_params.get("page", "")
-    page = min(max(1, int(asked[:9])), pages) if asked.isascii() and asked.isdigit() else 1
+    page = min(max(1, whole(visit.asked("page")) or 1), pages)
     return visit.page(
         "overview_live.html" if visit.is_htmx else "overview.html",
         here="overview",
-        pressing=sorted(
-            (matter for summary in summaries for matter in summary.matters), key=lambda matter: matter.rank
-        ),
+        pressing=sorted((matter for summary in summaries for matter in summary.matters), key=attrgetter("rank")),
         summaries=summaries[(page - 1) * _PER_PAGE : page * _PER_PAGE],
         page=page,
         pages=pages,
@@ -59,16 +57,14 @@ class Summary:
     Attributes:
         budget: lifetime, promised, free, and by plan.
         used_epsilon: ε of the charges so far, over all plans of the cohort that the budget is of; for information.
-        forecasts: of each task whose answers are counted, the newest plan's first.
-        once: the tasks that have a release that is made once.
+        tasks: by address, the newest plan's first, each with how long its answers last if those are counted.
         matters: what an admin should look at, the most pressing first.
         chart: burn-down; None while no plan is signed.
     """
 
     budget: KnowledgeBaseBudget
     used_epsilon: float
-    forecasts: list[Forecast]
-    once: list[TaskBudget]
+    tasks: dict[str, tuple[TaskBudget, Forecast | None]]
     matters: list[Matter]
     chart: Chart | None
 
@@ -79,9 +75,8 @@ class Summary:
 
     @property
     def current(self) -> list[tuple[TaskBudget, Forecast | None]]:
-        """The tasks that addresses without a version lead to, with how long their answers last if those are counted."""
-        by_task = {expected.task: expected for expected in self.forecasts}
-        return [(task, by_task.get(task.task)) for _, task in newest(self.budget).values()]
+        """The tasks that addresses without a version lead to."""
+        return [self.tasks[task.task] for _, task in newest(self.budget).values()]
 
 
 def _pressing(summary: Summary) -> tuple[bool, int, str]:
@@ -110,49 +105,38 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
     plans = records.ledger.budgets.plans(budget.knowledge_base)
     proposed = len(open_proposals(records, budget.knowledge_base)) if records.settings.two_person_signing else 0
     signed = {plan.version: plan.signed_at for plan in plans}
-    forecasts = [
-        (forecast(task.task, task.answers, task.left, days, now), signed[plan.version])
-        for plan in reversed(budget.plans)
-        for task in plan.tasks
-        if task.answers is not None and task.left is not None
-    ]
+    tasks: dict[str, tuple[TaskBudget, Forecast | None]] = {}
+    forecasts: list[tuple[Forecast, datetime]] = []
+    for plan in reversed(budget.plans):
+        for task in plan.tasks:
+            expected = None
+            if task.answers is not None and task.left is not None:
+                expected = forecast(task.task, task.answers, task.left, days, now)
+                forecasts.append((expected, signed[plan.version]))
+            tasks[task.task] = task, expected
     return Summary(
         budget,
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
-        [expected for expected, _ in forecasts],
-        [task for plan in reversed(budget.plans) for task in plan.tasks if task.one_release],
+        tasks,
         matters(budget, {expected.task: expected for expected, _ in forecasts}, plans, proposed, records.settings, now),
         burn_down.chart(budget.knowledge_base, forecasts, days, now),
     )
 
 
-@dataclass(frozen=True)
-class Step:
-    """One of the things to do in the first hour."""
-
-    done: bool
-    title: str
-    path: str
-
-
-def first_steps(records: Records, summaries: list[Summary]) -> list[Step]:
-    """From nothing to a first answer: what is done, by the audit trail, and what comes next. Empty when all is."""
-    first = summaries[0].name if summaries else None
+def first_steps(records: Records, summaries: list[Summary]) -> list[tuple[bool, str, str]]:
+    """From nothing to a first answer: whether each step is done, by the audit trail, and where. Empty once all are."""
 
     def happened(particulars: type[Particulars]) -> bool:
         return bool(records.audit.events(kinds=[particulars.kind], limit=1))
 
-    analysts = [key for key in records.keys.list() if key.role == "analyst"]
-    home = f"/knowledge-bases/{first}" if first else "/new-knowledge-base"
+    new, home, plan = "/new-knowledge-base", "/new-knowledge-base", "/plans"
+    if summaries:
+        home, plan = f"/knowledge-bases/{summaries[0].name}", f"/plans?knowledge_base={summaries[0].name}"
     steps = [
-        Step(first is not None, "Create a knowledge base with its lifetime budget", "/new-knowledge-base"),
-        Step(happened(ExemplarsIngested), "Upload exemplars", f"{home}/exemplars" if first else home),
-        Step(
-            any(summary.budget.plans for summary in summaries),
-            "Sign a plan",
-            f"/plans?knowledge_base={first}" if first else "/plans",
-        ),
-        Step(bool(analysts), "Hand out an analyst’s key", "/keys"),
-        Step(happened(AnswerReleased), "See the first answer arrive", home),
+        (bool(summaries), "Create a knowledge base with its lifetime budget", new),
+        (happened(ExemplarsIngested), "Upload exemplars", f"{home}/exemplars" if summaries else new),
+        (any(summary.budget.plans for summary in summaries), "Sign a plan", plan),
+        (any(key.role == "analyst" for key in records.keys.list()), "Hand out an analyst’s key", "/keys"),
+        (happened(AnswerReleased), "See the first answer arrive", home),
     ]
-    return [] if all(step.done for step in steps) else steps
+    return [] if all(done for done, _, _ in steps) else steps

@@ -1,4 +1,4 @@
-"""What every page shares: its routes, who looks at it, and answers with a message.
+"""What every page shares: its routes, who looks at it, and what came of its forms.
 
 A page is a file with ``pages = Pages()`` and functions that take a :class:`Visit`. Anybody not signed in never
 reaches one, and neither does a form that was not sent from our own page by the one who is signed in. A page is for
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
@@ -22,24 +23,24 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from service.bodies import streams_body
-from service.commands.command import Confirmation
-from service.dashboard.forms import MAX_FORM_BYTES, FormError, read_form
-from service.dashboard.security import from_our_page, is_https
+from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.fields import problems
+from service.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
+from service.dashboard.security import is_https
 from service.dashboard.templating import render
-from service.records.roles import Actor, Right, may, why_not
-from service.records.sessions import Session, Sessions
+from service.records.roles import Actor, Right, may
+from service.records.sessions import Session
+from service.refusals import KIND_OF, REFUSALS
 from service.services import Services
 
 M = TypeVar("M", bound=BaseModel)
 
 COOKIE = "dpicl_session"
-ATTEMPT = "dpicl_sign_in"
 VOUCHER = "dpicl_id_token"
-_LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exceed 4,096 bytes
-_NOTICE = "dpicl_notice"
-_THEME = "dpicl_theme"
-THEMES = ("auto", "light", "dark")
 SIGN_OUT = "/sign-out"
+THEME = "dpicl_theme"
+THEMES = ("auto", "light", "dark")
+_NOTICE = "dpicl_notice"
 
 
 class _Number(IntegerConvertor):
@@ -51,19 +52,42 @@ class _Number(IntegerConvertor):
 register_url_convertor("number", _Number())
 
 
+class NotSignedInError(Exception):
+    """Nobody is, or not any more."""
+
+
+class WrongFieldsError(ValueError):
+    """Nothing was done.
+
+    Attributes:
+        problems: what is wrong, a sentence for each field.
+    """
+
+    def __init__(self, problems: dict[str, str]):
+        super().__init__(" ".join(problems.values()))
+        self.problems = problems
+
+
 class Visit:
     """One request, of somebody who is signed in (``session``), or on the sign-in page (None).
 
     Attributes:
         request: as it came.
-        session: who is signed in.
         form: of a POST, checked to come from our page.
+        problems: what is wrong with its fields, a sentence each.
+        doubts: what has to be confirmed, a sentence each.
+        refused: why nothing was done, without its end; of the form as a whole.
+        status: of the page that says so.
     """
 
     def __init__(self, request: Request, session: Session | None, form: FormData | None = None):
         self.request = request
-        self._session = session
         self.form = form or FormData()
+        self.problems: dict[str, str] = {}
+        self.doubts: Sequence[str] = ()
+        self.refused = ""
+        self.status = 200
+        self._session = session
 
     @property
     def services(self) -> Services:
@@ -116,6 +140,10 @@ class Visit:
         """Scheme and host of our addresses, as the browser has them."""
         return f"{'https' if is_https(self.request) else 'http'}://{self.request.url.netloc}"
 
+    def path(self, name: str) -> Any:
+        """A part of the address, as its route names it."""
+        return self.request.path_params[name]
+
     def url(self, path: str, **query: Any) -> str:
         """The address of a page of the dashboard.
 
@@ -126,23 +154,32 @@ class Visit:
         given = {name: value for name, value in query.items() if value is not None}
         return f"{self.root}{path}" + (f"?{urlencode(given)}" if given else "")
 
-    def field(self, name: str) -> str:
-        """A field of the form, without white space around it; empty where there is none."""
-        value = self.form.get(name, "")
+    def asked(self, name: str) -> str:
+        """What the address says after the question mark; empty where it does not."""
+        return self.request.query_params.get(name, "")
+
+    def field(self, name: str, default: str = "") -> str:
+        """A field of the form, without white space around it; ``default`` where the form has none."""
+        value = self.form.get(name, default)
         return value.strip() if isinstance(value, str) else ""
 
     def fields(self, name: str) -> list[str]:
         """All values of a field that may be repeated."""
         return [value for value in self.form.getlist(name) if isinstance(value, str)]
 
-    def read(self, model: type[M]) -> M:
+    def read(self, model: type[M], **given: Any) -> M:
         """The form as an input. An empty field is left out, or null where it must be said; a list has commas or spaces.
 
+        Args:
+            model: the input.
+            given: fields that the form writes in another way.
+
         Raises:
-            pydantic.ValidationError: it is none; :func:`service.commands.fields.problems` says why.
+            WrongFieldsError: it is none.
         """
-        given: dict[str, Any] = {}
         for name, field in model.model_fields.items():
+            if name in given:
+                continue
             if not (text := self.field(name)):
                 if field.is_required() and type(None) in get_args(field.annotation):
                     given[name] = None
@@ -150,11 +187,30 @@ class Visit:
                 given[name] = text.replace(",", " ").split()
             else:
                 given[name] = text if field.annotation is str else text.replace(",", "")
-        return model.model_validate(given, strict=False)
+        try:
+            return model.model_validate(given, strict=False)
+        except ValidationError as error:
+            raise WrongFieldsError(problems(error, model)) from None
 
-    def given(self, model: type[BaseModel]) -> dict[str, str]:
-        """What the form has for the fields of an input, to be shown again."""
-        return {name: self.field(name) for name in model.model_fields}
+    @contextmanager
+    def refusals(self, about: str = "") -> Iterator[None]:
+        """Note what is refused within, for a page that shows the form again.
+
+        Args:
+            about: the field that a refusal is about which names none; empty: the form as a whole.
+        """
+        try:
+            yield
+        except UnconfirmedError as error:
+            self.status, self.doubts = 422, error.doubts
+        except WrongFieldsError as error:
+            self.status, self.problems = 422, error.problems
+        except REFUSALS as error:
+            self.status = next(KIND_OF[kind].status for kind in type(error).__mro__ if kind in KIND_OF)
+            if field := getattr(error, "field", None) or about:
+                self.problems = {field: sentence(getattr(error, "why", str(error)))}
+            else:
+                self.refused = str(error).removesuffix(".")
 
     @property
     def confirmed(self) -> set[Confirmation]:
@@ -169,7 +225,7 @@ class Visit:
     @property
     def theme(self) -> str:
         """What was chosen: auto, light or dark."""
-        theme = self.request.cookies.get(_THEME, "auto")
+        theme = self.request.cookies.get(THEME, "auto")
         return theme if theme in THEMES else "auto"
 
     @cached_property
@@ -178,8 +234,9 @@ class Visit:
         kind, _, sentence = unquote(self.request.cookies.get(_NOTICE, "")).partition(":")
         return (kind, sentence) if kind in ("done", "refused") and sentence else None
 
-    def page(self, template: str, status: int = 200, **context: Any) -> Response:
-        """Render a template (or a part of a page, for htmx)."""
+    def page(self, template: str, status: int | None = None, **context: Any) -> Response:
+        """Render a template. A part of a page, for htmx, has no other status than 200, or htmx would not show it."""
+        status = status or (200 if self.is_htmx else self.status)
         response = HTMLResponse(render(template, visit=self, url=self.url, **context), status)
         if self.notice and not self.is_htmx:
             response.delete_cookie(_NOTICE, path=self.root or "/")
@@ -190,49 +247,20 @@ class Visit:
         response = RedirectResponse(self.url(path), 303)
         if sentence := done or refused:
             # A cookie and not the address, so that nobody can word a notice by sending a link.
-            self._cookie(response, _NOTICE, quote(f"{'done' if done else 'refused'}:{sentence}"), 60)
+            self.keep(response, _NOTICE, quote(f"{'done' if done else 'refused'}:{sentence}"), 60)
         return response
 
-    def choose_theme(self, response: Response, theme: str) -> None:
-        """Keep how the pages look, for a year."""
-        self._cookie(response, _THEME, theme if theme in THEMES else "auto", 365 * 24 * 3600)
-
-    def sign_in(self, response: Response, token: str) -> None:
-        """Hand out a session's cookie; it goes when the browser is closed, if not sooner."""
-        self._cookie(response, COOKIE, token, None)
-
-    def begin(self, response: Response, path: str, attempt: str) -> None:
-        """Keep what a sign-in that was begun must be finished with, until the provider sends the browser back.
-
-        Args:
-            response: that sends it there.
-            path: where it comes back to.
-            attempt: anything; an empty one takes back what was kept.
-        """
-        self._cookie(response, ATTEMPT, attempt, 600 if attempt else 0, path=self.url(path), samesite="lax")
-
-    def keep_id_token(self, response: Response, id_token: str) -> None:
-        """Keep a provider's ID token where the browser signs out, and only there. One too long for that is not kept."""
-        if len(id_token) <= _LONGEST_COOKIE:
-            self._cookie(response, VOUCHER, id_token, None, path=self.url(SIGN_OUT))
-        else:  # nor one from before
-            response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
-
-    def forget(self, response: Response) -> None:
-        """Take back the cookies of the session."""
-        response.delete_cookie(COOKIE, path=self.root or "/")
-        response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
-
-    def _cookie(
+    def keep(
         self,
         response: Response,
         name: str,
         value: str,
-        max_age: int | None,
+        max_age: int | None = None,
         *,
         path: str | None = None,
         samesite: Literal["lax", "strict"] = "strict",
     ) -> None:
+        """Have the browser keep a cookie, without ``max_age`` until it is closed."""
         response.set_cookie(
             name,
             value,
@@ -243,12 +271,27 @@ class Visit:
             samesite=samesite,
         )
 
+    def forget(self, response: Response) -> None:
+        """Take back the cookies of the session."""
+        response.delete_cookie(COOKIE, path=self.root or "/")
+        response.delete_cookie(VOUCHER, path=self.url(SIGN_OUT))
+
     def inside(self, address: str) -> str | None:
         """The path within the dashboard that an address of it leads to, with its query; None for any other address."""
         parts = urlsplit(address)
         if parts.scheme or parts.netloc or "\\" in address or not parts.path.startswith(f"{self.root}/"):
             return None
         return parts.path.removeprefix(self.root) + (f"?{parts.query}" if parts.query else "")
+
+
+def sentence(why: str) -> str:
+    """A reason as a sentence."""
+    return f"{why[:1].upper()}{why[1:].removesuffix('.')}."
+
+
+def whole(written: str, digits: int = 9) -> int | None:
+    """A whole number, if it is one that a database's integers hold."""
+    return int(written) if written.isascii() and written.isdigit() and len(written) <= digits else None
 
 
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -274,12 +317,7 @@ class Pages:
 
         def add(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
-                session = await _session(request)
-                if session is None:
-                    return _to_sign_in(request)
-                if not may(session.role, needs):
-                    return _not_for(request, session, needs)
-                return await handler(Visit(request, session))
+                return await handler(Visit(request, await _session(request, needs)))
 
             self.routes.append(Route(path, endpoint, methods=["GET"]))
             return handler
@@ -291,6 +329,8 @@ class Pages:
         path: str,
         *,
         needs: Right = Right.DECIDE,
+        again: Handler | None = None,
+        about: str = "",
         max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES,
         streams: bool = False,
     ) -> Callable[[Handler], Handler]:
@@ -299,28 +339,25 @@ class Pages:
         Args:
             path: where it is sent.
             needs: what the signed-in person must be able to do.
+            again: the page that shows the form again, with what was wrong with it.
+            about: as of :meth:`Visit.refusals`.
             max_bytes: largest body.
             streams: whether it may be larger than the gate in front of the application lets in.
         """
 
         def add(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
-                refused = Visit(request, None)
-                if not from_our_page(request):
-                    return _stranger(refused)
-                session = await _session(request)
-                if session is None:
-                    return _to_sign_in(request)
-                if not may(session.role, needs):
-                    return _not_for(request, session, needs)
-                limit = max_bytes(refused.services) if callable(max_bytes) else max_bytes
-                try:
-                    visit = Visit(request, session, await read_form(request, limit))
-                except FormError as error:
-                    return Visit(request, session).page("error.html", 413, title="Not taken", detail=str(error))
+                check_ours(request)
+                session = await _session(request, needs)
+                limit = max_bytes(request.app.state.services) if callable(max_bytes) else max_bytes
+                visit = Visit(request, session, await read_form(request, limit))
                 if not hmac.compare_digest(visit.field("csrf").encode(), session.csrf.encode()):
-                    return _stranger(visit)
-                return await handler(visit)
+                    raise FormError(NOT_OURS, 403)
+                if again is None:
+                    return await handler(visit)
+                with visit.refusals(about):
+                    return await handler(visit)
+                return await again(visit)
 
             self.routes.append(Route(path, streams_body(endpoint) if streams else endpoint, methods=["POST"]))
             return handler
@@ -328,49 +365,11 @@ class Pages:
         return add
 
 
-async def _session(request: Request) -> Session | None:
+async def _session(request: Request, needs: Right) -> Session:
     token = request.cookies.get(COOKIE)
-    if not token:
-        return None
-    sessions: Sessions = request.app.state.sessions
-    return await asyncio.to_thread(sessions.find, token)
-
-
-def _stranger(visit: Visit) -> Response:
-    return visit.page(
-        "error.html",
-        403,
-        title="Not from this page",
-        detail="This form does not come from your open dashboard, so nothing was done. "
-        "Go to the page and send it again.",
-    )
-
-
-def _not_for(request: Request, session: Session, needs: Right) -> Response:
-    sentence = why_not(session.role, needs)
-    return Visit(request, session).page(
-        "error.html", 403, title="Not for your role", detail=f"{sentence[0].upper()}{sentence[1:]}. Nothing was done."
-    )
-
-
-def _to_sign_in(request: Request) -> Response:
-    """To the sign-in page, and back to where the browser was: for a form, to the page that had it."""
-    visit = Visit(request, None)
-    if request.method == "GET" and not visit.is_htmx:
-        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    else:
-        page = urlsplit(request.headers.get("hx-current-url") or request.headers.get("referer", ""))
-        target = page.path + (f"?{page.query}" if page.query else "")
-    ended = COOKIE in request.cookies
-    if request.method == "POST":
-        sentence = "Your session has ended, and nothing was done. Sign in, then send the form again."
-    else:
-        sentence = "Your session has ended. Sign in to continue."
-    back = visit.inside(target)
-    path = "/sign-in" + (f"?{urlencode({'next': back})}" if back and back != "/" else "")
-    response = visit.redirect(path, refused=sentence if ended else None)
-    if visit.is_htmx:  # which would follow a redirect and put the sign-in page into a corner of this one
-        cookies = [value for name, value in response.raw_headers if name == b"set-cookie"]
-        response = Response(status_code=204, headers={"HX-Redirect": visit.url(path)})
-        response.raw_headers.extend((b"set-cookie", value) for value in cookies)
-    return response
+    session: Session | None = await asyncio.to_thread(request.app.state.sessions.find, token) if token else None
+    if session is None:
+        raise NotSignedInError
+    request.state.session = session
+    session.actor.require(needs)
+    return session

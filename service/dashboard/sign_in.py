@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,9 +15,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from service.dashboard.attempts import Attempt, SignInRefusedError
-from service.dashboard.forms import FormError, read_form
-from service.dashboard.pages import ATTEMPT, COOKIE, SIGN_OUT, VOUCHER, Pages, Visit
-from service.dashboard.security import from_our_page
+from service.dashboard.forms import check_ours, read_form
+from service.dashboard.pages import COOKIE, SIGN_OUT, THEME, THEMES, VOUCHER, Handler, Pages, Visit
 from service.records.roles import Right, may
 from service.wording import lasting
 
@@ -27,151 +27,155 @@ pages = Pages()
 
 _MAX_BYTES = 4096
 _CALLBACK = "/sign-in/callback"
+_ATTEMPT = "dpicl_sign_in"
+_LONGEST_COOKIE = 3800  # browsers drop one whose name, value and attributes exceed 4,096 bytes
 # A key has 256 random bits, so this stops no guessing that could succeed; it keeps the attempts from being a load.
 _PER_ADDRESS = {"per_minute": 10, "burst": 10}
 _OVERALL = {"per_minute": 120, "burst": 60}
 
 
-async def show(request: Request) -> Response:
+def _open_to_all(method: str, path: str) -> Callable[[Handler], Handler]:
+    """A page for people who are not signed in; who is refused sees the sign-in page again, which says why."""
+
+    def add(handler: Handler) -> Handler:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, None)
+            if method == "POST":
+                check_ours(request)
+                visit.form = await read_form(request, _MAX_BYTES)
+            try:
+                return await handler(visit)
+            except SignInRefusedError as error:
+                visit.status, visit.refused = error.status, str(error)
+                response = await show(visit)
+                if error.wait_s:
+                    response.headers["Retry-After"] = str(math.ceil(error.wait_s))
+                else:
+                    _keep_attempt(visit, response, "")
+                return response
+
+        pages.routes.append(Route(path, endpoint, methods=[method]))
+        return handler
+
+    return add
+
+
+@_open_to_all("GET", "/sign-in")
+async def show(visit: Visit) -> Response:
     """The sign-in page."""
-    return _show(Visit(request, None), request.query_params.get("next", ""))
+    issuer = visit.services.records.settings.oidc_issuer
+    provider = urlsplit(issuer).hostname if issuer else None
+    return visit.page("sign_in.html", going=visit.field("next", visit.asked("next")), provider=provider)
 
 
-async def sign_in(request: Request) -> Response:
+@_open_to_all("POST", "/sign-in")
+async def sign_in(visit: Visit) -> Response:
     """Exchange a key for a session."""
-    visit = await _sent(request)
-    if isinstance(visit, Response):
-        return visit
-    going = visit.field("next")
-    if wait_s := await asyncio.to_thread(_too_soon, visit):
-        return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
-    key = await asyncio.to_thread(visit.services.records.keys.authenticate, visit.field("key"))
+    await asyncio.to_thread(_check_rate, visit)
+    records = visit.services.records
+    key = await asyncio.to_thread(records.keys.authenticate, visit.field("key"))
     if key is None:
-        return _show(visit, going, 401, "This key is unknown, was revoked or has expired.")
+        raise SignInRefusedError("This key is unknown, was revoked or has expired.", 401)
     if not may(key.role, Right.BROWSE):
-        return _show(
-            visit,
-            going,
-            403,
+        raise SignInRefusedError(
             f"“{key.name}” is an analyst’s key: it asks questions over the API. The dashboard is for the keys of "
-            "admins, auditors and viewers, which cannot ask.",
+            "admins, auditors and viewers, which cannot ask."
         )
-    token = await asyncio.to_thread(request.app.state.sessions.start, key)
-    await asyncio.to_thread(visit.services.records.rates.forget_idle)
-    response = visit.redirect(visit.inside(visit.root + going) or "/")
-    visit.sign_in(response, token)
+    token = await asyncio.to_thread(visit.request.app.state.sessions.start, key)
+    await asyncio.to_thread(records.rates.forget_idle)
+    response = visit.redirect(visit.inside(visit.root + visit.field("next")) or "/")
+    visit.keep(response, COOKIE, token)
     return response
 
 
-async def to_provider(request: Request) -> Response:
+@_open_to_all("GET", "/sign-in/provider")
+async def to_provider(visit: Visit) -> Response:
     """Send the browser to the provider of the settings."""
-    visit, provider = Visit(request, None), _provider(request)
-    going = visit.inside(visit.root + request.query_params.get("next", "")) or "/"
-    if wait_s := await asyncio.to_thread(_too_soon, visit):
-        return _show(visit, going, 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
-    try:
-        address, attempt = await provider.begin(_callback(visit), going)
-    except SignInRefusedError as error:
-        return _show(visit, going, error.status, str(error))
+    provider = _provider(visit)
+    await asyncio.to_thread(_check_rate, visit)
+    going = visit.inside(visit.root + visit.asked("next")) or "/"
+    address, attempt = await provider.begin(_absolute(visit, _CALLBACK), going)
     response = RedirectResponse(address, 303)
-    visit.begin(response, _CALLBACK, attempt.kept)
+    _keep_attempt(visit, response, attempt.kept)
     return response
 
 
-async def from_provider(request: Request) -> Response:
+@_open_to_all("GET", _CALLBACK)
+async def from_provider(visit: Visit) -> Response:
     """Sign in the person who comes back from the provider with its word for it."""
-    visit, provider = Visit(request, None), _provider(request)
-    if wait_s := await asyncio.to_thread(_too_soon, visit):
-        return _show(visit, "", 429, f"Too many attempts. Try again in {lasting(wait_s)}.", wait_s)
-    try:
-        attempt = Attempt.read(request.cookies.get(ATTEMPT, ""))
-        person, id_token = await provider.person(attempt, request.query_params, _callback(visit))
-    except SignInRefusedError as error:
-        response = _show(visit, "", error.status, str(error))
-    else:
-        token = await asyncio.to_thread(request.app.state.sessions.start, person)
-        # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
-        response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
-        visit.sign_in(response, token)
-        visit.keep_id_token(response, id_token)
-    visit.begin(response, _CALLBACK, "")
+    provider, request = _provider(visit), visit.request
+    await asyncio.to_thread(_check_rate, visit)
+    attempt = Attempt.read(request.cookies.get(_ATTEMPT, ""))
+    person, id_token = await provider.person(attempt, request.query_params, _absolute(visit, _CALLBACK))
+    token = await asyncio.to_thread(request.app.state.sessions.start, person)
+    # Not by a redirect: the provider began this navigation, so the browser would keep the cookie back.
+    response = visit.page("signed_in.html", going=visit.inside(visit.root + attempt.going) or "/")
+    visit.keep(response, COOKIE, token)
+    if len(id_token) <= _LONGEST_COOKIE:
+        visit.keep(response, VOUCHER, id_token, path=visit.url(SIGN_OUT))
+    else:  # nor one from before
+        response.delete_cookie(VOUCHER, path=visit.url(SIGN_OUT))
+    _keep_attempt(visit, response, "")
     return response
 
 
-async def theme(request: Request) -> Response:
-    """Choose light or dark, or what the system has."""
-    visit = await _sent(request)
-    if isinstance(visit, Response):
-        return visit
+@_open_to_all("POST", "/theme")
+async def theme(visit: Visit) -> Response:
+    """Choose light or dark, or what the system has; kept for a year."""
     response = visit.redirect(visit.inside(visit.field("back")) or "/")
-    visit.choose_theme(response, visit.field("theme"))
+    chosen = visit.field("theme")
+    visit.keep(response, THEME, chosen if chosen in THEMES else "auto", 365 * 24 * 3600)
     return response
 
 
 @pages.post(SIGN_OUT, needs=Right.BROWSE, max_bytes=_MAX_BYTES)
 async def sign_out(visit: Visit) -> Response:
     """End the session; of somebody who came from the provider, there too if it lets people sign out."""
-    await asyncio.to_thread(visit.request.app.state.sessions.end, visit.request.cookies[COOKIE])
-    response = visit.redirect("/sign-in", done="You are signed out.")
-    if visit.session.issuer is not None:
-        try:
-            elsewhere = await _provider(visit.request).sign_out_address(
-                visit.request.cookies.get(VOUCHER), _absolute(visit, "/sign-in")
-            )
-        except SignInRefusedError as error:
-            problem = f"You are signed out here, and perhaps not at the provider: {error}"
-            response = visit.redirect("/sign-in", refused=problem)
-        else:
-            if elsewhere is not None:
-                # Not by a redirect: the policy lets no form lead to another site, and redirects count as the form's.
-                response = Visit(visit.request, None).page("signed_out.html", elsewhere=elsewhere)
+    cookies = visit.request.cookies
+    await asyncio.to_thread(visit.request.app.state.sessions.end, cookies[COOKIE])
+    response, elsewhere = visit.redirect("/sign-in", done="You are signed out."), None
+    try:
+        if visit.session.issuer is not None:
+            elsewhere = await _provider(visit).sign_out_address(cookies.get(VOUCHER), _absolute(visit, "/sign-in"))
+    except SignInRefusedError as error:
+        problem = f"You are signed out here, and perhaps not at the provider: {error}"
+        response = visit.redirect("/sign-in", refused=problem)
+    if elsewhere is not None:
+        # Not by a redirect: the policy lets no form lead to another site, and redirects count as the form's.
+        response = Visit(visit.request, None).page("signed_out.html", elsewhere=elsewhere)
     visit.forget(response)
     return response
 
 
-pages.routes += [
-    Route("/sign-in", show, methods=["GET"]),
-    Route("/sign-in", sign_in, methods=["POST"]),
-    Route("/sign-in/provider", to_provider, methods=["GET"]),
-    Route(_CALLBACK, from_provider, methods=["GET"]),
-    Route("/theme", theme, methods=["POST"]),
-]
+def _keep_attempt(visit: Visit, response: Response, attempt: str) -> None:
+    """Keep what a sign-in that was begun must be finished with until the provider sends the browser back."""
+    visit.keep(response, _ATTEMPT, attempt, 600 if attempt else 0, path=visit.url(_CALLBACK), samesite="lax")
 
 
-async def _sent(request: Request) -> Visit | Response:
-    """A form of somebody who need not be signed in, if it comes from our page."""
-    visit = Visit(request, None)
-    if not from_our_page(request):
-        return visit.page("error.html", 403, title="Not from this page", detail="Open the dashboard and try again.")
-    try:
-        return Visit(request, None, await read_form(request, _MAX_BYTES))
-    except FormError as error:
-        return visit.page("error.html", 413, title="Not taken", detail=str(error))
-
-
-def _provider(request: Request) -> Provider:
-    provider: Provider | None = request.app.state.provider
+def _provider(visit: Visit) -> Provider:
+    provider: Provider | None = visit.request.app.state.provider
     if provider is None:
         raise HTTPException(404)
     return provider
 
 
-def _callback(visit: Visit) -> str:
-    """The address that the provider sends the browser back to; it knows the right one, and refuses any other."""
-    return _absolute(visit, _CALLBACK)
-
-
 def _absolute(visit: Visit, path: str) -> str:
+    """An address that the provider sends the browser back to; it knows the right ones, and refuses any other."""
     return visit.origin + visit.url(path)
 
 
-def _too_soon(visit: Visit) -> float | None:
-    """Seconds to wait, after too many attempts from this address or from all."""
+def _check_rate(visit: Visit) -> None:
+    """Whether there were few attempts from this address and from all.
+
+    Raises:
+        SignInRefusedError: there were too many.
+    """
     client = visit.request.client
     rates = visit.services.records.rates
     # The address as the service sees it: behind a proxy all share one. A header that names another can be forged.
     mine = rates.take(f"sign-in {_neighbourhood(client.host if client else '?')}", **_PER_ADDRESS)
-    return mine.wait_s or rates.take("sign-in", **_OVERALL).wait_s
+    if wait_s := mine.wait_s or rates.take("sign-in", **_OVERALL).wait_s:
+        raise SignInRefusedError(f"Too many attempts. Try again in {lasting(wait_s)}.", 429, wait_s)
 
 
 def _neighbourhood(host: str) -> str:
@@ -183,14 +187,3 @@ def _neighbourhood(host: str) -> str:
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64)
     return str(address)
-
-
-def _show(
-    visit: Visit, going: str, status: int = 200, problem: str | None = None, retry_after_s: float | None = None
-) -> Response:
-    issuer = visit.services.records.settings.oidc_issuer
-    provider = urlsplit(issuer).hostname if issuer else None
-    response = visit.page("sign_in.html", status, going=going, problem=problem, provider=provider)
-    if retry_after_s is not None:
-        response.headers["Retry-After"] = str(math.ceil(retry_after_s))
-    return response

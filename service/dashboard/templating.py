@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mimetypes
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,12 +28,14 @@ VERSION = hashlib.sha256(b"".join(name.encode() + data for name, data in _FILES.
 
 _environment = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
-    autoescape=True,
+    autoescape=select_autoescape(),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 _environment.filters |= wording.FILTERS
+_environment.filters["indented"] = lambda written: json.dumps(json.loads(written), indent=2, ensure_ascii=False)
+_environment.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)  # JSON's strings are YAML's, too
 
 
 def render(template: str, *, visit: Any, **context: Any) -> str:
@@ -46,10 +49,17 @@ def render(template: str, *, visit: Any, **context: Any) -> str:
     session = visit.signed_in
     return _environment.get_template(template).render(
         visit=visit,
+        problems=visit.problems,
+        refused=visit.refused,
         static=lambda name: visit.url(f"/static/{VERSION}/{name}"),
         csrf=Markup('<input type="hidden" name="csrf" value="{}">').format(session.csrf) if session else "",
         **context,
     )
+
+
+def render_text(template: str, **context: Any) -> str:
+    """A template as it is: nothing is escaped."""
+    return _environment.get_template(template).render(context)
 
 
 async def static(request: Request) -> Response:

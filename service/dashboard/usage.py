@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
 from accounting.ledger.history import Use, midnight
-from service.dashboard.charts import STYLES, Chart, bar_chart, counting
+from service.dashboard.charts import STYLES, BarChart, Chart, counting
 from service.wording import number
 
 DAYS = 30
@@ -34,7 +34,7 @@ def charged_by_day(spent: Sequence[Use], named: Callable[[Use], str], today: dat
     series = _series(spent, named, days)
     highest = max(sum(heights[i] for _, heights in series) for i in range(DAYS))
     total = sum(use.answers for use in spent)
-    return bar_chart(
+    return BarChart(
         f"Answers charged in the last {DAYS} days",
         f"{total:,} answers were charged in the last {DAYS} days, at most {highest:,} on a day.",
         "day (UTC)",

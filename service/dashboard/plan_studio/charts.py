@@ -7,7 +7,7 @@ from typing import Any
 
 from accounting.plan import LARGEST_EPSILON, CalibratedPlan, PlanError, TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.dashboard.charts import STYLES, Axis, Chart, Line, Mark, line_chart
+from service.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark
 from service.pipeline.mechanisms.adapter import adapter_of
 from service.pipeline.mechanisms.outlook import RELIABLE
 from service.plans.calibrating import least_noise
@@ -30,7 +30,7 @@ def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: 
     marks = [Mark(f"{percent(RELIABLE)} of releases", y=RELIABLE)]
     if outlook.needed <= voices:
         marks.append(Mark("needed for that", x=outlook.needed))
-    return line_chart(
+    return LineChart(
         f"Chance that {outlook.outcome}",
         outlook.in_words(None if task.once else task.answers, voices),
         [Line("chance", [(n, outlook.chance(n)) for n in slots])],
@@ -100,7 +100,7 @@ def _needed(
     most = max(share for line in lines for _, share in line.points)
     top = next((top for top in (0.1, 0.2, 0.4) if most <= top), 1.0)
     x = Axis(label, places[0], places[-1], log=True, words=words, ticks=len(places))
-    return line_chart(title, summary, lines, x, Axis("share of the slots that must agree", 0, top, words=_reach))
+    return LineChart(title, summary, lines, x, Axis("share of the slots that must agree", 0, top, words=_reach))
 
 
 def _share(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> float:

@@ -11,11 +11,17 @@ from service.services import Services
 from service.web import create_app
 
 OURS = {"Origin": "http://testserver"}
+HTMX = {"HX-Request": "true"}
 
 
 def words(page: str) -> str:
     """What is read on a page."""
     return html.unescape(" ".join(re.sub("<[^>]*>", " ", page).split()))
+
+
+def token_on(page: str) -> str:
+    """The token that a page shows."""
+    return re.search(r'<code id="token">(dpicl_[\w-]+)</code>', page)[1]
 
 
 class Browser:
@@ -24,10 +30,15 @@ class Browser:
     def __init__(self, services: Services):
         self.client = TestClient(create_app(services), headers=OURS, follow_redirects=False)
         self.services = services
+        self.records = services.records
         self.key, self.token = services.records.keys.create("chief", "admin")
 
     def get(self, path: str, **options):
         return self.client.get(f"/admin{path}", **options)
+
+    def said(self, path: str) -> str:
+        """What is read on the page at an address."""
+        return words(self.get(path).text)
 
     def post(self, path: str, data: dict | None = None, **options):
         data = {"csrf": self.csrf(), **(data or {})}
@@ -39,3 +50,8 @@ class Browser:
 
     def sign_in(self, token: str | None = None, **data):
         return self.client.post("/admin/sign-in", data={"key": token or self.token, **data})
+
+    def ask(self, token: str, query: str = "a toy"):
+        """A question over the API, whose answer counts."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return self.client.post("/v1/tasks/toys.colour/answers", json={"query": query}, headers=headers)

@@ -20,7 +20,7 @@ from accounting.ledger.events import PersonSignedIn, PersonSignedOut
 from accounting.ledger.trail import append
 from accounting.replay.trail import verify
 from service.dashboard.attempts import Attempt
-from service.dashboard.pages import ATTEMPT
+from service.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.records.sessions import LASTS, Sessions
 from service.services import open_services
 from service.settings import Settings
@@ -281,7 +281,7 @@ def leave(browser: Browser) -> str:
 
 def test_signing_out_ends_the_session_at_the_provider_too(browser: Browser, idp: Provider) -> None:
     idp.described = {"end_session_endpoint": f"{idp.issuer}/end?realm=staff"}
-    idp.client.client_metadata = {"post_logout_redirect_uris": ["http://testserver/admin/sign-in"]}
+    idp.leads_back = "http://testserver/admin/sign-in"
     arrived = come_back(browser, begin(browser))
     (kept,) = [one for one in arrived.headers.get_list("set-cookie") if one.startswith("dpicl_id_token=")]
     assert all(part in kept for part in ("HttpOnly", "SameSite=strict", "Path=/admin/sign-out"))

@@ -292,7 +292,7 @@ def test_the_button(records) -> None:
         form["digest"] = re.search('name="digest" value="([0-9a-f]+)"', shown)[1]
         for wrong, status, says in (
             ({}, 422, "Tick that the price is taken for good"),
-            ({"epsilon": "13", "sure": "yes"}, 409, "not the rehearsal that was shown"),
+            ({"epsilon": "13", "sure": "yes"}, 422, "not the rehearsal that was shown"),
             ({"epsilon": "much", "sure": "yes"}, 422, "Enter a number, such as 0.1"),
             ({"task": "shape", "sure": "yes"}, 422, "there is no &#39;shape&#39;"),
         ):
