@@ -10,10 +10,20 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, StringConstraints, model_validator
-from pydantic_core import CoreSchema
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    TypeAdapter,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from accounting.privacy.calibration import BoundedRangeFamily, Family, GaussianFamily, ProposeTestReleaseFamily
 from accounting.strict import Strict
@@ -232,8 +242,8 @@ class SyntheticExemplarsMechanism(LabelMechanism):
                 raise ValueError(f"{where}: a field is empty")
             if candidate in self.candidates[:number]:
                 raise ValueError(f"{where}: each candidate may appear once")
-        found = Counter(candidate[label_field] for candidate in self.candidates)
-        if few := [label for label in labels if found[label] < self.per_label]:
+        counts = Counter(candidate[label_field] for candidate in self.candidates)
+        if few := [label for label in labels if counts[label] < self.per_label]:
             raise ValueError(f"mechanism.candidates: {', '.join(few)}: fewer than per_label = {self.per_label}")
 
     def __str__(self) -> str:
@@ -360,7 +370,18 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         KeywordPtrMechanism,
     )
 }
-"""By type; :func:`accounting.plan.register` adds to them."""
+"""By type; :func:`register` adds to them."""
+
+
+def register(mechanism: type[Mechanism]) -> None:
+    """Let plans name a further mechanism; nothing happens if it is known.
+
+    Raises:
+        ValueError: there is another of its type; what was signed must mean for ever what it meant.
+    """
+    written = type_of(mechanism)
+    if MECHANISMS.setdefault(written, mechanism) is not mechanism:
+        raise ValueError(f"there is another mechanism {written}")
 
 
 def types_of(kind: str) -> list[str]:
@@ -368,10 +389,27 @@ def types_of(kind: str) -> list[str]:
     return [written for written, known in MECHANISMS.items() if known.kind == kind]
 
 
+@dataclass(frozen=True)
 class Registered:
-    """Marks a field that holds one of :data:`MECHANISMS`, as its annotation's subclass: told apart by their types."""
+    """Marks a field that holds one of :data:`MECHANISMS`, looked up when a plan is read: told apart by their types.
 
-    def __get_pydantic_core_schema__(self, source: type[Mechanism], handler: GetCoreSchemaHandler) -> CoreSchema:
-        known = tuple(one for one in MECHANISMS.values() if issubclass(one, source))
-        union: Any = Union[known]  # noqa: UP007  (of a tuple)
-        return handler.generate_schema(Annotated[union, Field(discriminator="type")] if len(known) > 1 else union)
+    Attributes:
+        base: what they must be subclasses of.
+    """
+
+    base: type[Mechanism]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda written: self._known().validate_python(written))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(self._known().core_schema)
+
+    def _known(self) -> TypeAdapter[Mechanism]:
+        return _one_of(tuple(known for known in MECHANISMS.values() if issubclass(known, self.base)))
+
+
+@cache
+def _one_of(mechanisms: tuple[type[Mechanism], ...]) -> TypeAdapter[Mechanism]:
+    union: Any = Union[mechanisms]  # noqa: UP007  (of a tuple)
+    return TypeAdapter(Annotated[union, Field(discriminator="type")])

@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from accounting.mechanisms import MECHANISMS, Mechanism, type_of, types_of
+from accounting.mechanisms import MECHANISMS, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.strict import Strict
-from accounting.tasks import ClassifyTask, GenerateTask, Task
+from accounting.tasks import ClassifyTask, Task
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 SMALLEST_DELTA = 1e-12
@@ -140,22 +140,6 @@ class CalibratedPlan(Strict):
     def digest(self) -> str:
         """SHA-256 of the canonical document, in hexadecimal."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-
-def register(mechanism: type[Mechanism]) -> None:
-    """Let plans name a further mechanism; nothing happens if it is known.
-
-    Raises:
-        ValueError: there is another of its type; what was signed must mean for ever what it meant.
-    """
-    written = type_of(mechanism)
-    if MECHANISMS.get(written) is mechanism:
-        return
-    if written in MECHANISMS:
-        raise ValueError(f"there is another mechanism {written}")
-    MECHANISMS[written] = mechanism
-    for model in (ClassifyTask, GenerateTask, Plan, CalibratedPlan):  # each is made of those before
-        model.model_rebuild(force=True)
 
 
 def load_plan(text: str) -> Plan:

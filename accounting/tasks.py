@@ -177,7 +177,7 @@ class ClassifyTask(_Task):
     """A public sentence on a label, for the engine that compares sentences."""
     label_field: str = "label"
     """The exemplars' field that holds the label."""
-    mechanism: Annotated[LabelMechanism, Registered()]
+    mechanism: Annotated[LabelMechanism, Registered(LabelMechanism)]
     abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda threshold: threshold is None)
     """Answers whose label is less probable than this are shown as abstentions; they are charged like any other."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
@@ -267,7 +267,7 @@ class GenerateTask(_Task):
         default=(), max_length=1000, strict=False
     )
     """Answers that are public anyway, such as those on a help page; candidates beside the engine's own."""
-    mechanism: Annotated[TextMechanism, Registered()]
+    mechanism: Annotated[TextMechanism, Registered(TextMechanism)]
 
     @property
     def answer_field(self) -> str:

@@ -7,12 +7,19 @@ import pytest
 import yaml
 from pydantic import Field
 
-from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism
-from accounting.plan import Budget, CalibratedPlan, Plan, PlanError, calibrate_plan, load_plan, register
+from accounting.mechanisms import (
+    LARGEST_DELTA0,
+    MECHANISMS,
+    Calibration,
+    RnmGaussianMechanism,
+    TextMechanism,
+    register,
+)
+from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import GaussianFamily
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
-from accounting.tasks import GenerateTask, placeholders
+from accounting.tasks import placeholders
 
 PLAN = """
 knowledge_base: agnews
@@ -525,13 +532,9 @@ class Coin(TextMechanism):
 
 @pytest.fixture
 def coin() -> Iterator[None]:
-    before = dict(MECHANISMS)
     register(Coin)
     yield
-    MECHANISMS.clear()
-    MECHANISMS.update(before)
-    for model in (GenerateTask, Plan, CalibratedPlan):
-        model.model_rebuild(force=True)
+    del MECHANISMS["coin"]
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-import accounting.plan
+import accounting.mechanisms
 from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
@@ -305,7 +305,7 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
     Raises:
         ValueError: there is another of its type.
     """
-    accounting.plan.register(adapter.schema)
+    accounting.mechanisms.register(adapter.schema)
     ADAPTERS[adapter.schema] = adapter
 
 

@@ -16,10 +16,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from accounting.mechanisms import MECHANISMS, TextMechanism
-from accounting.plan import CalibratedPlan, Plan, calibrate_plan, load_plan
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.calibration import GaussianFamily
 from accounting.privacy.profiles import Gaussian
-from accounting.tasks import GenerateTask
 from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
 from aggregation.votes import sum_votes
@@ -102,8 +101,6 @@ def registered() -> Iterator[None]:
     register(CandidateVoteAdapter)
     yield
     del ADAPTERS[CandidateVoteMechanism], MECHANISMS["candidate_vote"]
-    for model in (GenerateTask, Plan, CalibratedPlan):
-        model.model_rebuild(force=True)
 
 
 @pytest.fixture
