@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
@@ -91,11 +91,14 @@ class Plan(Strict):
         return self
 
 
+Profile = ProposeTestRelease | PtrTest | Gaussian | BoundedRange
+
+
 class TaskNoise(Strict):
     """What calibration decided for one task."""
 
     sampling_probability: float
-    mechanism: ProposeTestRelease | PtrTest | Gaussian | BoundedRange = Field(union_mode="left_to_right")
+    mechanism: Profile = Field(union_mode="left_to_right")
     """The profile of one answer before sampling; its parameters are those of the release."""
 
 
@@ -270,7 +273,7 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
 
 def _noise(plan: Plan, samplings: Mapping[str, Sampling], events: Sequence[Event]) -> dict[str, TaskNoise]:
     return {
-        name: TaskNoise(sampling_probability=samplings[name].probability, mechanism=event.mechanism)
+        name: TaskNoise(sampling_probability=samplings[name].probability, mechanism=cast(Profile, event.mechanism))
         for name, event in zip(plan.tasks, events, strict=True)
     }
 

@@ -43,7 +43,7 @@ from scipy import optimize, special
 
 from accounting.privacy.calibration import BoundedRangeFamily, Family, Grant, ProposeTestReleaseFamily, calibrate
 from accounting.privacy.events import Sampling
-from accounting.privacy.profiles import Array, BoundedRange, Mechanism, ProposeTestRelease
+from accounting.privacy.profiles import Array, BoundedRange, ProposeTestRelease, SymmetricProfile
 
 Q, DELTA = 400 / 14732, 5e-5
 ANSWERS = (100, 1_000, 10_000)
@@ -104,7 +104,7 @@ def sampled_divergence(curve: Callable[[Array], Array], factor: float) -> Array:
     return np.asarray(np.minimum(sampled, by_convexity))
 
 
-def allowed(family: Family, answers: int, epsilon: float, divergence: Curve, factor: float) -> Mechanism:
+def allowed(family: Family, answers: int, epsilon: float, divergence: Curve, factor: float) -> SymmetricProfile:
     """The mechanism with the least noise that an analysis by Rényi divergences allows."""
     delta = DELTA + math.expm1(answers * math.log1p(-Q * family.delta0))
 
@@ -118,7 +118,7 @@ def allowed(family: Family, answers: int, epsilon: float, divergence: Curve, fac
     return family.mechanism(math.exp(optimize.brentq(excess, math.log(1e-9), math.log(50), xtol=1e-6)))
 
 
-def parameters(mechanism: Mechanism) -> tuple[float, float | None]:
+def parameters(mechanism: SymmetricProfile) -> tuple[float, float | None]:
     """ε of the exponential mechanism, and σ of the test if there is one."""
     match mechanism:
         case BoundedRange(epsilon):

@@ -38,7 +38,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accounting.privacy.events import Event
+from accounting.privacy.events import Event, Sampling
 from accounting.privacy.grid import second_moment
 from accounting.privacy.profiles import Array, BoundedRange
 from accounting.privacy.subsampling import Direction, amplify
@@ -47,7 +47,9 @@ _TOGETHER, _GROUP = 320, 128  # that many answers' choices of t are optimised to
 _NODES = 49  # of t
 _STEP = 0.05  # of one answer's deviation
 _MOST_POINTS = 1 << 15  # on either side of loss 0
-_LARGEST_LOSS = 600.0  # of a group; larger likelihood ratios are no doubles
+LARGEST_LOSS = 600.0
+"""Of a group; larger likelihood ratios are no doubles."""
+_WHOLE = 1e-300  # a tail so small that the grid reaches to the largest loss
 _VALUE_SLACK = 1e-14  # relative, of sums of a few terms
 _OUTWARD = 1e-13  # relative, of losses on the grid
 
@@ -69,12 +71,25 @@ def groups(event: Event, tail: float) -> Pairs:
         tail: how much finite loss may count as infinite, for each group.
     """
     largest = _largest(_range(event), event.sampling.probability)
-    size = min(event.count if event.count <= _TOGETHER else _GROUP, max(1, int(_LARGEST_LOSS / largest)))
+    size = min(event.count if event.count <= _TOGETHER else _GROUP, max(1, int(LARGEST_LOSS / largest)))
     whole, rest = divmod(event.count, size)
     if size == 1:
         return ((amplify(event.mechanism, event.sampling), event.count),)
     directions = _dominating(event, (size, rest) if rest else (size,), tail)
     return tuple(zip(directions, (whole, 1), strict=False))
+
+
+@lru_cache(maxsize=64)
+def composed(epsilon: float, answers: int) -> Direction:
+    """The pair that dominates so many answers of a bounded range, asked of one sample in an adaptive order.
+
+    Args:
+        epsilon: the range of each, in nats; answers times this is at most :data:`LARGEST_LOSS`.
+        answers: how many.
+    """
+    event = Event(BoundedRange(epsilon), Sampling("units", 1.0), answers)
+    ((direction,),) = _dominating(event, (answers,), _WHOLE)
+    return direction
 
 
 def _dominating(event: Event, sizes: tuple[int, ...], tail: float) -> list[tuple[Direction, ...]]:

@@ -21,11 +21,12 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import (
     BoundedRange,
     Gaussian,
-    Mechanism,
     ProposeTestRelease,
+    SymmetricProfile,
     require_delta0,
     require_positive,
 )
+from accounting.privacy.token_ensemble import LARGEST_MU, TokenEnsemble
 
 # The result's epsilon lies between this share of the target and the target.
 _CLOSE_ENOUGH = 0.998
@@ -44,7 +45,11 @@ class Family(Protocol):
     def delta0(self) -> float:
         """The probability per sampled answer of a loss that no noise removes."""
 
-    def mechanism(self, cost: float) -> Mechanism:
+    @property
+    def most(self) -> float:
+        """The largest cost that a mechanism of this family can have; infinite where more always helps."""
+
+    def mechanism(self, cost: float) -> SymmetricProfile:
         """The mechanism whose likelihood ratio has a second moment of ``exp(cost)``."""
 
 
@@ -53,6 +58,7 @@ class GaussianFamily:
     """Gaussian noise; the noise multiplier is free."""
 
     delta0: float = 0.0
+    most: float = math.inf
 
     def mechanism(self, cost: float) -> Gaussian:
         """See :class:`Family`."""
@@ -64,6 +70,7 @@ class BoundedRangeFamily:
     """The exponential mechanism; its range ε is free."""
 
     delta0: float = 0.0
+    most: float = math.inf
 
     def mechanism(self, cost: float) -> BoundedRange:
         """See :class:`Family`."""
@@ -84,6 +91,7 @@ class ProposeTestReleaseFamily:
 
     delta0: float
     choice_share: float = 0.5
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         require_delta0(self.delta0)
@@ -95,6 +103,30 @@ class ProposeTestReleaseFamily:
         return ProposeTestRelease(
             _range_of(self.choice_share * cost), 1 / math.sqrt((1 - self.choice_share) * cost), self.delta0
         )
+
+
+@dataclass(frozen=True)
+class TokenEnsembleFamily:
+    """Tokens drawn from what the slots say; the range ε of each is free, up to a largest one.
+
+    Args:
+        tokens: that an answer pays for.
+        largest: range of a token; above, what slots say would count for more than the plan lets it.
+    """
+
+    tokens: int
+    largest: float
+    delta0: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """See :class:`Family`: of the largest range, or of the one whose answer has a μ of 1."""
+        largest = min(self.largest, 2 * LARGEST_MU / math.sqrt(self.tokens))
+        return self.tokens * 2 * math.log(math.cosh(largest / 2))
+
+    def mechanism(self, cost: float) -> TokenEnsemble:
+        """See :class:`Family`."""
+        return TokenEnsemble(_range_of(cost / self.tokens), self.tokens)
 
 
 def _range_of(cost: float) -> float:
@@ -129,7 +161,8 @@ class Grant:
     def event(self, squared_cost: float) -> Event:
         """This grant with the noise that a central-limit cost of ``squared_cost`` in all buys."""
         per_answer = squared_cost / (self.answers * self.sampling.probability**2)
-        return Event(self.family.mechanism(math.log1p(per_answer)), self.sampling, self.answers)
+        cost = min(math.log1p(per_answer), self.family.most)
+        return Event(self.family.mechanism(cost), self.sampling, self.answers)
 
 
 def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant: str = "pld") -> list[Event]:
@@ -160,6 +193,13 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
     def plan(budget: float) -> list[Event]:
         return [grant.event(budget**2 * grant.share / shares) for grant in grants]
 
+    if all(math.isfinite(grant.family.most) for grant in grants):
+        largest = judge.upper(plan(_LARGEST_BUDGET), delta)
+        if largest < _CLOSE_ENOUGH * epsilon:
+            raise CalibrationError(
+                f"these answers cost an epsilon of {largest:.3g} at most, whatever they are granted: lower epsilon to "
+                "that, or ask for more answers or tokens, a larger weight or clip, or a smaller ensemble"
+            )
     budget = _search(lambda m: judge.upper(plan(m), delta) / epsilon, _first_guess(epsilon, delta), epsilon)
     return plan(budget)
 

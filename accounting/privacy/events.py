@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from accounting.privacy.profiles import Mechanism
+from accounting.privacy.profiles import SymmetricProfile
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Event:
         ValueError: the count is not a whole number of at least 0.
     """
 
-    mechanism: Mechanism
+    mechanism: SymmetricProfile
     sampling: Sampling
     count: int = 1
 
@@ -58,6 +58,9 @@ def merge(events: Iterable[Event]) -> list[Event]:
     """The same answers with equal events counted together, and without those that were never given."""
     counts: dict[Event, int] = {}
     for event in events:
-        one = replace(event, count=1)
-        counts[one] = counts.get(one, 0) + event.count
-    return [replace(one, count=count) for one, count in counts.items() if count]
+        mechanism, count = event.mechanism, event.count
+        if event.sampling.probability == 1:
+            mechanism, count = mechanism.unsampled(count)
+        single = replace(event, mechanism=mechanism, count=1)
+        counts[single] = counts.get(single, 0) + count
+    return [replace(single, count=count) for single, count in counts.items() if count]

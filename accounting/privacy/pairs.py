@@ -10,6 +10,7 @@ The pairs, sampled at rate q, in both directions:
 - Gaussian noise: N(0, 1) and N(1/z, 1), cut into bins. (What leaves is the bin: post-processing.)
 - Bounded range: two outcomes with the log-ratios t and t - ε (Dong, Durfee and Rogers, arXiv 1909.13830), the same t
   for every answer. An adaptive analyst can do a little better, see :mod:`accounting.privacy.adaptive`.
+- An ensemble's tokens: so many such choices, all from the same sample.
 - Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
   the certain loss is counted.
 - ``blocks``: what Theorem 11 (``docs/privacy/sampling.md``) charges for is the mirrored pair, so that is bounded here:
@@ -27,13 +28,21 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from accounting.privacy.bounds import require_delta
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import Pld
-from accounting.privacy.profiles import Array, BoundedRange, Gaussian, Mechanism, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import (
+    Array,
+    BoundedRange,
+    Gaussian,
+    ProposeTestRelease,
+    PtrTest,
+    SymmetricProfile,
+)
+from accounting.privacy.token_ensemble import TokenEnsemble
 
 _SHARES = (*np.linspace(0.4, 0.95, 12), 0.98, 0.995, 0.999)  # of ε, for t
 _COMPOSED = 3  # of them, those of the best moments
@@ -86,10 +95,14 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 def _shares(events: Sequence[Event]) -> Sequence[float]:
     """The values of t to be tried, if there is a t."""
-    return _SHARES if any(isinstance(e.mechanism, BoundedRange | ProposeTestRelease) for e in events) else _SHARES[:1]
+    return (
+        _SHARES
+        if any(isinstance(e.mechanism, BoundedRange | ProposeTestRelease | TokenEnsemble) for e in events)
+        else _SHARES[:1]
+    )
 
 
-def _delta0(mechanism: Mechanism) -> float:
+def _delta0(mechanism: SymmetricProfile) -> float:
     return mechanism.delta0 if isinstance(mechanism, PtrTest | ProposeTestRelease) else 0.0
 
 
@@ -109,7 +122,7 @@ def _losses(event: Event, share: float, backwards: bool) -> Pair:
     return (-ratio, absent) if backwards else (ratio, mixed)
 
 
-def _outputs(mechanism: Mechanism, share: float) -> Pair:
+def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
     """What an answer releases if the unit is not in the sample, and if it is."""
     match mechanism:
         case Gaussian(noise_multiplier) | PtrTest(noise_multiplier):
@@ -120,6 +133,18 @@ def _outputs(mechanism: Mechanism, share: float) -> Pair:
             chosen, noise = _choice(epsilon, share * epsilon), _noise(noise_multiplier)
             absent, present = (np.kron(c, n).astype(np.float64) for c, n in zip(chosen, noise, strict=True))
             return absent, present
+        case TokenEnsemble(epsilon, tokens):
+            return _choices(epsilon, share * epsilon, tokens)
+    raise TypeError(f"no pair of outputs is known of {mechanism}")
+
+
+def _choices(epsilon: float, t: float, count: int) -> Pair:
+    """So many choices from one sample: what matters is how many had the likelier outcome."""
+    absent, present = _choice(epsilon, t)
+    likelier = np.arange(count + 1)
+    without, with_unit = (np.asarray(stats.binom.pmf(likelier, count, side[0])) for side in (absent, present))
+    there = (without > 0) & (with_unit > 0)  # others are too rare for doubles; leaving them out lowers the bound
+    return without[there], with_unit[there]
 
 
 def _choice(epsilon: float, t: float) -> Pair:

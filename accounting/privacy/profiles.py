@@ -39,6 +39,10 @@ class SymmetricProfile(ABC):
     def upper_delta(self, epsilon: Array) -> Array:
         """``h`` on an array of losses that are all at least 0; any shape, same shape back."""
 
+    def unsampled(self, count: int) -> tuple[SymmetricProfile, int]:
+        """What so many answers consist of where every unit is in the sample: profiles, and how many."""
+        return self, count
+
     def delta(self, epsilon: Any) -> Any:
         """The profile ``h`` at ``epsilon`` (nats; a number or an array, of either sign); in [0, 1]."""
         x = np.asarray(epsilon, dtype=np.float64)
@@ -216,9 +220,6 @@ class ProposeTestRelease(SymmetricProfile):
         bulk = np.exp(-u / 2) * special.ndtr(mu / 2 - u / mu) + np.exp(u / 2) * special.ndtr(-mu / 2 - u / mu)
         bulk -= 2 * math.exp(-mu * mu / 8) * special.ndtr(-u / mu)
         return np.asarray(np.where(in_tail, tail, bulk))
-
-
-Mechanism = Gaussian | BoundedRange | PtrTest | ProposeTestRelease
 
 
 def require_positive(name: str, value: float) -> None:

@@ -10,8 +10,9 @@ is looser than the PLD by 5 to 15 %; for bounded ranges it can be tighter than t
   1909.13830), and sampling mixes them, so its moments are exact in both directions. The largest over t is taken at
   each order, *before* orders are compared, since every answer of an adaptive analyst may have another t.
 - Propose-test-release, ``units``: outside an event of probability delta0 a bounded range and a Gaussian, see below.
-- ``blocks``: the moments of the dominating pair on the PLD accountant's grid. A Rényi divergence is an integral of
-  hockey-stick divergences with positive weights, so a pair that dominates in those dominates in it.
+- ``blocks``, and an ensemble's tokens: the moments of the dominating pair on the PLD accountant's grid. A Rényi
+  divergence is an integral of hockey-stick divergences with positive weights, so a pair that dominates in those
+  dominates in it.
 
 **delta0 counts once per answer.** Let E be the event that the test fails where neither gap exceeds 2; where one does,
 let an independent coin stand in, so that E has probability 1 - d whatever k is, with d = delta0. Then the answer
@@ -39,6 +40,7 @@ from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
 from accounting.privacy.pairs import lower_epsilon
 from accounting.privacy.profiles import Array, BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.subsampling import amplify
+from accounting.privacy.token_ensemble import TokenEnsemble
 
 _ORDERS: Array = 1 + np.geomspace(0.05, 1023, 100)
 _TOLERANCE = 1e-3  # of divergences found by branch and bound
@@ -105,7 +107,7 @@ def _compose(events: Sequence[Event], delta: float, orders: Array, tolerance: fl
 
 def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tuple[Array, float]:
     mechanism, q = event.mechanism, event.sampling.probability
-    if event.sampling.kind == "blocks" and q < 1:
+    if q < 1 and (event.sampling.kind == "blocks" or isinstance(mechanism, TokenEnsemble)):
         return _grid_rdp(event, cut, orders)
     match mechanism:
         case Gaussian(noise_multiplier):
@@ -119,6 +121,7 @@ def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tu
                 rdp = _bounded_range_rdp(epsilon, math.inf, q, orders, tolerance)
                 return rdp + _gaussian_rdp(noise_multiplier, q, orders), delta0
             return _bounded_range_rdp(epsilon, noise_multiplier, q, orders, tolerance), q * delta0
+    raise TypeError(f"nothing is known of the moments of {mechanism}")
 
 
 def _gaussian_rdp(noise_multiplier: float, q: float, orders: Array) -> Array:
@@ -128,11 +131,13 @@ def _gaussian_rdp(noise_multiplier: float, q: float, orders: Array) -> Array:
 
 
 def _grid_rdp(event: Event, cut: float, orders: Array) -> tuple[Array, float]:
-    (pair,) = amplify(event.mechanism, event.sampling)
-    step = max(_STEP_PER_DEVIATION * math.sqrt(second_moment(pair)), 8 * smallest_step([pair], cut))
-    pld = discretise(pair, step, cut)
-    moments = special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1)
-    return np.asarray(np.maximum(moments, 0.0) / (orders - 1)), pld.infinity
+    found, lost = np.zeros_like(orders), 0.0
+    for pair in amplify(event.mechanism, event.sampling):
+        step = max(_STEP_PER_DEVIATION * math.sqrt(second_moment(pair)), 8 * smallest_step([pair], cut))
+        pld = discretise(pair, step, cut)
+        moments = special.logsumexp(np.outer(orders - 1, pld.losses), b=pld.probs, axis=1)
+        found, lost = np.maximum(found, moments / (orders - 1)), max(lost, pld.infinity)
+    return np.asarray(found), lost
 
 
 def _bounded_range_rdp(epsilon: float, noise_multiplier: float, q: float, orders: Array, tolerance: float) -> Array:

@@ -24,7 +24,7 @@ from scipy import stats
 from accounting.plan import calibrate_plan, load_plan
 from accounting.privacy.calibration import GaussianFamily, Grant, calibrate
 from accounting.privacy.events import Sampling
-from accounting.privacy.profiles import Mechanism
+from accounting.privacy.profiles import SymmetricProfile
 from accounting.privacy.subsampling import amplify
 
 ERROR = 1e-8
@@ -67,7 +67,7 @@ class Verdict:
         return self.lower_bound > self.claimed
 
 
-def claim(mechanism: Mechanism, probability: float = 1.0, kind: Literal["units", "blocks"] = "units") -> Claim:
+def claim(mechanism: SymmetricProfile, probability: float = 1.0, kind: Literal["units", "blocks"] = "units") -> Claim:
     """What one answer costs, drawn from a sample of that probability."""
     directions = amplify(mechanism, Sampling(kind, probability))
     return lambda loss: max(float(direction.delta(loss)) for direction in directions)

@@ -13,7 +13,7 @@ import pytest
 
 from accounting.mechanisms import EmbeddingMeanMechanism, KeywordJointEmMechanism, KeywordPtrMechanism
 from accounting.plan import Plan, TaskNoise, load_plan
-from accounting.privacy.profiles import BoundedRange, Gaussian, Mechanism, ProposeTestRelease
+from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, SymmetricProfile
 from accounting.tasks import GenerateTask
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import ZeroShot
@@ -141,7 +141,7 @@ def made(plan: Plan, rows: Sequence[Asked]) -> Texts:
     return Texts(rows, specification(plan, "story", "text"), RepeatingEngine(), EmbeddingMemory(Embedding(embed)))
 
 
-def aggregate(plan: Plan, texts: Texts, mechanism: object, noise: Mechanism, draws: int) -> list[Answers]:
+def aggregate(plan: Plan, texts: Texts, mechanism: object, noise: SymmetricProfile, draws: int) -> list[Answers]:
     task = plan.tasks["story"]
     assert isinstance(task, GenerateTask)
     changed = task.model_copy(update={"mechanism": mechanism})
@@ -160,7 +160,9 @@ KITES = asked(["a red kite"] * 12 + ["a kite"] * 3 + ["a boat"] * 5 + [None, "  
         (TESTED, LITTLE_NOISE[2], "about kite and red"),
     ],
 )
-def test_without_noise_and_with_next_to_none(plan: Plan, mechanism, noise: Mechanism, text: str, draws: int) -> None:
+def test_without_noise_and_with_next_to_none(
+    plan: Plan, mechanism, noise: SymmetricProfile, text: str, draws: int
+) -> None:
     (found,) = aggregate(plan, made(plan, [KITES]), mechanism, noise, draws)
     assert found.texts == [text] * max(draws, 1)
 

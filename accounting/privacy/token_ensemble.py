@@ -1,0 +1,65 @@
+"""What an answer of many tokens costs, each of them drawn from what the slots of *one* sample say.
+
+Given the tokens before it, each token is a mechanism of a bounded range. So the answer is their adaptive composition,
+whose profile is the value iteration of :mod:`accounting.privacy.adaptive` without sampling. The sample is drawn once
+for the answer, so sampling amplifies this profile, once: released tokens tell whether a unit is in the sample, and
+amplifying each token as if it had a sample of its own would promise too much.
+
+Proof. Fix neighbours. Let A be the answer if the differing unit is not in the sample and B if it is. Given the tokens
+before it, each token's law under A and B is a pair of an epsilon-bounded-range mechanism. So (A, B), in either order,
+comes from a strategy of as many adaptive answers, whose divergence the value iteration bounds (Theorem 18 in
+``docs/privacy/composition.md``). With the unit in the knowledge base the answer is (1 - q) A + q B, without it A: the
+pair that :func:`accounting.privacy.subsampling.amplify` takes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.privacy.adaptive import LARGEST_LOSS, composed
+from accounting.privacy.profiles import Array, BoundedRange, SymmetricProfile, require_positive
+
+MOST_TOKENS = 320
+"""Of an answer: as many as the value iteration takes together."""
+LARGEST_MU = 1.0
+"""Above, drawing a sample once for a whole answer costs much more than drawing one for each token."""
+
+
+@dataclass(frozen=True)
+class TokenEnsemble(SymmetricProfile):
+    """So many tokens, each drawn from the slots of the same sample by a mechanism of range ``epsilon``.
+
+    Args:
+        epsilon: range of a token's log-likelihood ratios, in nats.
+        tokens: that are paid for; shorter answers cost the same, since where a text ends is an output.
+
+    Raises:
+        ValueError: epsilon is not a positive number, or tokens is no whole number from 1 to 320.
+    """
+
+    epsilon: float
+    tokens: int
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if isinstance(self.tokens, bool) or not isinstance(self.tokens, int) or not 1 <= self.tokens <= MOST_TOKENS:
+            raise ValueError(f"tokens must be a whole number from 1 to {MOST_TOKENS}, not {self.tokens!r}")
+
+    @property
+    def mu(self) -> float:
+        """The answer's noise as that of a Gaussian: the distance of two means over the standard deviation."""
+        return self.epsilon * math.sqrt(self.tokens) / 2
+
+    def unsampled(self, count: int) -> tuple[SymmetricProfile, int]:
+        """See :class:`SymmetricProfile`: nothing is amplified, so all tokens of all answers compose."""
+        return BoundedRange(self.epsilon), count * self.tokens
+
+    def upper_delta(self, epsilon: Array) -> Array:
+        """See :class:`SymmetricProfile`."""
+        if self.epsilon * self.tokens > LARGEST_LOSS:  # of no use to anybody: ranges add up
+            return BoundedRange(self.epsilon * self.tokens).upper_delta(epsilon)
+        found = composed(self.epsilon, self.tokens).upper(np.minimum(epsilon, LARGEST_LOSS))
+        return np.asarray(np.where(epsilon < self.epsilon * self.tokens, found, 0.0))
