@@ -32,6 +32,7 @@ from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases
+from service.embedding.model import identity
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
 from service.pipeline.making import ONE_RELEASE
 from service.plans.signing import sign
@@ -267,7 +268,7 @@ def neighbours(attack: Attack) -> tuple[Records, Records]:
     ingest(without, exemplars)
     source, target = (each.database.raw_connection().driver_connection for each in (without, copy))
     source.backup(target)
-    store = ExemplarStore(copy.database, load_key(None, None, development=True))
+    store = ExemplarStore(copy.database, load_key(None, None, development=True), identity(""))
     with_canary = replace(copy, store=store, digest_key=store.keyring.queries)
     secrets = [
         {"unit_id": canary, "text": f"at 180 canary {number}", "says": attack.canary.format(number=number)}
