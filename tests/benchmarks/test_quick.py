@@ -35,7 +35,10 @@ PRINTS = {
     ],
     "calibration": [rf"four mechanisms by pld: +{N} s, epsilon {N} of", rf"ratio of times: +{N}$"],
     "fan_out": [rf"the service +{N} prompts/s +{N} prompt tokens/s", rf"the service keeps {N} of the engine's speed"],
-    "ingest": [rf"vectors differ by {N} at most", rf"1 thread: +{N} rows/s, +{N} ms .*, {N} times as many"],
+    "ingest": [
+        rf"1 threads: +{N} rows/s, +{N} ms .*, {N} times as many",
+        rf"bounded texts: {N} s of processor time; \d+ times no text: {N} s",
+    ],
     "isolation": [
         rf"each alone, cold +{N} +{N} +{N}$",
         "^every bit is the same$",
