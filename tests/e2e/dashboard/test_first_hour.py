@@ -48,7 +48,7 @@ def test_the_first_hour(service: Service, browser: Browser, tmp_path: Path) -> N
     few.write_text("\n".join([*rows, '{"unit_id": "u", "text": "half a row"}']))
     page.get_by_label("File", exact=True).set_input_files(few)
     page.get_by_role("button", name="Upload").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was stored: row 151, field 'team': is missing")
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was stored. Row 151, field 'team': is missing")
     window.complaints.clear()  # the browser notes a refused form
     few.write_text("\n".join(rows))
     page.get_by_label("File", exact=True).set_input_files(few)
