@@ -95,11 +95,8 @@ def _lower_epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 def _shares(events: Sequence[Event]) -> Sequence[float]:
     """The values of t to be tried, if there is a t."""
-    return (
-        _SHARES
-        if any(isinstance(e.mechanism, BoundedRange | ProposeTestRelease | TokenEnsemble) for e in events)
-        else _SHARES[:1]
-    )
+    choosing = BoundedRange | ProposeTestRelease | TokenEnsemble
+    return _SHARES if any(isinstance(event.mechanism, choosing) for event in events) else _SHARES[:1]
 
 
 def _delta0(mechanism: SymmetricProfile) -> float:

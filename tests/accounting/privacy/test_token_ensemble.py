@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from accounting.privacy.accountants import compare, get_accountant
-from accounting.privacy.adaptive import groups
 from accounting.privacy.calibration import CalibrationError, GaussianFamily, Grant, TokenEnsembleFamily, calibrate
 from accounting.privacy.events import Event, Sampling, merge
 from accounting.privacy.pairs import lower_epsilon
@@ -123,9 +122,3 @@ class TestCalibration:
 def test_parameters_are_checked(wrong):
     with pytest.raises(ValueError, match="must be a"):
         TokenEnsemble(*wrong)
-
-
-def test_groups_are_unchanged_for_one_bounded_range():
-    (directions, count), *_ = groups(Event(BoundedRange(0.1), Sampling("units", 1.0), 12), 1e-12)
-    assert count == 1
-    assert directions[0].upper(np.array([0.2])) == pytest.approx(TokenEnsemble(0.1, 12).delta(0.2), rel=1e-3)

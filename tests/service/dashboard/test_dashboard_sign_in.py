@@ -25,17 +25,6 @@ def no_time_passes(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services.records.rates, "_clock", lambda: now)
 
 
-@pytest.fixture
-def stranger(services: Services) -> Browser:
-    return Browser(services)
-
-
-@pytest.fixture
-def browser(stranger: Browser) -> Browser:
-    assert stranger.sign_in().status_code == 303
-    return stranger
-
-
 def test_an_admin_signs_in_and_out(stranger: Browser) -> None:
     refused = stranger.get("/")
     assert (refused.status_code, refused.headers["location"]) == (303, "/admin/sign-in")
