@@ -58,8 +58,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     command += ["--max-model-len", "1024", "--no-enable-chunked-prefill", "--max-num-batched-tokens", "4096"]
     # A model of random weights would fill its replies with the white space that a schema leaves it.
     command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
+    # An engine in this process sets variables of vLLM, such as what it logs; the server is an operator's own.
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_API_KEY": KEY,
         "VLLM_NO_USAGE_STATS": "1",
