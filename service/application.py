@@ -30,6 +30,7 @@ from service.engines.protocol import (
     Sentence,
     TaskSpec,
     UnanswerableQueryError,
+    WritesTogether,
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
@@ -145,6 +146,15 @@ class EngineDeployment:
         except Exception:  # Serve would log it with its traceback, which may quote an exemplar
             return []
 
+    async def write(
+        self, task: TaskSpec, query: Mapping[str, str], slots: PackedSlots, zero_shot: ZeroShot
+    ) -> str | None:
+        """See :class:`service.engines.protocol.WritesTogether`; None if it fails, since Serve would log why."""
+        try:
+            return await cast(WritesTogether, self._engine).write(task, query, slots.slots(), zero_shot)
+        except Exception:
+            return None
+
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
@@ -209,6 +219,14 @@ class RemoteEngine:
             self._handle, "contributions", task, query, packed, zero_shot
         )
         return outputs
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """Let the slots write one answer."""
+        packed = await privately(lambda: PackedSlots.of(slots))
+        text: str | None = await self._call(self._handle, "write", task, query, packed, zero_shot)
+        if text is None:
+            raise EngineUnavailableError("the engine could not write an answer")
+        return text
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot

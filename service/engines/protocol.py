@@ -15,6 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from exemplar_store import Slot
+    from service.engines.lock_step import Writing
 
 
 class EngineUnavailableError(RuntimeError):
@@ -91,6 +92,7 @@ class TaskSpec:
         public_answers: of free text, answers that are public anyway.
         document_field: of free text, the field of the query that answers may be taken from.
         responses_embedded: of free text, whether exemplars come with the embedding of ``answer_field``, too.
+        writing: of free text, how slots write one answer together; None: each gives one of its own.
         kept: what :meth:`KeepsBlocks.keep` returned, if the slots are blocks that it keeps; else empty.
         asker: the key or person whose text the query is, for what is remembered of people's texts. Empty for a text
             that is nobody's: made up, or an exemplar's. Nothing of these is remembered.
@@ -113,6 +115,7 @@ class TaskSpec:
     measuring: bool = False
     knowledge_base: str = ""
     latency_grain_s: float = 0.0
+    writing: Writing | None = None
     kept: str = ""
     asker: str = ""
 
@@ -167,6 +170,7 @@ class EngineInfo:
         questions_leave: whether questions do, sanitised or not. If these are exemplars, remote engines must be allowed.
         reads_embeddings: whether slots' exemplars must come with their embeddings.
         keeps_blocks: whether it is a :class:`KeepsBlocks`.
+        writes_together: whether it is a :class:`WritesTogether`.
     """
 
     name: str
@@ -177,6 +181,7 @@ class EngineInfo:
     questions_leave: bool = False
     reads_embeddings: bool = False
     keeps_blocks: bool = False
+    writes_together: bool = False
 
 
 class Engine(Protocol):
@@ -238,6 +243,18 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free what the engine holds; nothing may be asked of it afterwards."""
+        ...
+
+
+class WritesTogether(Engine, Protocol):
+    """An engine whose slots can write one answer together, a language model that tells its log-probabilities."""
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """The released answer; empty if that is what was drawn. Randomness is drawn by :attr:`TaskSpec.writing`.
+
+        Raises:
+            EngineUnavailableError: the engine has died, or where slots are made up, one did not answer.
+        """
         ...
 
 

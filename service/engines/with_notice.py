@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from exemplar_store import Slot
-from service.engines.protocol import Engine, EngineInfo, KeepsBlocks, Output, Sentence, TaskSpec, ZeroShot
+from service.engines.protocol import (
+    Engine,
+    EngineInfo,
+    KeepsBlocks,
+    Output,
+    Sentence,
+    TaskSpec,
+    WritesTogether,
+    ZeroShot,
+)
 
 
 @dataclass
@@ -42,6 +51,10 @@ class EngineWithNotice:
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
         return await self.engine.reconstruct(task, query, keywords, ordered, zero_shot)
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """See :meth:`service.engines.protocol.WritesTogether.write`."""
+        return await cast(WritesTogether, self.engine).write(task, query, slots, zero_shot)
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
         """See :meth:`service.engines.protocol.KeepsBlocks.room`."""

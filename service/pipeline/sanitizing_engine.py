@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from exemplar_store import Slot
 from sanitization.text import TextError, TextSanitizer
@@ -33,6 +33,7 @@ from service.engines.protocol import (
     Sentence,
     TaskSpec,
     UnanswerableQueryError,
+    WritesTogether,
     ZeroShot,
 )
 from service.private_threads import privately
@@ -101,6 +102,11 @@ class SanitizingEngine:
             return await self._local.contributions(task, query, slots, asked.local)
         return await self._remote.contributions(task, asked.query, slots, replace(zero_shot, context=asked.remote))
 
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """See :meth:`service.engines.protocol.WritesTogether.write`. The local engine does it."""
+        asked: _Asked = zero_shot.context
+        return await cast(WritesTogether, self._local).write(task, query, slots, asked.local or zero_shot)
+
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
@@ -122,6 +128,7 @@ class SanitizingEngine:
             isolation=local.isolation,
             remote=local.remote,
             reads_embeddings=local.reads_embeddings,
+            writes_together=local.writes_together,
         )
 
     async def health(self) -> None:

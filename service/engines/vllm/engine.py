@@ -41,6 +41,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.lock_step import UnansweredError, write
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineInfo,
@@ -56,6 +57,7 @@ from service.engines.protocol import (
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 from service.engines.vllm.pinning import LET_GO, PIN, PIN_TOKENS
+from service.engines.vllm.sessions import Session
 from service.engines.vllm.tokens import Tokenization, Tokens
 from service.private_threads import privately
 
@@ -68,6 +70,8 @@ _SHUTDOWN_S = 10.0
 _MOST_TOKEN_CHARACTERS = 16
 # vLLM's limit on the tokens whose log-probabilities one request may ask for.
 _MOST_LOGPROBS = 128
+# Each may share its batch with requests that want other log-probabilities, which vLLM then computes for all.
+_LIKELIEST_ATTEMPTS = 20
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
 _ANY = ("0", "a")
 # So many tokens at that beginning's end may be others before a third question.
@@ -116,6 +120,7 @@ class VllmEngine:
                     tensor_parallel_size=config.tensor_parallel_size,
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     max_num_seqs=config.max_num_seqs,
+                    max_logprobs=_MOST_LOGPROBS,
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
                     scheduler_cls="service.engines.vllm.pinning.scheduler" if config.prefix_caching else None,
@@ -137,6 +142,7 @@ class VllmEngine:
             is_llm=True,
             notice=f"Answers come from the language model {name}.",
             keeps_blocks=config.prefix_caching,
+            writes_together=True,
         )
         self._kept: dict[tuple[str, str], dict[bytes, _Kept]] = {}
         self._favoured: dict[tuple[Any, ...], Sequence[np.ndarray]] = {}
@@ -184,22 +190,63 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        kept = self._kept_of(task)
-        if kept is None:
-            prompts = await privately(lambda: self._prompts(task, query, slots))
-            work = [self._contribution(task, slot_prompts, zero_shot) for slot_prompts in prompts]
-        else:
-            blocks = [kept.get(_digest(task, slot)) for slot in slots]
-            prompts = await privately(lambda: self._continued(task, query, blocks))
-            work = [
-                self._contribution(task, slot_prompts, zero_shot, block.scores if block else ())
-                for slot_prompts, block in zip(prompts, blocks, strict=True)
-            ]
+        work = [
+            self._contribution(task, prompts, zero_shot, scores)
+            for prompts, scores in await self._asked(task, query, slots)
+        ]
         with self._admission.slots(task):
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
             raise EngineUnavailableError("vLLM has died")
         return outputs
+
+    async def _asked(
+        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot]
+    ) -> list[tuple[list[Tokens], Sequence[np.ndarray]]]:
+        """Each slot's prompts, and what is known of its label scores; no prompts for a slot that abstains."""
+        kept = self._kept_of(task)
+        if kept is None:
+            return [(prompts, ()) for prompts in await privately(lambda: self._prompts(task, query, slots))]
+        blocks = [kept.get(_digest(task, slot)) for slot in slots]
+        prompts = await privately(lambda: self._continued(task, query, blocks))
+        return [(own, block.scores if block else ()) for own, block in zip(prompts, blocks, strict=True)]
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """See :meth:`service.engines.protocol.WritesTogether.write`."""
+        if task.writing is None:
+            raise TypeError(f"{task.name} is not written together")
+        tokens, asked = self._tokens[task.kind], _without_exemplars(task)
+        (prompt,) = tokens.prompts([render(task.prompt, query)])
+        prompts = [own for own, _ in await self._asked(task, query, slots)]
+        if task.measuring and not all(prompts):
+            raise UnansweredError("no exemplars fill the largest slots")
+        public = self._session(asked, prompt)
+        voices = [self._session(task, own[0]) for own in prompts if own]
+        try:
+            with self._admission.slots(task):
+                said = await write(
+                    task.writing,
+                    _Public(self, asked, prompt, public),
+                    voices,
+                    ends=tokens.text_ends(),
+                    banned=tokens.special() - {*tokens.text_ends()},
+                    timeout_s=self._config.timeout_s,
+                    measuring=task.measuring,
+                )
+        finally:
+            await asyncio.gather(*(session.close() for session in (public, *voices)))
+        return tokens.text(said)
+
+    def _session(self, task: TaskSpec, prompt: Tokens) -> Session:
+        return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)))
+
+    async def likeliest(self, task: TaskSpec, prompt: Tokens, count: int) -> Mapping[int, float]:
+        """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars."""
+        for _ in range(_LIKELIEST_ATTEMPTS):
+            output = await self._ask(task, prompt, _likeliest(count))
+            if len(output.logprobs[0]) >= count:
+                break
+        return {token: said.logprob for token, said in output.logprobs[0].items()}
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
@@ -474,7 +521,7 @@ class VllmEngine:
     def _answer_tokens(self, task: TaskSpec) -> int:
         """Tokens to leave for the answer."""
         if task.kind == "generate":
-            return self._config.max_answer_tokens
+            return max(self._config.max_answer_tokens, task.writing.longest if task.writing else 0)
         trie = self._trie(task.labels, task.prompt, task.answer_field)
         return 1 + max((len(question.prefix) for question in trie.questions), default=0)
 
@@ -487,6 +534,20 @@ class VllmEngine:
             raise UnanswerableQueryError(
                 f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"
             ) from error
+
+
+class _Public:
+    """The model without exemplars. It is asked again if vLLM computed tokens that others wanted, not the likeliest."""
+
+    def __init__(self, engine: VllmEngine, task: TaskSpec, prompt: Tokens, session: Session) -> None:
+        self._engine, self._task, self._session = engine, task, session
+        self._whole = list(prompt)
+
+    async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:
+        """See :class:`service.engines.lock_step.PublicVoice`."""
+        self._whole += read
+        reply = await self._session.likeliest(read, count)
+        return reply if len(reply) >= count else await self._engine.likeliest(self._task, self._whole, count)
 
 
 def _why(error: Exception) -> str:
@@ -514,6 +575,14 @@ def _one_token(extra: dict[str, int] | dict[str, list[int]]) -> SamplingParams:
     """Reads a prompt, and says nothing of it."""
     final = RequestOutputKind.FINAL_ONLY
     return SamplingParams(temperature=0.0, max_tokens=1, extra_args=dict(extra), detokenize=False, output_kind=final)
+
+
+@lru_cache(maxsize=8)
+def _likeliest(count: int) -> SamplingParams:
+    final = RequestOutputKind.FINAL_ONLY
+    return SamplingParams(
+        temperature=0.0, max_tokens=1, logprobs=count, detokenize=False, output_kind=final, skip_clone=True
+    )
 
 
 @lru_cache(maxsize=256)

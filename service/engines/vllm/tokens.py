@@ -65,6 +65,19 @@ class Tokenization:
         ids = [self._tokenizer.eos_token_id, line[0] if len(line) == 1 else None]
         return [token for token in ids if token is not None]
 
+    def text_ends(self) -> Tokens:
+        """Tokens that end a text: a model with a chat template may write several lines."""
+        return self.ends()[:1] if self.chat else self.ends()
+
+    def special(self) -> set[int]:
+        """Tokens that are no text."""
+        return {*self._tokenizer.all_special_ids}
+
+    def text(self, tokens: Tokens) -> str:
+        """What tokens say."""
+        said: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return said.strip()
+
     def stops(self, task: TaskSpec) -> list[str]:
         """Texts that end an answer."""
         if self.chat:

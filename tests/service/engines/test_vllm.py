@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,10 +20,12 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from accounting.plan import load_plan
+from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
+from service.engines.lock_step import UnansweredError, Writing
 from service.engines.prompts import rendered
 from service.engines.protocol import (
     EngineBusyError,
@@ -213,6 +216,90 @@ def test_no_slot_changes_another(running):
         for others in (changed[:3] + changed[4:], removed, alone[:3] + alone[4:]):
             assert all(np.array_equal(a, b) for a, b in zip(before[:3] + before[4:], others, strict=True))
         assert not np.array_equal(changed[3], before[3])
+
+
+WRITTEN = replace(
+    GENERATE, candidates=1, writing=Writing(TokenEnsemble(0.2, 2.0, 1.0), tokens=6, longest=8, top_k=20, gate=1.0)
+)
+WANTED = list(range(40, 160))
+
+
+async def opinions(engine, slots, said):
+    """What sessions of slots say of every beginning of an answer, all at once; None for a slot that is closed."""
+    prompts = [prompts for prompts, _ in await engine._asked(GENERATE, QUERY, slots)]
+    sessions = [engine._session(GENERATE, own[0]) for own in prompts if own]
+    steps = [
+        await asyncio.gather(*(session.opinion(said[max(at - 1, 0) : at], WANTED) for session in sessions))
+        for at in range(len(said) + 1)
+    ]
+    await asyncio.gather(*(session.close() for session in sessions))
+    return steps
+
+
+async def opinions_of_fresh_prompts(engine, slots, said):
+    """The same by a request of its own for each."""
+    from service.engines.vllm.engine import _next_token  # once the engine has chosen vLLM's environment
+
+    steps = []
+    for at in range(len(said) + 1):
+        prompts = [[*own[0], *said[:at]] for own, _ in await engine._asked(GENERATE, QUERY, slots)]
+        parameters = [_next_token(tuple(WANTED)) for _ in prompts]
+        outputs = await asyncio.gather(*map(partial(engine._ask, GENERATE), prompts, parameters))
+        steps.append([[output.logprobs[0][token].logprob for token in WANTED] for output in outputs])
+    return steps
+
+
+def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
+    """No bit differs, cold or cached, with slots changed, removed or alone, at every token."""
+    said = [70, 71, 99, 140, 52]
+    before = running.run(opinions(running.engine, SLOTS, said))
+    assert before == running.run(opinions_of_fresh_prompts(running.engine, SLOTS, said))
+    assert before == running.run(opinions(running.engine, SLOTS, said))
+    changed = running.run(opinions(running.engine, [*SLOTS[:3], slot(50, 7), *SLOTS[4:]], said))
+    removed = running.run(opinions(running.engine, [*SLOTS[:3], *SLOTS[4:]], said))
+    alone = [running.run(opinions(running.engine, [each], said)) for each in SLOTS]
+    for at, step in enumerate(before):
+        others = step[:3] + step[4:]
+        assert changed[at][:3] + changed[at][4:] == others
+        assert removed[at] == others
+        assert [each[at][0] for each in alone] == step
+        assert changed[at][3] != step[3]
+
+
+def test_slots_write_an_answer_together(running):
+    zero_shot = running.run(running.engine.zero_shot(WRITTEN, QUERY))
+    assert len(zero_shot.texts) == 1
+    texts = {running.run(running.engine.write(WRITTEN, QUERY, [*SLOTS, ()], zero_shot)) for _ in range(4)}
+    assert len(texts) > 1
+    assert all(isinstance(text, str) for text in texts)
+    assert running.engine._admission.in_flight == 0
+
+
+def test_writing_is_measured_with_the_largest_slots_alone(running):
+    """Slots that do not fill their room do not stand for the largest."""
+    asked = replace(WRITTEN, measuring=True, slot_tokens=64)
+    with pytest.raises(UnansweredError):
+        running.run(running.engine.write(asked, QUERY, [slot(1, 1), ()], ZeroShot()))
+    full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
+    running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
+
+
+def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
+    from service.engines.vllm.sessions import Session  # once the engine has chosen vLLM's environment
+
+    opinion, failed = Session.opinion, []
+
+    async def fails_once(session, read, tokens):
+        if read and not failed:
+            failed.append(session)
+            raise RuntimeError("this slot cannot be read")
+        assert session not in failed
+        return await opinion(session, read, tokens)
+
+    monkeypatch.setattr(Session, "opinion", fails_once)
+    texts = [running.run(running.engine.write(WRITTEN, QUERY, SLOTS, ZeroShot())) for _ in range(3)]
+    assert failed
+    assert len(texts) == 3
 
 
 def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, monkeypatch):
