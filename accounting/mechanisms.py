@@ -25,7 +25,14 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from accounting.privacy.calibration import BoundedRangeFamily, Family, GaussianFamily, ProposeTestReleaseFamily
+from accounting.privacy.calibration import (
+    BoundedRangeFamily,
+    Family,
+    GaussianFamily,
+    ProposeTestReleaseFamily,
+    TokenEnsembleFamily,
+)
+from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict
 
 LARGEST_DELTA0 = 0.1
@@ -47,12 +54,13 @@ class Mechanism(Strict):
     type: str
 
     @abstractmethod
-    def family(self, delta: float, draws: float) -> Family:
+    def family(self, delta: float, draws: float, ensemble: int) -> Family:
         """What calibration chooses this mechanism's noise from.
 
         Args:
             delta: the task's part of the plan's δ.
             draws: how often a unit is expected to be drawn, in all of the task's answers.
+            ensemble: slots of an answer.
         """
 
     def __str__(self) -> str:
@@ -84,9 +92,14 @@ class LabelMechanism(Mechanism):
 
 
 class TextMechanism(Mechanism):
-    """One that releases a text."""
+    """One that releases a text.
+
+    Attributes:
+        written_together: whether the engine's slots write it together, which not every engine's can.
+    """
 
     kind = "generate"
+    written_together: ClassVar[bool] = False
 
 
 def _is_none(value: object) -> bool:
@@ -179,7 +192,7 @@ class RnmGaussianMechanism(LabelMechanism):
         written = self.calibration and self.calibration.decisiveness
         return written or (7.0 if self.vote == "hard" else 17.0 / math.sqrt(labels))
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
 
@@ -201,7 +214,7 @@ class PrototypesMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return True
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
 
@@ -226,7 +239,7 @@ class SyntheticExemplarsMechanism(LabelMechanism):
         """See :class:`LabelMechanism`."""
         return True
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
 
@@ -277,7 +290,7 @@ class RehearsalMechanism(LabelMechanism):
     rehearsed: RnmGaussianMechanism
     """As in the plan that is rehearsed."""
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
 
@@ -294,7 +307,7 @@ class EmbeddingMeanMechanism(TextMechanism):
     centred: bool = False
     """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         """See :class:`Mechanism`."""
         return GaussianFamily()
 
@@ -317,7 +330,7 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
-    def family(self, delta: float, draws: float) -> BoundedRangeFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> BoundedRangeFamily:
         """See :class:`Mechanism`."""
         return BoundedRangeFamily()
 
@@ -344,12 +357,64 @@ class KeywordPtrMechanism(TextMechanism):
             raise ValueError("k_min: must be at most k_max")
         return self
 
-    def family(self, delta: float, draws: float) -> ProposeTestReleaseFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> ProposeTestReleaseFamily:
         """See :class:`Mechanism`."""
         return ProposeTestReleaseFamily(min(self.delta_share * delta / draws, LARGEST_DELTA0), self.choice_share)
 
     def __str__(self) -> str:
         return f"keyword_ptr, k = {self.k_min} to {self.k_max}"
+
+
+class TokenEnsembleMechanism(TextMechanism):
+    """The language model writes the answer: each token is drawn from its own distribution without exemplars, moved
+    towards what the slots would rather say (``aggregation/token_ensemble.py``).
+
+    How far it is moved follows from the budget.
+    """
+
+    written_together = True
+    type: Literal["token_ensemble"]
+    tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
+    """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
+    max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=_is_none)
+    """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
+    clip: float = Field(default=2.0, ge=0.01, le=20)
+    """How far one slot may move a token's log-probability, in nats."""
+    weight: float = Field(default=1.0, gt=0, le=10)
+    """How much the slots' mean may count, if the budget allows it; 1: as if it were the model's own opinion."""
+    temperature: float = Field(default=1.0, ge=0.1, le=5)
+    """Of the distribution that a token is drawn from."""
+    top_k: int = Field(default=100, ge=2, le=127)
+    """From how many of the tokens that are likeliest without exemplars one is drawn."""
+    gate: float = Field(default=0.95, gt=0, le=1)
+    """A token that is likelier than this without exemplars is drawn without asking the slots, and not paid for."""
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of an answer."""
+        return self.max_tokens or self.tokens
+
+    def pull(self, epsilon: float, ensemble: int) -> float:
+        """How far one slot moves a token's log-odds at most, in nats of the distribution that is drawn from.
+
+        Args:
+            epsilon: range of a token's log-likelihood ratios, from calibration: four times that.
+            ensemble: how many slots there are.
+        """
+        return min(epsilon / 4, self.weight * self.clip / (ensemble * self.temperature))
+
+    @model_validator(mode="after")
+    def _is_long_enough(self) -> Self:
+        if self.longest < self.tokens:
+            raise ValueError("max_tokens: must be at least tokens")
+        return self
+
+    def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily:
+        """See :class:`Mechanism`."""
+        return TokenEnsembleFamily(self.tokens, 4 * self.pull(math.inf, ensemble))
+
+    def __str__(self) -> str:
+        return f"token_ensemble, {self.tokens} tokens, clip {self.clip:g}"
 
 
 def type_of(mechanism: type[Mechanism]) -> str:
@@ -368,6 +433,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         EmbeddingMeanMechanism,
         KeywordJointEmMechanism,
         KeywordPtrMechanism,
+        TokenEnsembleMechanism,
     )
 }
 """By type; :func:`register` adds to them."""

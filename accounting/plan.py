@@ -19,6 +19,7 @@ from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.token_ensemble import TokenEnsemble
 from accounting.strict import Strict
 from accounting.tasks import ClassifyTask, Task
 
@@ -91,7 +92,7 @@ class Plan(Strict):
         return self
 
 
-Profile = ProposeTestRelease | PtrTest | Gaussian | BoundedRange
+Profile = ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble | BoundedRange
 
 
 class TaskNoise(Strict):
@@ -261,7 +262,9 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
     shares = sum(task.share for task in plan.tasks.values())
     grants = [
         Grant(
-            task.mechanism.family(plan.budget.delta * task.share / shares, task.answers * samplings[name].probability),
+            task.mechanism.family(
+                plan.budget.delta * task.share / shares, task.answers * samplings[name].probability, task.ensemble
+            ),
             samplings[name],
             task.answers,
             task.share,

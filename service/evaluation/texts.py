@@ -25,7 +25,7 @@ from service.evaluation.dataset import Asked
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Public, answer_adapter_of, said
+from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, answer_adapter_of, said
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -122,6 +122,8 @@ class Texts:
                 ready = await adapter.prepare(public)
             except InvalidQueryError:
                 continue
+            if isinstance(ready, Author):
+                raise ValueError(f"{task.mechanism.type}: benchmarks/evaluation/token_ensemble.py measures it")
             if draws:
                 released = [await ready.release(row.outputs) for _ in range(draws)]
             else:

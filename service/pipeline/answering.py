@@ -62,6 +62,7 @@ log = structlog.get_logger()
 _POLL_S = 0.02
 _DATABASE_S = 60.0  # that it may take to store an answer
 _SETTLE_ATTEMPTS = 10
+_WRITES = "sign another mechanism, or the operator run the engine `vllm`"
 
 
 Realign = Callable[[str, str], Awaitable[str | None]]
@@ -311,6 +312,10 @@ class Answering:
         except RemoteEngineForbiddenError:
             await self._refused(signed, key_id, ProblemKind.REMOTE_ENGINE_FORBIDDEN)
             raise
+        if task.kind == "generate" and task.mechanism.written_together and not engine.writes_together:
+            raise EngineUnavailableError(
+                f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
+            )
         measured = await self._grains.of(signed)
         if self._blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
@@ -398,8 +403,7 @@ class Answering:
         await asyncio.sleep(waits_s)
 
         slots = await self._sample(question)
-        outputs = await self.stages.ask(spec, fields, slots, zero_shot)
-        answer = await aggregator.release(outputs)
+        answer = await self.stages.answer(aggregator, spec, fields, slots, zero_shot)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and readers of the audit trail
@@ -490,10 +494,10 @@ def check_may_leave(engine: EngineInfo, knowledge_base: KnowledgeBase, *, as_que
 
 
 def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -> dict[str, str]:
-    """What an answer tells of zero-shot, which is public: the label, of a task that classifies."""
-    if not isinstance(task, ClassifyTask) or zero_shot.probabilities is None:
-        return {}
-    return {"zero_shot": task.labels[int(zero_shot.probabilities.argmax())]}
+    """What an answer tells of zero-shot, which is public: the label, or the likeliest text."""
+    if isinstance(task, ClassifyTask) and zero_shot.probabilities is not None:
+        return {"zero_shot": task.labels[int(zero_shot.probabilities.argmax())]}
+    return {"zero_shot": zero_shot.texts[0]} if zero_shot.texts else {}
 
 
 def _void(error: BaseException) -> tuple[str, Exception]:

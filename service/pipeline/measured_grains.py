@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from string import ascii_lowercase
@@ -35,13 +35,14 @@ from service.engines.protocol import (
     KeepsBlocks,
     TaskSpec,
     UnanswerableQueryError,
+    WritesTogether,
     ZeroShot,
 )
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
-from service.pipeline.mechanisms.adapter import Aggregator, Outputs
+from service.pipeline.mechanisms.adapter import Aggregator, Author, Outputs
 from service.pipeline.queries import InvalidQueryError, task_spec
-from service.pipeline.stages import Stages
+from service.pipeline.stages import Stages, written_so
 from service.private_threads import privately
 from service.records.signed import read_signed
 
@@ -261,6 +262,9 @@ async def largest_work(
     async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
+        if isinstance(aggregator, Author):
+            await written(stages, written_so(asked, aggregator.writing), query, slots, zero_shot)
+            return (time.monotonic() - started) * most / count
         outputs = await stages.ask(asked, _rotated(query, next(number)) if asked.kept else query, slots, zero_shot)
         ended = time.monotonic()
         check_answered(outputs, engine)
@@ -300,6 +304,24 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
     if isinstance(task, ClassifyTask) and task.public_texts:
         return min(task.slot_room, task.shots * question)
     return -(-task.slot_room // 2)
+
+
+async def written(
+    stages: Stages, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+) -> None:
+    """Let made-up slots write an answer of the greatest length.
+
+    Raises:
+        NotMeasuredError: they could not.
+    """
+    try:
+        work = cast(WritesTogether, stages.engine).write(spec, query, slots, zero_shot)
+        await asyncio.wait_for(work, stages.timeout_s)
+    except Exception as error:
+        raise NotMeasuredError(
+            "not all of the largest slots could write, so nobody knows how long they take: they took too long "
+            f"(DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
+        ) from error
 
 
 def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
@@ -409,7 +431,7 @@ async def first_query(
     noise: TaskNoise,
     spec: TaskSpec,
     queries: Iterable[Mapping[str, str]],
-) -> tuple[Mapping[str, str], ZeroShot, Aggregator] | None:
+) -> tuple[Mapping[str, str], ZeroShot, Aggregator | Author] | None:
     """The first of some queries that the engine takes, and what its probe gives; None if it takes none.
 
     Args:

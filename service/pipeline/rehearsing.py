@@ -28,6 +28,7 @@ from service.pipeline.measured_grains import (
     median_s,
     uncached,
 )
+from service.pipeline.mechanisms.adapter import Author
 from service.pipeline.queries import check_query
 from service.pipeline.stages import Stages
 from service.private_threads import privately
@@ -176,7 +177,9 @@ async def _asked(
     try:
         zero_shot, aggregator = await stages.probe(task, noise, spec, query)
         probabilities = zero_shot.probabilities
-        assert probabilities is not None  # noqa: S101  (labels were asked for)  # nosec B101
+        # Labels were asked for.
+        assert probabilities is not None  # noqa: S101  # nosec B101
+        assert not isinstance(aggregator, Author)  # noqa: S101  # nosec B101
     except Exception:  # it may depend on the question, and nobody may be told
         return np.zeros(3, np.int64)
     outputs = await stages.ask(spec, query, slots, zero_shot)

@@ -7,8 +7,9 @@ made by the very same ones; they differ in where the slots come from, and in wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
-from service.engines.protocol import Engine, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
-from service.pipeline.mechanisms.adapter import Aggregator, Outputs, Public, answer_adapter_of
+from service.engines.lock_step import Writing
+from service.engines.protocol import Engine, EngineUnavailableError, Sentence, TaskSpec, WritesTogether, ZeroShot
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Stages:
         query: Mapping[str, str],
         *,
         prior: np.ndarray | None = None,
-    ) -> tuple[ZeroShot, Aggregator]:
+    ) -> tuple[ZeroShot, Aggregator | Author]:
         """The engine's public answer, and the mechanism made ready with it. Sees no exemplar: its failure may be told.
 
         Args:
@@ -61,8 +64,9 @@ class Stages:
             TimeoutError: it took too long.
             ValueError: the engine's output is unusable.
         """
+        adapter = answer_adapter_of(task, noise)
         async with asyncio.timeout(self.timeout_s):
-            zero_shot = await self.engine.zero_shot(spec, query)
+            zero_shot = await self.engine.zero_shot(written_so(spec, adapter.writing), query)
             public = Public(
                 query,
                 zero_shot,
@@ -70,7 +74,27 @@ class Stages:
                 lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
                 prior,
             )
-            return zero_shot, await answer_adapter_of(task, noise).prepare(public)
+            return zero_shot, await adapter.prepare(public)
+
+    async def answer(
+        self,
+        aggregator: Aggregator | Author,
+        spec: TaskSpec,
+        query: Mapping[str, str],
+        slots: Sequence[Slot],
+        zero_shot: ZeroShot,
+    ) -> Answer:
+        """The slots' released answer."""
+        if isinstance(aggregator, Author):
+            return aggregator.answer(await self._written(written_so(spec, aggregator.writing), query, slots, zero_shot))
+        return await aggregator.release(await self.ask(spec, query, slots, zero_shot))
+
+    async def _written(
+        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
+    ) -> str:
+        """What the slots write together; nothing if the engine fails or takes too long."""
+        writes = cast(WritesTogether, self.engine)
+        return await self._or_none(writes.write(spec, query, slots, zero_shot)) or ""
 
     async def ask(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -101,8 +125,13 @@ class Stages:
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Outputs | None:
         """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
+        outputs = await self._or_none(self.engine.contributions(spec, query, slots, zero_shot))
+        return outputs if outputs is not None and len(outputs) == len(slots) else None
+
+    async def _or_none(self, work: Awaitable[T]) -> T | None:
+        """The result of an engine's call; None if it fails or takes too long."""
         try:
-            outputs = await asyncio.wait_for(self.engine.contributions(spec, query, slots, zero_shot), self.timeout_s)
+            return await asyncio.wait_for(work, self.timeout_s)
         except asyncio.CancelledError:
             this = asyncio.current_task()
             if this is not None and this.cancelling():  # not the engine's call is being cancelled, but this query
@@ -110,7 +139,6 @@ class Stages:
             return None
         except Exception:
             return None
-        return outputs if len(outputs) == len(slots) else None
 
     async def _reconstruct(
         self, spec: TaskSpec, query: Mapping[str, str], words: Sequence[str], ordered: bool, zero_shot: ZeroShot
@@ -123,3 +151,8 @@ class Stages:
             except Exception:
                 await asyncio.sleep(2.0**attempt / 10)
         return Sentence(" ".join(words), "the released words as they are")
+
+
+def written_so(spec: TaskSpec, writing: Writing | None) -> TaskSpec:
+    """A task as the engine sees it whose slots write together; it needs one zero-shot answer, to fall back on."""
+    return spec if writing is None else replace(spec, writing=writing, candidates=1)

@@ -16,6 +16,7 @@ from service.embedding.embedder import Embed, embed_here
 from service.pipeline.making import NotMadeError, check_readable
 from service.pipeline.making import make as make_here
 from service.plans.calibrating import calibrate
+from service.records.engine_record import last_engine
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -109,6 +110,22 @@ def check_finished(plan: Plan) -> None:
         raise PlanError(*begun)
 
 
+def check_engine(records: Records, plan: Plan) -> None:
+    """Whether the engine that serves, or served last, can answer by a plan's mechanisms.
+
+    Raises:
+        PlanError: it cannot; names the tasks.
+    """
+    engine = last_engine(records.database)
+    cannot = [
+        (f"tasks.{name}.mechanism.type", f"{engine.name} cannot write answers by {task.mechanism.type}; `vllm` can")
+        for name, task in plan.tasks.items()
+        if engine and not engine.writes_together and getattr(task.mechanism, "written_together", False)
+    ]
+    if cannot:
+        raise PlanError(*cannot)
+
+
 def prepare(records: Records, plan: Plan) -> CalibratedPlan:
     """Check a plan against its knowledge base and calibrate it. Takes seconds; spends nothing.
 
@@ -117,6 +134,7 @@ def prepare(records: Records, plan: Plan) -> CalibratedPlan:
         exemplar_store.UnknownKnowledgeBaseError: no such knowledge base.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
+    check_engine(records, plan)
     return calibrate(*settled(records, plan))
 
 

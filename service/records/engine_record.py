@@ -11,17 +11,23 @@ from accounting.ledger.dialects import reading
 from service.engines.protocol import EngineInfo
 from service.records.tables import engines
 
-_TOLD = ("name", "isolation", "is_llm", "notice", "remote")
+_TOLD = ("name", "isolation", "is_llm", "notice", "remote", "writes_together")
 
 
 class EngineView(BaseModel):
-    """What answers, and how it keeps slots apart. `remote`: whether exemplars leave the deployment."""
+    """What answers, and how it keeps slots apart.
+
+    Attributes:
+        remote: whether exemplars leave the deployment.
+        writes_together: whether it can answer by `token_ensemble`.
+    """
 
     name: str
     isolation: str
     is_llm: bool
     notice: str
     remote: bool = False
+    writes_together: bool = False
 
     @classmethod
     def of(cls, info: EngineInfo) -> EngineView:

@@ -72,6 +72,7 @@ engines = sa.Table(
     sa.Column("is_llm", sa.Boolean, nullable=False),
     sa.Column("notice", sa.Text, nullable=False),
     sa.Column("remote", sa.Boolean, nullable=False),
+    sa.Column("writes_together", sa.Boolean, nullable=False),
     comment="Engines as they described themselves; a row where one differs from the one before.",
 )
 

@@ -6,8 +6,8 @@ import it; a test holds the query pipeline to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, Literal
 
@@ -16,13 +16,17 @@ import numpy as np
 from aggregation.keyword_ptr import gap, top_words
 from aggregation.keywords import count_words, keywords
 from aggregation.noise import from_fixed_point
+from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
-from service.pipeline.mechanisms.adapter import Aggregator, Answer, AnswerAdapter, Outputs, said
+from exemplar_store import Slot
+from service.engines.protocol import TaskSpec, ZeroShot
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, AnswerAdapter, Author, Outputs, said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
 from service.pipeline.mechanisms.rnm_gaussian import LabelBelief, LabelVote
 from service.pipeline.mechanisms.words import sentence
+from service.pipeline.stages import Stages
 
 _SHOWN = 20
 
@@ -92,6 +96,29 @@ async def frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
     k = max(range(ready.mechanism.k_min, ready.mechanism.k_max + 1), key=lambda k: gap(ordered, k))
     words = sorted(top_words(counts, k))
     return Consensus(await sentence(words, False, ready.reconstruct), most(counts.items()), "slots")
+
+
+class Likeliest(TokenEnsemble):
+    """Takes the likeliest token, without drawing."""
+
+    def draw(self, public: np.ndarray, opinions: Iterable[np.ndarray | None]) -> int:
+        """See :class:`aggregation.token_ensemble.TokenEnsemble`."""
+        moved = sum((opinion for opinion in opinions if opinion is not None), np.zeros(public.shape))
+        return int(np.argmax(public / self.temperature + self.pull / GRID * moved))
+
+
+async def likeliest(
+    author: Author,
+    stages: Stages,
+    spec: TaskSpec,
+    query: Mapping[str, str],
+    slots: Sequence[Slot],
+    zero_shot: ZeroShot,
+) -> Consensus:
+    """Of ``token_ensemble``: what the slots write if the likeliest token is taken each time."""
+    writing = replace(author.writing, ensemble=Likeliest(**asdict(author.writing.ensemble)))
+    answer = await stages.answer(replace(author, writing=writing), spec, query, slots, zero_shot)  # type: ignore[type-var]
+    return Consensus(answer, {}, "slots")
 
 
 def _texts(outputs: Outputs) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -31,15 +32,17 @@ from service.engines.protocol import (
 )
 from service.pipeline.answering import BusyError
 from service.pipeline.latency import on_grain
-from service.pipeline.mechanisms.adapter import Answer, Public, answer_adapter_of
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.records.text_ledger import TextBudgetExhaustedError
-from service.trials.consensus import Consensus, consensus
+from service.trials.consensus import Consensus, consensus, likeliest
 from service.trials.public_slots import draw_slots
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
+_MOST_WRITTEN = 3
+"""Repeats of an answer that the slots write: each takes as long as an answer."""
 _EMBED_BATCH = 8
 """Texts embedded at once: a private query waits for no more than these."""
 
@@ -198,24 +201,30 @@ class Trials:
         except Exception as error:
             raise EngineUnavailableError("the engine does not answer") from error
         slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
-        outputs = await stages.ask(spec, query, slots, zero_shot)
-        answer = await aggregator.release(outputs)
-        adapter = answer_adapter_of(task, noise)
-        noiseless = await consensus(adapter, aggregator, outputs)
-        again = await adapter.prepare(Public(query, zero_shot, stages.embedder, _no_sentence))
-        drawn = [answer, *[await again.release(outputs) for _ in range(repeats - 1)]]
+        if isinstance(aggregator, Author):
+            repeats, answered = min(repeats, _MOST_WRITTEN), sum(map(bool, slots))
+            drawn = [await stages.answer(aggregator, spec, query, slots, zero_shot) for _ in range(repeats)]
+            noiseless = await likeliest(aggregator, stages, spec, query, slots, zero_shot)
+        else:
+            outputs = await stages.ask(spec, query, slots, zero_shot)
+            answered = sum(output is not None for output in outputs)
+            drawn = [await aggregator.release(outputs)]
+            adapter = answer_adapter_of(task, noise)
+            noiseless = await consensus(adapter, aggregator, outputs)
+            again = cast(Aggregator, await adapter.prepare(Public(query, zero_shot, stages.embedder, _no_sentence)))
+            drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
             task=name,
-            answer=answer,
+            answer=drawn[0],
             consensus=noiseless,
             repeats=repeats,
             agreeing=sum(_released(release) == _released(noiseless.answer) for release in drawn),
-            fallbacks=sum(bool(release["fallback"]) for release in drawn) if "fallback" in answer else None,
+            fallbacks=sum(bool(release["fallback"]) for release in drawn) if "fallback" in drawn[0] else None,
             supplied=len(rows),
             public_size=calibrated.public_size,
             expected=task.shots * task.ensemble,
             slots=len(slots),
-            answered=sum(output is not None for output in outputs),
+            answered=answered,
             engine=engine,
         )
 

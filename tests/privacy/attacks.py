@@ -186,4 +186,27 @@ ATTACKS = {
         canary=SECRETS,
         events={"the secret leaves": some(lambda answer: "secret" in answer["text"])},
     ),
+    # Each insists on one word in an answer of many; nobody else says anything.
+    "token ensemble, units, the only voice": Attack(
+        "units",
+        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        usual=["mute"] * 20,
+        canary="b",
+        events={"b is the word": lambda answers: sum(f"{one['text']} ".count("b ") for one in answers) > 40},
+        size=0,
+    ),
+    "token ensemble, units, a slot that ends every answer": Attack(
+        "units",
+        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        usual=["a"] * 160,
+        canary="end",
+        events={"an answer is short": some(lambda answer: len(answer["text"].split()) < 10)},
+    ),
+    "token ensemble, blocks, a slot that fails": Attack(
+        "blocks",
+        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        usual=["b"] * 53,
+        canary="mute",
+        events={"the slots are heard": lambda answers: sum(f"{one['text']} ".count("b ") for one in answers) > 70},
+    ),
 }

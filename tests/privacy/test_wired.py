@@ -84,6 +84,7 @@ def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tu
 
 
 SAMPLE = "await self._sample(question)"
+RELEASED = "self.stages.answer(aggregator, spec, fields, slots, zero_shot)"
 AS_IF_DRAWN = ("accounting.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
 
 BUGS = {
@@ -112,7 +113,7 @@ BUGS = {
     "a slot's failure is logged": bug(
         "silence",
         "slot_failed",
-        "service.pipeline.stages:Stages._ask_engine",
+        "service.pipeline.stages:Stages._or_none",
         "except Exception:\n",
         "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
     ),
@@ -157,8 +158,8 @@ BUGS = {
         "no way back",
         "voided",
         "service.pipeline.answering:Answering._spend",
-        "answer = await aggregator.release(outputs)",
-        "try:\n        answer = await aggregator.release(outputs)\n    except Exception:\n"
+        f"answer = await {RELEASED}",
+        f"try:\n        answer = await {RELEASED}\n    except Exception:\n"
         "        await asyncio.to_thread(self.ledger.void, charge.id, 'release-failed')\n        raise",
     ),
     "a sample is drawn before the charge": bug(
@@ -183,8 +184,8 @@ BUGS = {
         "",
         (
             "service.pipeline.answering:Answering._spend",
-            "    outputs = await self.stages.ask",
-            "    departure.fix(times, waits_s)\n    outputs = await self.stages.ask",
+            "    answer = await self.stages.answer",
+            "    departure.fix(times, waits_s)\n    answer = await self.stages.answer",
         ),
     ),
     "a release is stored before it may leave": bug(

@@ -20,6 +20,7 @@ import asyncio
 import io
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Layout, Slot, load_key, read_json_lines
 from exemplar_store.tables import knowledge_bases
 from service.embedding.model import identity
+from service.engines.lock_step import write
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec, ZeroShot
 from service.pipeline.making import ONE_RELEASE
 from service.plans.signing import sign
@@ -107,16 +109,44 @@ class Parrot:
                 return np.eye(2)[int(told.embedding[0] < 0.05)]
         return np.array(says.split(), np.float64) if task.kind == "classify" else says
 
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        """A sentence of ``a`` and ``b``, as likely without exemplars as its end; a slot insists on what it says."""
+        self.seen.append(slots)
+        voices = [_Insisting(self._output(task, slot)) for slot in slots if slot]
+        said = await write(task.writing, _Indifferent(), voices, ends=[0], timeout_s=60)
+        return " ".join(_WORDS[token] for token in said)
+
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         return Sentence(" ".join(keywords), "the words")
 
     async def describe(self) -> EngineInfo:
-        return EngineInfo("parrot", "each slot by itself", False, "", reads_embeddings=self.reads_embeddings)
+        return EngineInfo(
+            "parrot", "each slot by itself", False, "", reads_embeddings=self.reads_embeddings, writes_together=True
+        )
 
     async def health(self) -> None:
         pass
+
+
+_WORDS = ("", "a", "b")
+
+
+class _Indifferent:
+    async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:
+        return dict.fromkeys(range(len(_WORDS)), -math.log(len(_WORDS)))
+
+
+@dataclass(frozen=True)
+class _Insisting:
+    """On a word, whatever was written; ``end`` on the end, ``mute`` on nothing."""
+
+    said: Any
+
+    async def opinion(self, read: Sequence[int], tokens: Sequence[int]) -> Sequence[float]:
+        wanted = _WORDS.index("" if self.said == "end" else self.said)  # raises if it is mute
+        return [0.0 if token == wanted else -1e4 for token in tokens]
 
 
 class Compass:

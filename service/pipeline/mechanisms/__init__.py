@@ -14,6 +14,7 @@ from service.pipeline.mechanisms.prototypes import PrototypesAdapter
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
+from service.pipeline.mechanisms.token_ensemble import TokenEnsembleAdapter
 
 register(RnmGaussianAdapter)
 register(PrototypesAdapter)
@@ -22,3 +23,4 @@ register(RehearsalAdapter)
 register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)
 register(KeywordPtrAdapter)
+register(TokenEnsembleAdapter)

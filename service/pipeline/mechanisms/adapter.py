@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from accounting.privacy.profiles import SymmetricProfile
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
+from service.engines.lock_step import Writing
 from service.engines.protocol import Embedded, Output, Sentence, TaskSpec, ZeroShot
 from service.pipeline.mechanisms.outlook import Outlook
 from service.pipeline.queries import InvalidQueryError
@@ -48,6 +49,20 @@ class Aggregator(Protocol):
 
     async def release(self, outputs: Outputs) -> Answer:
         """Release one answer, with noise; one output per slot, None for an abstention."""
+
+
+@runtime_checkable
+class Author(Protocol):
+    """A mechanism whose one answer the engine lets all slots write together, ready for one query."""
+
+    @property
+    def writing(self) -> Writing:
+        """How."""
+        ...
+
+    def answer(self, text: str) -> Answer:
+        """What leaves, of what was written; no text: nothing was, or the engine failed."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -130,8 +145,13 @@ class AnswerAdapter(Adapter[M, P]):
 
     noiseless: str
 
+    @property
+    def writing(self) -> Writing | None:
+        """How slots write one answer together; None: each gives one of its own."""
+        return None
+
     @abstractmethod
-    async def prepare(self, public: Public) -> Aggregator:
+    async def prepare(self, public: Public) -> Aggregator | Author:
         """The mechanism, ready for a query.
 
         Raises:

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
+from accounting.plan import PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import compare, get_accountant
 from accounting.privacy.calibration import CalibrationError, GaussianFamily, Grant, TokenEnsembleFamily, calibrate
 from accounting.privacy.events import Event, Sampling, merge
@@ -116,6 +118,46 @@ class TestCalibration:
         )
         assert token.mechanism.epsilon == pytest.approx(0.02)
         assert get_accountant("pld").upper([token, votes], DELTA) >= 3.98
+
+
+def plan(**mechanism):
+    return load_plan(
+        yaml.safe_dump(
+            {
+                "knowledge_base": "kb",
+                "budget": {"epsilon": 0.5, "delta": DELTA},
+                "tasks": {
+                    "task": {
+                        "kind": "generate",
+                        "prompt": {"exemplar": "{text} {response}", "query": "{text}"},
+                        "shots": 4,
+                        "ensemble": 40,
+                        "answers": 50,
+                        "mechanism": {"type": "token_ensemble", **mechanism},
+                    }
+                },
+            }
+        )
+    )
+
+
+def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
+    calibrated = calibrate_plan(plan(tokens=30), 3200)
+    noise = calibrated.noise["task"].mechanism
+    assert noise.tokens == 30
+    assert noise.mu <= 1
+    assert "prv" in calibrated.unsupported
+    again = type(calibrated).model_validate_json(calibrated.model_dump_json())
+    assert again == calibrated
+    assert again.noise["task"].mechanism == noise
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tokens": 0}, {"tokens": 321}, {"max_tokens": 10}, {"clip": 0}, {"top_k": 128}, {"gate": 1.5}]
+)
+def test_a_plan_names_what_is_wrong(wrong):
+    with pytest.raises(PlanError, match=next(iter(wrong))):
+        plan(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)])

@@ -1,0 +1,82 @@
+"""``token_ensemble``: the language model writes the answer, token by token, from the noisy consensus of the slots."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scipy import special
+
+from accounting.mechanisms import TokenEnsembleMechanism
+from accounting.privacy import token_ensemble as profiles
+from aggregation.token_ensemble import TokenEnsemble
+from service.engines.lock_step import Writing
+from service.pipeline.mechanisms.adapter import Answer, Public, TextAdapter
+from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
+
+_HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as likely as not
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer that the slots write; the zero-shot answer where they write nothing."""
+
+    writing: Writing
+    fallback: str
+
+    def answer(self, text: str) -> Answer:
+        """See :class:`.adapter.Author`."""
+        if text:
+            return {"text": text, "method": "written token by token, each drawn with the slots' say", "fallback": False}
+        return {"text": self.fallback, "method": "the zero-shot answer: nothing was written", "fallback": True}
+
+
+class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsemble]):
+    """See :class:`.adapter.Adapter`."""
+
+    schema = TokenEnsembleMechanism
+    profile = profiles.TokenEnsemble
+    noiseless = ""
+    example = TokenEnsembleMechanism(type="token_ensemble")
+    about = "A text that the language model writes, each token drawn with the slots' say."
+
+    @property
+    def pull(self) -> float:
+        """How far one slot moves a token's log-odds at most, in nats of the distribution that is drawn from."""
+        return self.written.pull(self.noise.epsilon, self.task.ensemble)
+
+    @property
+    def writing(self) -> Writing:
+        """See :class:`.adapter.AnswerAdapter`."""
+        m = self.written
+        return Writing(TokenEnsemble(self.pull, m.clip, m.temperature), m.tokens, m.longest, m.top_k, m.gate)
+
+    @property
+    def public_calls(self) -> int:
+        """See :class:`.adapter.AnswerAdapter`: zero-shot, and the model beside the slots."""
+        return 2
+
+    async def prepare(self, public: Public) -> Written:
+        """See :class:`.adapter.AnswerAdapter`."""
+        return Written(self.writing, self.candidates(public.zero_shot)[0])
+
+    def outlook(self) -> Outlook:
+        """See :class:`.adapter.Adapter`."""
+        m, n = self.written, self.task.ensemble
+        weight = self.pull * n * m.temperature / m.clip
+        most = 2 * self.pull * n
+        return Outlook(
+            noise={"epsilon": self.noise.epsilon, "mu": self.noise.mu, "weight": weight, "log_odds": most},
+            noise_words=f"ε {self.noise.epsilon:.3f} a token, log-odds ± {most:.1f}",
+            head=f"up to {m.tokens} tokens each, which all slots together move by a weight of {weight:.2f}: the "
+            f"log-odds of two tokens by {most:.1f} at most (μ = {self.noise.mu:.2f} an answer)",
+            needed=_HEARD / (2 * self.pull),
+            slots_mean="slots that would rather say another word as clearly as `clip` lets them",
+            outcome="that word has the odds of e² = 7 times what it has without exemplars",
+            chance=lambda slots: float(
+                special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
+            ),
+            remedies="more ε, fewer answers, fewer tokens, fewer shots, a larger clip or weight",
+            notes=" What only one person's exemplars say is not repeated, and must not be.",
+            instead="Answers are expected to be the engine's own without exemplars, which are free.",
+        )
