@@ -36,6 +36,7 @@ from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict
 
 LARGEST_DELTA0 = 0.1
+_LARGEST_CLIP = 20.0
 """A test that passes more often than this where it must not is none."""
 
 
@@ -378,8 +379,8 @@ class TokenEnsembleMechanism(TextMechanism):
     """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
     max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=_is_none)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
-    clip: float = Field(default=2.0, ge=0.01, le=20)
-    """How far one slot may move a token's log-probability, in nats."""
+    clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
+    """How far one slot may move a token's log-probability, in nats; up to 20 where the budget allows for it."""
     weight: float = Field(default=1.0, gt=0, le=10)
     """How much the slots' mean may count, if the budget allows it; 1: as if it were the model's own opinion."""
     temperature: float = Field(default=1.0, ge=0.1, le=5)
@@ -401,7 +402,16 @@ class TokenEnsembleMechanism(TextMechanism):
             epsilon: range of a token's log-likelihood ratios, from calibration: four times that.
             ensemble: how many slots there are.
         """
-        return min(epsilon / 4, self.weight * self.clip / (ensemble * self.temperature))
+        return min(epsilon / 4, self.weight * _LARGEST_CLIP / (ensemble * self.temperature))
+
+    def reach(self, pull: float, ensemble: int) -> float:
+        """How far one slot may move a token's log-probability, in nats: as far as `weight` lets it with such a pull.
+
+        Args:
+            pull: from :meth:`pull`.
+            ensemble: how many slots there are.
+        """
+        return max(self.clip, pull * ensemble * self.temperature / self.weight)
 
     @model_validator(mode="after")
     def _is_long_enough(self) -> Self:

@@ -198,7 +198,7 @@ def calibrate(grants: Sequence[Grant], epsilon: float, delta: float, accountant:
         if largest < _CLOSE_ENOUGH * epsilon:
             raise CalibrationError(
                 f"these answers cost an epsilon of {largest:.3g} at most, whatever they are granted: lower epsilon to "
-                "that, or ask for more answers or tokens, a larger weight or clip, or a smaller ensemble"
+                "that, or ask for more answers, more shots, or a larger weight"
             )
     budget = _search(lambda m: judge.upper(plan(m), delta) / epsilon, _first_guess(epsilon, delta), epsilon)
     return plan(budget)

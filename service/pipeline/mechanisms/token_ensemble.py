@@ -49,7 +49,8 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     def writing(self) -> Writing:
         """See :class:`.adapter.AnswerAdapter`."""
         m = self.written
-        return Writing(TokenEnsemble(self.pull, m.clip, m.temperature), m.tokens, m.longest, m.top_k, m.gate)
+        ensemble = TokenEnsemble(self.pull, m.reach(self.pull, self.task.ensemble), m.temperature)
+        return Writing(ensemble, m.tokens, m.longest, m.top_k, m.gate)
 
     @property
     def public_calls(self) -> int:
@@ -63,20 +64,27 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`."""
         m, n = self.written, self.task.ensemble
-        weight = self.pull * n * m.temperature / m.clip
+        clip = m.reach(self.pull, n)
+        weight = self.pull * n * m.temperature / clip
         most = 2 * self.pull * n
         return Outlook(
-            noise={"epsilon": self.noise.epsilon, "mu": self.noise.mu, "weight": weight, "log_odds": most},
+            noise={
+                "epsilon": self.noise.epsilon,
+                "mu": self.noise.mu,
+                "clip": clip,
+                "weight": weight,
+                "log_odds": most,
+            },
             noise_words=f"ε {self.noise.epsilon:.3f} a token, log-odds ± {most:.1f}",
             head=f"up to {m.tokens} tokens each, which all slots together move by a weight of {weight:.2f}: the "
             f"log-odds of two tokens by {most:.1f} at most (μ = {self.noise.mu:.2f} an answer)",
             needed=_HEARD / (2 * self.pull),
-            slots_mean="slots that would rather say another word as clearly as `clip` lets them",
+            slots_mean="slots that would rather say another word as clearly as they may",
             outcome="that word has the odds of e² = 7 times what it has without exemplars",
             chance=lambda slots: float(
                 special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
             ),
-            remedies="more ε, fewer answers, fewer tokens, fewer shots, a larger clip or weight",
+            remedies="more ε, fewer answers, fewer tokens, fewer shots, a larger weight",
             notes=" What only one person's exemplars say is not repeated, and must not be.",
             instead="Answers are expected to be the engine's own without exemplars, which are free.",
         )

@@ -152,6 +152,13 @@ def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
     assert again.noise["task"].mechanism == noise
 
 
+def test_what_the_budget_leaves_lets_a_slot_move_a_token_further():
+    mechanism = plan(clip=2.0, weight=0.5).tasks["task"].mechanism
+    for epsilon, pull, reach in ((0.04, 0.01, 2.0), (0.2, 0.05, 4.0), (9.0, 0.25, 20.0)):
+        assert mechanism.pull(epsilon, 40) == pytest.approx(pull)
+        assert mechanism.reach(pull, 40) == pytest.approx(reach)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"tokens": 0}, {"tokens": 321}, {"max_tokens": 10}, {"clip": 0}, {"top_k": 128}, {"gate": 1.5}]
 )
