@@ -8,11 +8,15 @@ queries at once, and each of them a charge, a sample, a release and two hops bet
     python benchmarks/fan_out.py                                                   # two small models, here
     python benchmarks/fan_out.py --quick                                           # a tiny one, and few exemplars
     python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
+
+With `--sentences` slots write answers together, against `vllm.LLM.generate` writing as many tokens in as many texts, and
+in a single one, the model without exemplars: the two forward passes of a token. Prompts are cached on both sides.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import json
 import os
@@ -24,7 +28,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +36,17 @@ import httpx
 import torch
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.isolation import QUERY, WRITTEN, make_slots
+from service.engines.configs import VllmConfig
+from service.engines.prompts import render
+from service.engines.protocol import ZeroShot
+
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 DPICL = str(Path(sys.executable).parent / "dpicl")
 SUPPORT = ROOT / "examples" / "support"
 WARM_UP = 4  # queries
+TOKENS = 32  # of an answer that slots write together
 PLAN: dict[str, Any] = {
     "knowledge_base": "bench",
     "budget": {"epsilon": 8, "delta": 1e-4},
@@ -94,10 +104,12 @@ def main() -> None:
     parser.add_argument("--isolation", choices=["strict", "best_effort"], default="strict")
     parser.add_argument("--exemplars", type=int, default=400)
     parser.add_argument("--quick", action="store_true", help="the smaller model, 8 queries, 80 exemplars")
+    parser.add_argument("--sentences", type=int, metavar="SLOTS", help="so many slots write together")
     parser.add_argument("--raw", help=argparse.SUPPRESS)  # this script again, as the baseline's process
     arguments = parser.parse_args()
     if arguments.raw:
-        raw(json.loads(arguments.raw))
+        task = json.loads(arguments.raw)
+        (write_alone if "slots" in task else raw)(task)
         return
     if arguments.quick:
         arguments.hidden, arguments.layers, arguments.queries, arguments.exemplars = [64], [2], [8], 80
@@ -107,15 +119,19 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             name = arguments.model or f"random weights, {layers} layers of {hidden}"
             print(f"{name}; {queries} queries, {arguments.clients} at once", flush=True)
-            compare(arguments, hidden, layers, queries, Path(folder))
+            engine = engine_of(arguments, hidden, layers, Path(folder))
+            if arguments.sentences:
+                compare_sentences(engine, arguments.sentences)
+            else:
+                compare(arguments, engine, queries, Path(folder))
 
 
-def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int, folder: Path) -> None:
-    """Measure both sides with one model."""
+def engine_of(arguments: argparse.Namespace, hidden: int, layers: int, folder: Path) -> dict[str, Any]:
+    """The engine's configuration."""
     from examples.tiny_model import make_tiny_model
     from service.engines.vllm.model_folder import model_folder
 
-    engine = {
+    return {
         "name": "vllm",
         "model": model_folder(arguments.model)
         if arguments.model
@@ -123,10 +139,14 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int
         "dtype": arguments.dtype,
         "load_format": "dummy" if arguments.dummy else "auto",
         "max_model_len": 2048,
-        "prefix_caching": False,
+        "prefix_caching": bool(arguments.sentences),
         "isolation": arguments.isolation,
         "timeout_s": 280,  # a slot that abstains makes the service look quick, so none may
     }
+
+
+def compare(arguments: argparse.Namespace, engine: dict[str, Any], number: int, folder: Path) -> None:
+    """Measure both sides with one model."""
     os.environ["DPICL_DATABASE_URL"] = f"sqlite:///{folder}/bench.sqlite"
     os.environ["DPICL_ENCRYPTION_KEY"] = base64.b64encode(secrets.token_bytes(32)).decode()
     os.environ |= {"DPICL_QUERY_TIMEOUT_S": "290", "DPICL_LEASE_S": "1300"}
@@ -134,9 +154,9 @@ def compare(arguments: argparse.Namespace, hidden: int, layers: int, number: int
     key = fill(folder, arguments.exemplars)
     queries = [f"Where is my parcel number {n}?" for n in range(WARM_UP + number)]
     task = {"engine": engine, "queries": queries, "exemplars": arguments.exemplars}
-    before = baseline(task)
+    before = Speed(**baseline(task))
     seconds = serve(folder, engine, key, queries, arguments.clients)
-    after = baseline(task)
+    after = Speed(**baseline(task))
     service = Speed(before.prompts, before.tokens, seconds)
     print(f"  each query: {before.prompts // number - 1} slots' prompts and one without exemplars, on both sides")
     for name, speed in (("vllm.LLM", before), ("the service", service), ("vllm.LLM again", after)):
@@ -209,18 +229,17 @@ def ready(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> N
     sys.exit(f"not ready in ten minutes:\n{log.read_text()}")
 
 
-def baseline(task: dict) -> Speed:
+def baseline(task: dict) -> dict[str, Any]:
     """The baseline in a process of its own, so that nothing of it is left when the service starts."""
     command = [sys.executable, __file__, "--raw", json.dumps(task)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
-    return Speed(**json.loads(done.stdout.strip().splitlines()[-1]))
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def raw(task: dict) -> None:
     """Compute the prompts that the service computes, by `vllm.LLM.generate`."""
-    from service.engines.configs import VllmConfig
     from service.engines.vllm.isolation import isolate
 
     config = VllmConfig(**task["engine"])
@@ -228,7 +247,6 @@ def raw(task: dict) -> None:
     from vllm import LLM
 
     from accounting.plan import parse_plan
-    from service.engines.prompts import render
     from service.engines.vllm.engine import _next_token
     from service.engines.vllm.label_scoring import LabelTrie
     from service.engines.vllm.tokens import Tokenization
@@ -268,6 +286,59 @@ def raw(task: dict) -> None:
     if [output.prompt_token_ids for output in outputs] != tokens.prompts(texts):
         sys.exit("the baseline's prompts are not the service's")
     print(json.dumps({"prompts": len(texts), "tokens": count, "seconds": seconds}))
+
+
+def compare_sentences(engine: dict[str, Any], slots: int) -> None:
+    """Slots that write together, against the two forward passes of each of their tokens."""
+    together = asyncio.run(write_together(engine, slots))
+    alone = baseline({"engine": engine, "slots": slots})
+    print(f"  {slots} slots write {TOKENS} tokens: {slots * TOKENS / together:.0f} tokens/s in {together:.2f} s")
+    print(f"  vllm.LLM writes {slots} texts: {slots * TOKENS / alone['texts']:.0f} tokens/s in {alone['texts']:.2f} s")
+    share = together / (alone["texts"] + alone["text"])
+    print(f"  and one in {alone['text']:.2f} s: together takes {share:.2f} times the sum", flush=True)
+
+
+async def write_together(engine: dict[str, Any], number: int) -> float:
+    """Seconds of an answer whose prompts are cached."""
+    from service.engines.factory import open_engine
+
+    opened = open_engine(VllmConfig(**engine))
+    task = replace(WRITTEN, writing=replace(WRITTEN.writing, tokens=TOKENS, longest=TOKENS, top_k=100))
+    slots = make_slots(number, 4, seed=1)
+    try:
+        for _ in range(2):
+            started = time.perf_counter()
+            await opened.write(task, QUERY, slots, ZeroShot())
+        return time.perf_counter() - started
+    finally:
+        opened.close()
+
+
+def write_alone(task: dict) -> None:
+    """Print how long vLLM takes for as many texts, and for one, whose prompts are cached."""
+    from service.engines.vllm.isolation import isolate
+
+    config = VllmConfig(**task["engine"])
+    isolation = isolate(config)
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=config.model,
+        dtype=config.dtype,
+        load_format=config.load_format,
+        max_model_len=config.max_model_len,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        enable_prefix_caching=True,
+        **isolation.arguments,
+    )
+    texts = [render(WRITTEN.prompt, QUERY, slot) for slot in make_slots(task["slots"], 4, seed=1)]
+    parameters = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False)
+    seconds = {}
+    for name, some in [("texts", texts), ("texts", texts), ("text", texts[:1])]:
+        started = time.perf_counter()
+        llm.generate(some, parameters, use_tqdm=False)
+        seconds[name] = time.perf_counter() - started
+    print(json.dumps(seconds))
 
 
 def dpicl(*args: str) -> str:

@@ -19,16 +19,20 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from aggregation.token_ensemble import TokenEnsemble
 from examples.tiny_model import make_tiny_model
 from exemplar_store import Exemplar, Slot
 from service.engines.configs import VllmConfig
+from service.engines.lock_step import Writing
 from service.engines.protocol import Prompt, TaskSpec, ZeroShot
 from service.engines.vllm.isolation import isolate
 from service.engines.vllm.model_folder import model_folder
@@ -51,10 +55,22 @@ TEXTS = TaskSpec(
     kind="generate",
     knowledge_base="support",
 )
+
+
+class Likeliest(TokenEnsemble):
+    """Takes the token that is likeliest without exemplars, so that the same answer is written in every circumstance."""
+
+    def draw(self, public: np.ndarray, opinions: Iterable[np.ndarray | None]) -> int:
+        """Draw a token."""
+        return int(np.argmax(public))
+
+
+WRITTEN = replace(TEXTS, candidates=1, writing=Writing(Likeliest(0.1, 2.0, 1.0), 16, 16, 50, 1.0))
 KINDS: dict[str, tuple[TaskSpec, float]] = {
     "labels": (LABELS, 0.0),
     "texts, greedy": (TEXTS, 0.0),
     "texts, sampled": (TEXTS, 1.0),
+    "written together": (WRITTEN, 0.0),
 }
 UNSEEDED = "texts, unseeded"
 
@@ -77,12 +93,33 @@ def open_observed(config: VllmConfig) -> Any:
     """The service's engine, which also notes what each prompt came to, and can be told to sample without seeds."""
     isolation = isolate(config)
     from service.engines.vllm.engine import VllmEngine
+    from service.engines.vllm.sessions import Session
+
+    class Noted(Session):
+        def __init__(self, engine, prompt, salt, name):
+            super().__init__(engine._llm, prompt, salt, name)
+            self.engine, self.prompt = engine, tuple(prompt)
+
+        async def opinion(self, read, tokens):
+            before, logprobs = self.engine.seen.get(self.prompt, ((), ()))
+            if self.prompt == self.engine.failing and len(before) == 4:
+                del self.engine.seen[self.prompt]
+                raise RuntimeError("it fails midway")
+            said = await super().opinion(read, tokens)
+            self.engine.seen[self.prompt] = ((*before, *read), (*logprobs, tuple(said)))
+            return said
 
     class Observed(VllmEngine):
         seen: Seen
         seeded = True
+        failing: tuple[int, ...] | None = None  # the prompt of a slot that fails while it writes
+
+        def _session(self, task, prompt):
+            return Noted(self, prompt, self._salt(task.knowledge_base), str(next(self._number)))
 
         async def _ask(self, task, prompt, parameters):
+            if task.writing:  # the model without exemplars
+                return await super()._ask(task, prompt, parameters)
             if parameters.logprob_token_ids is None:
                 parameters.logprobs = 5
             if not self.seeded:
@@ -117,18 +154,23 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
     changed = [*slots[: number // 2], *make_slots(1, 7, seed=-number), *slots[number // 2 + 1 :]]
     others = make_slots(number, 3, seed=number + 1)
 
-    def ask(some: Sequence[Slot], query: dict[str, str] = QUERY) -> Awaitable[object]:
-        return engine.contributions(task, query, some, ZeroShot())
+    def ask(some: Sequence[Slot], query: dict[str, str] = QUERY, task: TaskSpec = task) -> Awaitable[object]:
+        return (engine.write if task.writing else engine.contributions)(task, query, some, ZeroShot())
 
     async def alone() -> None:
         for slot in slots:
             await ask([slot])
 
+    async def fails() -> None:
+        engine.failing = next(iter(expected))
+        await ask(slots)
+        engine.failing = None
+
     async def kept(*some: Sequence[Slot]) -> None:
         known = replace(task, kept=await engine.keep(task, slots))
         await ask(others, OTHER_QUERY)
         for one in some:
-            await engine.contributions(known, QUERY, one, ZeroShot())
+            await ask(one, task=known)
         await engine.keep(task, [])
 
     expected = await engine.outcome(lambda: ask(slots), cold=True)
@@ -146,6 +188,8 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
         "read ahead and kept, cold": lambda: kept(slots),
         "kept, each alone, cold": lambda: kept(*([slot] for slot in slots)),
     }
+    if task.writing:
+        circumstances["one slot fails midway, cold"] = fails
     findings = []
     for circumstance, work in circumstances.items():
         seen = await engine.outcome(work, cold=circumstance.endswith("cold"))
