@@ -9,8 +9,8 @@ queries at once, and each of them a charge, a sample, a release and two hops bet
     python benchmarks/fan_out.py --quick                                           # a tiny one, and few exemplars
     python benchmarks/fan_out.py --hidden 4096 --layers 32 --dummy --queries 100   # on a GPU: the shape of a 7B model
 
-With `--sentences` slots write answers together, against `vllm.LLM.generate` writing as many tokens in as many texts, and
-in a single one, the model without exemplars: the two forward passes of a token. Prompts are cached on both sides.
+With `--sentences` slots write answers together, against `vllm.LLM.generate` writing as many tokens in as many texts,
+and in one, the model without exemplars: the two forward passes of a token. Prompts are cached on both sides.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def main() -> None:
         dpicl("kb", "ingest", "support", str(SUPPORT / "tickets.jsonl"))
 
         if language_model:
-            plans = {"plan-smollm2.yaml": "sort tickets"}
+            plans = {"plan-smollm2.yaml": "sort tickets, and to answer them"}
         else:
             plans = {"plan.yaml": "sort tickets", "replies.yaml": "answer them in words"}
         for name, purpose in plans.items():
@@ -57,7 +57,9 @@ def main() -> None:
         with serving(Path(folder), *options, what=what, timeout_s=timeout_s) as client:
             dpicl("budget", "--url", str(client.base_url))
             ask_questions(client, what, arguments.questions, arguments.started)
-            if not language_model:
+            if language_model:
+                ask_for_sentences(client)
+            else:
                 ask_for_words(client)
             use_up(client)
             exhaust(client, "support.single" if language_model else "support.page")
@@ -110,6 +112,17 @@ def ask_for_words(client: httpx.Client) -> None:
             if answer.get("keywords"):
                 print(f"      keywords: {', '.join(answer['keywords'])}")
             print(f"      {answer['method']}")
+
+
+def ask_for_sentences(client: httpx.Client) -> None:
+    """Ask for replies that the model writes with the private tickets' say."""
+    say("Whole sentences: the model writes them, and the private tickets have a say in every token")
+    questions = read_questions()
+    for question in (questions[0], questions[17]):
+        began = time.monotonic()
+        answer = post(client, "support.reply", question["text"]).raise_for_status().json()
+        print(f"  {question['text']!r}\n    zero-shot {answer['zero_shot']!r}")
+        print(f"    private   {answer['text']!r}\n      {cost(answer)}, {time.monotonic() - began:.1f} s", flush=True)
 
 
 def use_up(client: httpx.Client) -> None:
