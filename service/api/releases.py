@@ -36,7 +36,7 @@ class ReleaseView(BaseModel):
     zero_shot: str | None = Field(
         **ABSENT,
         examples=["Technical"],
-        description="The label that the engine finds likeliest without exemplars: public, and free.",
+        description="The label, or the text, that is likeliest without exemplars: public, and free.",
     )
     text: str | None = Field(**ABSENT, description="Of a task that generates text.")
     keywords: list[str] | None = Field(

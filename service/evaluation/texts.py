@@ -127,7 +127,7 @@ class Texts:
             if draws:
                 released = [await ready.release(row.outputs) for _ in range(draws)]
             else:
-                released = [(await consensus(adapter, ready, row.outputs)).answer]
+                released = [(await consensus(ready, row.outputs)).answer]
             fallbacks = [bool(answer["fallback"]) for answer in released if "fallback" in answer]
             texts = [str(answer["text"]) for answer in released]
             answers.append(Answers(row.answer, texts, sum(fallbacks) if fallbacks else None))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pkgutil import resolve_name
-from typing import Any, Literal
+from functools import singledispatch
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
 from exemplar_store import Slot
 from service.engines.protocol import TaskSpec, ZeroShot
-from service.pipeline.mechanisms.adapter import Aggregator, Answer, AnswerAdapter, Author, Outputs, said
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, said
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
@@ -47,19 +47,23 @@ class Consensus:
     measure: Literal["votes", "slots", "mean similarity"]
 
 
-async def consensus(adapter: AnswerAdapter[Any, Any], aggregator: Aggregator, outputs: Outputs) -> Consensus:
-    """The noiseless answer of one query's slots, by the function that the mechanism names.
+@singledispatch
+async def consensus(ready: Aggregator, outputs: Outputs) -> Consensus:
+    """The noiseless answer of one query's slots; each mechanism registers its own.
 
     Args:
-        adapter: the mechanism's.
-        aggregator: from its ``prepare``.
+        ready: the mechanism, from its adapter's ``prepare``.
         outputs: of the slots, None for an abstention.
+
+    Raises:
+        TypeError: none is registered.
     """
-    result: Consensus = await resolve_name(adapter.noiseless)(aggregator, outputs)
-    return result
+    raise TypeError(f"{type(ready).__name__} registers no noiseless answer")
 
 
-async def most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consensus:
+@consensus.register(LabelVote)
+@consensus.register(LabelBelief)
+async def _most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consensus:
     """Of ``rnm_gaussian``."""
     votes = [output for output in outputs if isinstance(output, np.ndarray)]
     summed = from_fixed_point(sum_votes(votes, len(ready.labels), ready.mechanism.vote))
@@ -67,7 +71,8 @@ async def most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consen
     return Consensus({"label": label}, most(zip(ready.labels, summed, strict=True), None), "votes")
 
 
-async def nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consensus:
+@consensus.register
+async def _nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consensus:
     """Of ``embedding_mean``."""
     mean, vectors = ready.mechanism, ready.vectors
     embeddings = [vector for vector in await ready.embeddings(outputs) if vector is not None]
@@ -77,7 +82,8 @@ async def nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Consen
     return Consensus(answer, most(zip(ready.texts, cosines, strict=True)), "mean similarity")
 
 
-async def ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
+@consensus.register
+async def _ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
     """Of ``keyword_joint_em``."""
     k, domain = ready.mechanism.k, ready.domain
     counts = count_words(keywords(text) & set(domain) for text in _texts(outputs))
@@ -86,7 +92,8 @@ async def ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
     return Consensus(await sentence(words, True, ready.reconstruct), most(counts.items()), "slots")
 
 
-async def frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
+@consensus.register
+async def _frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
     """Of ``keyword_ptr``; the words are not tested, so it falls back only where there are none."""
     counts = count_words(map(keywords, _texts(outputs)))
     if not counts:

@@ -209,9 +209,11 @@ class Trials:
             outputs = await stages.ask(spec, query, slots, zero_shot)
             answered = sum(output is not None for output in outputs)
             drawn = [await aggregator.release(outputs)]
-            adapter = answer_adapter_of(task, noise)
-            noiseless = await consensus(adapter, aggregator, outputs)
-            again = cast(Aggregator, await adapter.prepare(Public(query, zero_shot, stages.embedder, _no_sentence)))
+            noiseless = await consensus(aggregator, outputs)
+            again = cast(
+                Aggregator,
+                await answer_adapter_of(task, noise).prepare(Public(query, zero_shot, stages.embedder, _no_sentence)),
+            )
             drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
             task=name,

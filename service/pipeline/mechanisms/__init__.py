@@ -2,8 +2,8 @@
 
 A file holds what the service does with its mechanism. Two things are elsewhere. Its parameters are in
 ``accounting/mechanisms.py``, since plans are read and calibrated without the service; a mechanism that is the service's
-alone may keep them in its own file. Its noiseless answer is in ``service/trials/consensus.py``, since what answers
-private queries must not import it. Registering an adapter makes all of it known.
+alone may keep them in its own file. Its noiseless answer is registered with ``service/trials/consensus.py``, which
+what answers private queries must not import. Registering an adapter makes all of it known.
 """
 
 from service.pipeline.mechanisms.adapter import register

@@ -137,13 +137,7 @@ class Adapter(ABC, Generic[M, P]):
 
 
 class AnswerAdapter(Adapter[M, P]):
-    """Of a mechanism that releases each answer by itself.
-
-    Attributes:
-        noiseless: ``module:function`` of its noiseless answer, for trials; a name, for nothing here may import it.
-    """
-
-    noiseless: str
+    """Of a mechanism that releases each answer by itself."""
 
     @property
     def writing(self) -> Writing | None:

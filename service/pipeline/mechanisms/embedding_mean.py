@@ -67,7 +67,6 @@ class EmbeddingMeanAdapter(TextAdapter[EmbeddingMeanMechanism, Gaussian]):
 
     schema = EmbeddingMeanMechanism
     profile = Gaussian
-    noiseless = "service.trials.consensus:nearest_candidate"
     example = EmbeddingMeanMechanism(type="embedding_mean")
     about = "The public candidate that the slots' answers are nearest to."
 

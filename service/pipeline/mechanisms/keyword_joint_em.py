@@ -38,7 +38,6 @@ class KeywordJointEmAdapter(TextAdapter[KeywordJointEmMechanism, BoundedRange]):
 
     schema = KeywordJointEmMechanism
     profile = BoundedRange
-    noiseless = "service.trials.consensus:ranked_words"
     example = KeywordJointEmMechanism(type="keyword_joint_em", k=5)
     about = "A fixed number of words of the question and of public answers, ranked and made a sentence."
     reconstructs = True

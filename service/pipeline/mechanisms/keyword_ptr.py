@@ -36,7 +36,6 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
 
     schema = KeywordPtrMechanism
     profile = profiles.ProposeTestRelease
-    noiseless = "service.trials.consensus:frequent_words"
     example = KeywordPtrMechanism(type="keyword_ptr", k_min=1, k_max=8)
     about = "The words that stand out, made a sentence."
     reconstructs = True

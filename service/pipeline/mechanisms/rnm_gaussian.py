@@ -74,7 +74,6 @@ class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
 
     schema = RnmGaussianMechanism
     profile = Gaussian
-    noiseless = "service.trials.consensus:most_voted"
     example = RnmGaussianMechanism(type="rnm_gaussian", vote="soft")
     about = "A vote with noise, weighed against zero-shot. soft: by probabilities; hard: one a slot."
 

@@ -36,7 +36,6 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
 
     schema = TokenEnsembleMechanism
     profile = profiles.TokenEnsemble
-    noiseless = ""
     example = TokenEnsembleMechanism(type="token_ensemble")
     about = "A text that the language model writes, each token drawn with the slots' say."
 

@@ -27,7 +27,7 @@ from service.pipeline.mechanisms.adapter import ADAPTERS, Answer, Outputs, Publi
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
-from service.trials.consensus import Consensus, most
+from service.trials.consensus import Consensus, consensus, most
 from service.web import create_app
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine
@@ -47,7 +47,7 @@ class CandidateVoteMechanism(TextMechanism):
     fold: bool = False
     """Whether case is ignored."""
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         return GaussianFamily()
 
 
@@ -67,6 +67,7 @@ class CandidateVote:
         return [None if i is None else np.eye(len(folded))[i] for i in first]
 
 
+@consensus.register
 async def most_voted(ready: CandidateVote, outputs: Outputs) -> Consensus:
     votes = from_fixed_point(sum_votes(ready.votes(outputs), len(ready.texts), "hard"))
     return Consensus({"text": ready.texts[int(np.argmax(votes))]}, most(zip(ready.texts, votes, strict=True)), "slots")
@@ -75,7 +76,6 @@ async def most_voted(ready: CandidateVote, outputs: Outputs) -> Consensus:
 class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
     schema = CandidateVoteMechanism
     profile = Gaussian
-    noiseless = f"{__name__}:most_voted"
     example = CandidateVoteMechanism(type="candidate_vote")
     about = "The public candidate that most slots vote for."
 
@@ -117,7 +117,8 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
     assert calibrated.digest == signed.digest
     assert calibrated.plan.tasks["story"].mechanism == CandidateVoteMechanism(type="candidate_vote", fold=True)
     answer = ask(services)
-    assert answer.release.answer == {"text": "a red kite", "method": "voted for"}
+    released = {"text": "a red kite", "method": "voted for", "zero_shot": answer.zero_shot}
+    assert answer.release.answer == released
     assert states(services) == {"released": 1}
     assert ask(services).charged is False
     _, key = services.records.keys.create("analyst", "analyst")
@@ -168,7 +169,7 @@ def test_the_plan_studio_offers_computes_and_tries_it(tmp_path: Path, plan_file:
     assert tried.count("a red kite") >= 2  # with noise and without
     assert " of 20 times" in tried
     mistaken = browser.post(STUDIO, {"text": form["text"].replace("candidate_vote", "vote")}).text
-    assert "must be one of embedding_mean, keyword_joint_em, keyword_ptr, candidate_vote" in mistaken
+    assert "must be one of embedding_mean, keyword_joint_em, keyword_ptr, token_ensemble, candidate_vote" in mistaken
 
 
 def test_it_composes_with_the_others() -> None:

@@ -71,7 +71,8 @@ def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None
     assert states(services) == {"released": 1}
     released = answer.release.answer
     if mechanism.startswith("embedding_mean"):
-        assert released == {"text": "a red kite", "method": released["method"]}
+        assert released["text"] == "a red kite"
+        assert released.keys() == {"text", "method", "zero_shot"}
     else:
         assert released["keywords"] == ["red"]
         assert released["text"] == "about red"
@@ -181,7 +182,8 @@ def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -
     assert ask(services, "toy 1").release.answer["text"] == "about red"
     services.engine.engine.mute = 3
     released = ask(services, "toy 2").release.answer
-    assert released == {"text": "red", "keywords": ["red"], "method": "the released words as they are"}
+    assert (released["text"], released["keywords"]) == ("red", ["red"])
+    assert released["method"] == "the released words as they are"
     assert states(services) == {"released": 2}
 
 
