@@ -526,7 +526,7 @@ class Coin(TextMechanism):
     type: Literal["coin"]
     sides: int = Field(default=2, ge=2)
 
-    def family(self, delta: float, draws: float) -> GaussianFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
         return GaussianFamily()
 
 
