@@ -389,6 +389,16 @@ class TokenEnsembleMechanism(TextMechanism):
     """From how many of the tokens that are likeliest without exemplars one is drawn."""
     gate: float = Field(default=0.95, gt=0, le=1)
     """A token that is likelier than this without exemplars is drawn without asking the slots, and not paid for."""
+    banned: tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)], ...] = Field(
+        default=(), max_length=100, strict=False, exclude_if=lambda banned: not banned
+    )
+    """Texts that no answer contains, in upper case or lower, inside a longer word or not: a token that would complete
+    one is not among those to draw from. They are public and cost nothing."""
+    regex: str | None = Field(default=None, min_length=1, max_length=2000, exclude_if=_is_none)
+    """A regular expression that whole answers match. It is public and costs nothing, nor does a token that it leaves no
+    choice of. An answer that reaches its greatest length before is cut off there."""
+    json_schema: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
+    """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
 
     @property
     def longest(self) -> int:
@@ -417,6 +427,8 @@ class TokenEnsembleMechanism(TextMechanism):
     def _is_long_enough(self) -> Self:
         if self.longest < self.tokens:
             raise ValueError("max_tokens: must be at least tokens")
+        if self.regex is not None and self.json_schema is not None:
+            raise ValueError("json_schema: an answer keeps to it or to a regex, not to both")
         return self
 
     def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily:

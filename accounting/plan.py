@@ -18,6 +18,7 @@ from accounting.mechanisms import MECHANISMS, types_of
 from accounting.privacy.accountants import ACCOUNTANTS, compare, get_accountant
 from accounting.privacy.calibration import Grant, calibrate
 from accounting.privacy.events import Event, Sampling
+from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsemble
 from accounting.strict import Strict
@@ -92,7 +93,7 @@ class Plan(Strict):
         return self
 
 
-Profile = ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble | BoundedRange
+Profile = GuidedTokens | ProposeTestRelease | PtrTest | Gaussian | TokenEnsemble | BoundedRange
 
 
 class TaskNoise(Strict):

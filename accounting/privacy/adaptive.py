@@ -105,7 +105,7 @@ def _dominating(event: Event, sizes: tuple[int, ...], tail: float) -> list[tuple
         reach *= 1.5
     pairs = []
     for above, below in found:
-        functions = _Chords(losses, above), _Chords(losses, below)
+        functions = Chords(losses, above), Chords(losses, below)
         pairs.append(Direction(*functions, *(f.last for f in functions)))
     if event.sampling.probability == 1:
         return [(pair,) for pair in pairs]
@@ -225,7 +225,7 @@ def _kink(distance: Array, index: Array, step: float) -> Array:
     return np.asarray(np.exp(step * index) * np.where(index >= 0, np.expm1(outside), -np.expm1(-outside)))
 
 
-class _Chords:
+class Chords:
     """Divergences between grid points by straight lines in e^x, beyond the grid the last value.
 
     Args:
@@ -239,6 +239,7 @@ class _Chords:
         self.last = float(self._values[-1])
 
     def __call__(self, x: Array) -> Array:
+        """The divergence at losses of at least 0; any shape."""
         inside = np.clip(x * (1 - _OUTWARD), 0.0, self._losses[-1])
         k = np.minimum((inside / self._step).astype(np.int64), self._losses.size - 2)
         share = np.clip(np.expm1(inside - self._losses[k]) / math.expm1(self._step), 0.0, 1.0)

@@ -18,6 +18,7 @@ from typing import Protocol
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.bounds import require_delta
 from accounting.privacy.events import Event, Sampling
+from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import (
     BoundedRange,
     Gaussian,
@@ -127,6 +128,32 @@ class TokenEnsembleFamily:
     def mechanism(self, cost: float) -> TokenEnsemble:
         """See :class:`Family`."""
         return TokenEnsemble(_range_of(cost / self.tokens), self.tokens)
+
+
+@dataclass(frozen=True)
+class GuidedTokensFamily:
+    """Tokens after words of the same sample, with a fixed split between the two releases.
+
+    Args:
+        words: whose noise is free.
+        tokens: whose range is free, up to a largest one.
+        share: of an answer's cost, that goes to the words.
+    """
+
+    words: ProposeTestReleaseFamily
+    tokens: TokenEnsembleFamily
+    share: float
+    most: float = math.inf
+
+    @property
+    def delta0(self) -> float:
+        """See :class:`Family`."""
+        return self.words.delta0
+
+    def mechanism(self, cost: float) -> GuidedTokens:
+        """See :class:`Family`."""
+        tokens = self.tokens.mechanism(min((1 - self.share) * cost, self.tokens.most))
+        return GuidedTokens(tokens.epsilon, tokens.tokens, self.words.mechanism(self.share * cost))
 
 
 def _range_of(cost: float) -> float:

@@ -10,7 +10,7 @@ The pairs, sampled at rate q, in both directions:
 - Gaussian noise: N(0, 1) and N(1/z, 1), cut into bins. (What leaves is the bin: post-processing.)
 - Bounded range: two outcomes with the log-ratios t and t - ε (Dong, Durfee and Rogers, arXiv 1909.13830), the same t
   for every answer. An adaptive analyst can do a little better, see :mod:`accounting.privacy.adaptive`.
-- An ensemble's tokens: so many such choices, all from the same sample.
+- An ensemble's tokens: so many such choices, all from the same sample; and all of that, too, where words guide them.
 - Propose-test-release: such a choice of k, then the test's noise; or, every time, two gaps of at most 2, of which only
   the certain loss is counted.
 - ``blocks``: what Theorem 11 (``docs/privacy/sampling.md``) charges for is the mirrored pair, so that is bounded here:
@@ -34,6 +34,7 @@ from accounting.privacy.bounds import require_delta
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import Pld
+from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import (
     Array,
     BoundedRange,
@@ -46,7 +47,8 @@ from accounting.privacy.token_ensemble import TokenEnsemble
 
 _SHARES = (*np.linspace(0.4, 0.95, 12), 0.98, 0.995, 0.999)  # of ε, for t
 _COMPOSED = 3  # of them, those of the best moments
-_BIN = 0.02  # standard deviations of the noise
+_BIN, _WIDE_BIN = 0.02, 0.2  # standard deviations of the noise
+_RARE = 1e-100  # of the outcomes of two releases
 _REACH, _FARTHEST = 9.0, 36.0  # of the bins beyond both means; beyond the latter masses underflow
 _ROUNDED = 0.003  # of ε, lost by rounding losses to the grid
 _OUTSIDE = 1e-3  # of δ, the probability that rounding errors add up to more
@@ -100,6 +102,7 @@ def _shares(events: Sequence[Event]) -> Sequence[float]:
 
 
 def _delta0(mechanism: SymmetricProfile) -> float:
+    mechanism = mechanism.words if isinstance(mechanism, GuidedTokens) else mechanism
     return mechanism.delta0 if isinstance(mechanism, PtrTest | ProposeTestRelease) else 0.0
 
 
@@ -127,12 +130,20 @@ def _outputs(mechanism: SymmetricProfile, share: float) -> Pair:
         case BoundedRange(epsilon):
             return _choice(epsilon, share * epsilon)
         case ProposeTestRelease(epsilon, noise_multiplier):
-            chosen, noise = _choice(epsilon, share * epsilon), _noise(noise_multiplier)
-            absent, present = (np.kron(c, n).astype(np.float64) for c, n in zip(chosen, noise, strict=True))
-            return absent, present
+            return _both(_choice(epsilon, share * epsilon), _noise(noise_multiplier))
+        case GuidedTokens(epsilon, tokens, ProposeTestRelease(choice, noise_multiplier)):
+            words = _both(_choice(choice, share * choice), _noise(noise_multiplier, _WIDE_BIN))
+            return _both(words, _choices(epsilon, share * epsilon, tokens))
         case TokenEnsemble(epsilon, tokens):
             return _choices(epsilon, share * epsilon, tokens)
     raise TypeError(f"no pair of outputs is known of {mechanism}")
+
+
+def _both(first: Pair, second: Pair) -> Pair:
+    """Two releases of one sample."""
+    absent, present = (np.kron(one, other).astype(np.float64) for one, other in zip(first, second, strict=True))
+    there = (absent > _RARE) & (present > _RARE)  # leaving others out lowers the bound
+    return absent[there], present[there]
 
 
 def _choices(epsilon: float, t: float, count: int) -> Pair:
@@ -151,11 +162,11 @@ def _choice(epsilon: float, t: float) -> Pair:
     return absent, present
 
 
-def _noise(noise_multiplier: float) -> Pair:
+def _noise(noise_multiplier: float, width: float = _BIN) -> Pair:
     shift = min(1 / noise_multiplier, 2 * _FARTHEST - 2)  # with more noise added, where masses would underflow
     low = min(max(-_REACH, shift - _FARTHEST), shift / 2)
     high = max(min(shift + _REACH, _FARTHEST), shift / 2)
-    edges = np.linspace(low, high, max(1, min(4000, math.ceil((high - low) / _BIN))) + 1)
+    edges = np.linspace(low, high, max(1, min(4000, math.ceil((high - low) / width))) + 1)
     return _bins(edges), _bins(edges - shift)
 
 

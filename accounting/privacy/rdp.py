@@ -107,7 +107,7 @@ def _compose(events: Sequence[Event], delta: float, orders: Array, tolerance: fl
 
 def _one_answer(event: Event, cut: float, orders: Array, tolerance: float) -> tuple[Array, float]:
     mechanism, q = event.mechanism, event.sampling.probability
-    if q < 1 and (event.sampling.kind == "blocks" or isinstance(mechanism, TokenEnsemble)):
+    if isinstance(mechanism, TokenEnsemble) or (q < 1 and event.sampling.kind == "blocks"):
         return _grid_rdp(event, cut, orders)
     match mechanism:
         case Gaussian(noise_multiplier):

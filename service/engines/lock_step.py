@@ -2,22 +2,26 @@
 
     public model → the likeliest tokens → every slot's opinion of these → one is drawn → everybody reads it → ...
 
-What decides how long this goes on is public once the answer is: its tokens, and the public model's view of them. A slot
-that fails, or is not done in time, has no opinion until the answer ends; nobody is told.
+What decides how long this goes on is public once the answer is: its tokens, and the public model's view of them. So are
+the rules that an answer keeps to: they cost nothing, and where they leave one token, nobody is asked. A slot that
+fails, or is not done in time, has no opinion until the answer ends; nobody is told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from aggregation.token_ensemble import TokenEnsemble
 from service.engines.fan_out import all_in_time
+
+MOST_ASKED = 128
+"""Tokens whose log-probabilities can be asked for at once."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Writing:
         longest: most tokens of an answer.
         top_k: from how many of the likeliest tokens one is drawn.
         gate: a token that is at least as probable as this without exemplars is drawn without asking the slots.
+        banned: texts that no answer contains, case-folded, as answers are to be compared with them.
+        regex: of whole answers; empty: any.
+        json_schema: of whole answers, as JSON; empty: any.
     """
 
     ensemble: TokenEnsemble
@@ -37,17 +44,26 @@ class Writing:
     longest: int
     top_k: int
     gate: float
+    banned: tuple[str, ...] = ()
+    regex: str = ""
+    json_schema: str = ""
+
+    def forbids(self, text: str) -> bool:
+        """Whether a text contains a banned one."""
+        folded = text.casefold()
+        return any(banned in folded for banned in self.banned)
 
 
 class PublicVoice(Protocol):
     """The model without exemplars, reading the answer."""
 
-    async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:
-        """The log-probabilities of the likeliest tokens that could come next.
+    async def likeliest(self, read: Sequence[int], count: int, beside: Sequence[int] = ()) -> Mapping[int, float]:
+        """The log-probabilities of the likeliest tokens that could come next, and of others.
 
         Args:
             read: what was added to the answer since the last call.
-            count: how many tokens.
+            count: how many of the likeliest.
+            beside: the others. Of both at most :data:`MOST_ASKED` are asked for.
         """
         ...
 
@@ -65,6 +81,50 @@ class Voice(Protocol):
         ...
 
 
+class Grammar(Protocol):
+    """What may be written; it reads the answer."""
+
+    def allowed(self) -> np.ndarray:
+        """Whether each token may come next, bool (tokens,); an end may where the answer is complete."""
+        ...
+
+    def read(self, token: int) -> None:
+        """Go on behind a token that may come next."""
+        ...
+
+
+@dataclass
+class _Obeying:
+    """A public voice that keeps to a grammar.
+
+    Those that may come next are asked for if they are at most 128; else the first 128 of them, which in most
+    vocabularies are characters and the commonest pieces of words, beside those among the 128 likeliest of all.
+    """
+
+    public: PublicVoice
+    grammar: Grammar
+    ends: Sequence[int]
+    measuring: bool
+    unread: list[int] = field(default_factory=list)
+
+    async def likeliest(self, read: Sequence[int], count: int, beside: Sequence[int] = ()) -> Mapping[int, float]:
+        """The likeliest tokens that may come next, and the end if it may; none at a dead end. They add up to 1."""
+        for token in read if not self.measuring else ():
+            self.grammar.read(token)
+        self.unread += read
+        mask = self.grammar.allowed()
+        allowed = np.flatnonzero(mask)
+        if len(allowed) < 2 and not self.measuring:
+            return {int(token): 0.0 for token in allowed}
+        first = allowed[np.argsort(~np.isin(allowed, self.ends), kind="stable")][:MOST_ASKED].tolist()
+        said = await self.public.likeliest(self.unread, MOST_ASKED, first)
+        self.unread = []
+        likely = sorted((token for token in said if mask[token] or self.measuring), key=lambda t: -said[t])
+        chosen = [token for place, token in enumerate(likely) if place < count or token in self.ends]
+        whole = np.logaddexp.reduce([said[token] for token in chosen])
+        return {token: float(said[token] - whole) for token in chosen}
+
+
 class UnansweredError(RuntimeError):
     """A made-up slot did not answer, so nobody knows how long the largest ones take."""
 
@@ -76,6 +136,8 @@ async def write(
     *,
     ends: Sequence[int],
     banned: Collection[int] = (),
+    forbids: Callable[[Sequence[int]], bool] = lambda said: False,
+    grammar: Grammar | None = None,
     timeout_s: float,
     measuring: bool = False,
 ) -> list[int]:
@@ -85,29 +147,37 @@ async def write(
         writing: how.
         public: its failures are raised.
         voices: of the slots that are not empty.
-        ends: tokens that end an answer. Where none of them is likely, the first is as likely as the least likely one.
+        ends: tokens that end an answer. Where none of them is likely, the first is as likely as the least likely one,
+            unless there is a grammar.
         banned: tokens that no answer has.
+        forbids: whether no answer begins with these tokens.
+        grammar: that answers keep to as far as they get; at a dead end they are over.
         timeout_s: slots have so long, all tokens together.
         measuring: whether slots are made up, to measure the most work: the answer gets as long as it can, and asks them
-            as often as it can.
+            as often as it can, whatever rules say.
 
     Raises:
         UnansweredError: a made-up slot did not answer.
     """
     said: list[int] = []
+    voice = public if grammar is None else _Obeying(public, grammar, ends, measuring)
     heard, paid = 0, 0
     silent: set[int] = set()
     deadline = asyncio.get_running_loop().time() + timeout_s
     while len(said) < writing.longest:
-        likely = await public.likeliest(said[-1:], writing.top_k)
-        known = {token: value for token, value in likely.items() if token not in banned}
-        if measuring:
-            known = {token: value for token, value in known.items() if token not in ends}
-        elif not any(end in known for end in ends):
+        likely = await voice.likeliest(said[-1:], writing.top_k)
+        known = {
+            token: value
+            for token, value in likely.items()
+            if token not in banned and (not forbids([*said, token]) or measuring) and not (measuring and token in ends)
+        }
+        if grammar is None and not measuring and not any(end in known for end in ends):
             known[ends[0]] = min(known.values(), default=0.0)
+        if not known:
+            break
         tokens, alone = list(known), np.array(list(known.values()))
         opinions: Sequence[np.ndarray | None] = ()
-        asked = alone.max() < math.log(writing.gate) or measuring
+        asked = (len(known) > 1 and alone.max() < math.log(writing.gate)) or measuring
         if asked and paid < writing.tokens:
             live = [number for number in range(len(voices)) if number not in silent]
             left = deadline - asyncio.get_running_loop().time()

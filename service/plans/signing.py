@@ -13,6 +13,7 @@ from accounting.ledger.events import Approval
 from accounting.plan import CalibratedPlan, Plan, PlanError
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
+from service.engines.grammar_check import grammar_problem
 from service.pipeline.making import NotMadeError, check_readable
 from service.pipeline.making import make as make_here
 from service.plans.calibrating import calibrate
@@ -111,7 +112,7 @@ def check_finished(plan: Plan) -> None:
 
 
 def check_engine(records: Records, plan: Plan) -> None:
-    """Whether the engine that serves, or served last, can answer by a plan's mechanisms.
+    """Whether the engine that serves, or served last, can answer by a plan's mechanisms, as far as this process knows.
 
     Raises:
         PlanError: it cannot; names the tasks.
@@ -121,6 +122,12 @@ def check_engine(records: Records, plan: Plan) -> None:
         (f"tasks.{name}.mechanism.type", f"{engine.name} cannot write answers by {task.mechanism.type}; `vllm` can")
         for name, task in plan.tasks.items()
         if engine and not engine.writes_together and getattr(task.mechanism, "written_together", False)
+    ]
+    cannot += [
+        (f"tasks.{name}.mechanism.{field}", problem)
+        for name, task in plan.tasks.items()
+        for field in ("regex", "json_schema")
+        if (problem := grammar_problem(field, getattr(task.mechanism, field, None)))
     ]
     if cannot:
         raise PlanError(*cannot)

@@ -25,7 +25,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,7 +41,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
 from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
-from service.engines.lock_step import UnansweredError, write
+from service.engines.lock_step import MOST_ASKED, UnansweredError, Writing, write
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineInfo,
@@ -54,6 +54,7 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
+from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 from service.engines.vllm.pinning import LET_GO, PIN, PIN_TOKENS
@@ -69,7 +70,7 @@ _SHUTDOWN_S = 10.0
 # More characters than so many a token are no text, and would take long to be counted.
 _MOST_TOKEN_CHARACTERS = 16
 # vLLM's limit on the tokens whose log-probabilities one request may ask for.
-_MOST_LOGPROBS = 128
+_MOST_LOGPROBS = MOST_ASKED
 # Each may share its batch with requests that want other log-probabilities, which vLLM then computes for all.
 _LIKELIEST_ATTEMPTS = 20
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
@@ -153,6 +154,7 @@ class VllmEngine:
         self._number = itertools.count()
         self._admission = Admission(config.max_queued_prompts)
         self._trie = lru_cache(maxsize=256)(self._make_trie)
+        self._grammars = cache(lambda: Grammars(self._llm.vllm_config, self._llm.get_tokenizer()))
         salt_key = secrets.token_bytes(32)
         self._salt = lru_cache(maxsize=256)(lambda name: hmac.digest(salt_key, name.encode(), hashlib.sha256).hex())
 
@@ -164,6 +166,7 @@ class VllmEngine:
         """
         if task.kept and self._kept_of(task) is None:
             raise NotKeptError("the engine has started anew, and reads the exemplars first")
+        await self._grammar(task)  # before anything is charged
         prompts = self._tokens[task.kind].prompts(
             [render(task.prompt, fields) for fields in (query, *task.calibration)]
         )
@@ -215,7 +218,8 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.WritesTogether.write`."""
         if task.writing is None:
             raise TypeError(f"{task.name} is not written together")
-        tokens, asked = self._tokens[task.kind], _without_exemplars(task)
+        tokens, asked, grammar = self._tokens[task.kind], _without_exemplars(task), await self._grammar(task)
+        ends = tokens.text_ends()[: 1 if grammar else None]  # a grammar may have lines
         (prompt,) = tokens.prompts([render(task.prompt, query)])
         prompts = [own for own, _ in await self._asked(task, query, slots)]
         if task.measuring and not all(prompts):
@@ -228,14 +232,23 @@ class VllmEngine:
                     task.writing,
                     _Public(self, asked, prompt, public),
                     voices,
-                    ends=tokens.text_ends(),
-                    banned=tokens.special() - {*tokens.text_ends()},
+                    ends=ends,
+                    banned=tokens.special() - {*ends},
+                    forbids=partial(_ends_in_banned, task.writing, tokens),
+                    grammar=grammar,
                     timeout_s=self._config.timeout_s,
                     measuring=task.measuring,
                 )
         finally:
             await asyncio.gather(*(session.close() for session in (public, *voices)))
         return tokens.text(said)
+
+    async def _grammar(self, task: TaskSpec) -> Matcher | None:
+        """That of a task's next answer; compiling it takes long, the first time."""
+        if task.writing is None:
+            return None
+        writing, (end, *_) = task.writing, self._tokens[task.kind].text_ends()
+        return await asyncio.to_thread(lambda: self._grammars().open(writing, end))
 
     def _session(self, task: TaskSpec, prompt: Tokens) -> Session:
         return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)))
@@ -247,6 +260,11 @@ class VllmEngine:
             if len(output.logprobs[0]) >= count:
                 break
         return {token: said.logprob for token, said in output.logprobs[0].items()}
+
+    async def of_tokens(self, task: TaskSpec, prompt: Tokens, tokens: Sequence[int]) -> Mapping[int, float]:
+        """Log-probabilities of these tokens after a prompt without exemplars."""
+        output = await self._ask(task, prompt, _next_token(tuple(tokens)))
+        return {token: output.logprobs[0][token].logprob for token in tokens}
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
@@ -543,11 +561,19 @@ class _Public:
         self._engine, self._task, self._session = engine, task, session
         self._whole = list(prompt)
 
-    async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:
+    async def likeliest(self, read: Sequence[int], count: int, beside: Sequence[int] = ()) -> Mapping[int, float]:
         """See :class:`service.engines.lock_step.PublicVoice`."""
         self._whole += read
         reply = await self._session.likeliest(read, count)
-        return reply if len(reply) >= count else await self._engine.likeliest(self._task, self._whole, count)
+        if len(reply) < count:
+            reply = await self._engine.likeliest(self._task, self._whole, count)
+        return {**reply, **await self._engine.of_tokens(self._task, self._whole, beside)} if beside else reply
+
+
+def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens) -> bool:
+    """Whether what was said ends in a banned text. A character has at most four tokens."""
+    reach = 1 + 4 * max(map(len, writing.banned), default=0)
+    return bool(writing.banned) and writing.forbids(tokens.text(said[-reach:]))
 
 
 def _why(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ _HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as like
 
 @dataclass(frozen=True)
 class Written:
-    """An answer that the slots write; the zero-shot answer where they write nothing."""
+    """An answer that the slots write. Where they write nothing, the zero-shot answer if no rule may forbid it."""
 
     writing: Writing
     fallback: str
@@ -28,7 +29,10 @@ class Written:
         """See :class:`.adapter.Author`."""
         if text:
             return {"text": text, "method": "written token by token, each drawn with the slots' say", "fallback": False}
-        return {"text": self.fallback, "method": "the zero-shot answer: nothing was written", "fallback": True}
+        rules = self.writing
+        forbidden = rules.regex or rules.json_schema or rules.forbids(self.fallback)
+        method = "nothing was written" if forbidden else "the zero-shot answer: nothing was written"
+        return {"text": "" if forbidden else self.fallback, "method": method, "fallback": True}
 
 
 class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsemble]):
@@ -49,7 +53,9 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         """See :class:`.adapter.AnswerAdapter`."""
         m = self.written
         ensemble = TokenEnsemble(self.pull, m.reach(self.pull, self.task.ensemble), m.temperature)
-        return Writing(ensemble, m.tokens, m.longest, m.top_k, m.gate)
+        banned = tuple(text.casefold() for text in m.banned)
+        schema = "" if m.json_schema is None else json.dumps(m.json_schema)
+        return Writing(ensemble, m.tokens, m.longest, m.top_k, m.gate, banned, m.regex or "", schema)
 
     @property
     def public_calls(self) -> int:

@@ -136,7 +136,8 @@ def plan(**mechanism):
                         "mechanism": {"type": "token_ensemble", **mechanism},
                     }
                 },
-            }
+            },
+            sort_keys=False,
         )
     )
 
@@ -159,8 +160,26 @@ def test_what_the_budget_leaves_lets_a_slot_move_a_token_further():
         assert mechanism.reach(pull, 40) == pytest.approx(reach)
 
 
+def test_rules_of_answers_are_signed_where_there_are_some():
+    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    document = plan(banned=[" no way "], json_schema=schema).tasks["task"].mechanism.model_dump_json()
+    assert '"banned":["no way"],"json_schema":{"type":"object","properties":{"b":{},"a":{}}}}' in document
+    assert "banned" not in plan().tasks["task"].mechanism.model_dump_json()
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"tokens": 0}, {"tokens": 321}, {"max_tokens": 10}, {"clip": 0}, {"top_k": 128}, {"gate": 1.5}]
+    "wrong",
+    [
+        {"tokens": 0},
+        {"tokens": 321},
+        {"max_tokens": 10},
+        {"clip": 0},
+        {"top_k": 128},
+        {"gate": 1.5},
+        {"banned": [" "]},
+        {"regex": ""},
+        {"json_schema": {}, "regex": "a"},
+    ],
 )
 def test_a_plan_names_what_is_wrong(wrong):
     with pytest.raises(PlanError, match=next(iter(wrong))):

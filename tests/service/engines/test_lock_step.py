@@ -25,9 +25,9 @@ class Public:
     says: dict[int, float] = field(default_factory=lambda: dict(PUBLIC))
     read: list[list[int]] = field(default_factory=list)
 
-    async def likeliest(self, read, count):
+    async def likeliest(self, read, count, beside=()):
         self.read.append(list(read))
-        return dict(itertools.islice(self.says.items(), count))
+        return dict(itertools.islice(self.says.items(), count)) | {token: self.says[token] for token in beside}
 
 
 @dataclass
@@ -51,8 +51,10 @@ class Scripted(TokenEnsemble):
     def follow(self, places):
         object.__setattr__(self, "places", list(places))
         object.__setattr__(self, "probability", 1.0)
+        object.__setattr__(self, "sizes", [])
 
     def draw(self, public, opinions):
+        self.sizes.append(len(public))
         moved = sum((opinion for opinion in opinions if opinion is not None), np.zeros(public.shape))
         weights = np.exp(public / self.temperature + self.pull / GRID * moved)
         place = self.places.pop(0) if self.places else 0
@@ -69,14 +71,18 @@ def written(how, public, slots, **options):
     return asyncio.run(write(how, public, slots, **{"ends": [END], "timeout_s": 10, **options}))
 
 
-def law(slots, tokens, pull=0.2):
-    """The probability of every answer of so many tokens."""
-    found = {}
-    for places in itertools.product(range(3), repeat=tokens):
+def law(slots, tokens, pull=0.2, longest=None, **rules):
+    """The probability of every answer of so many paid tokens."""
+    found, left = {}, [()]
+    while left:  # each answer is tried by the places that it draws, and those after them
         ensemble = Scripted(pull, 2.0, 1.0)
-        ensemble.follow(places)
-        said = tuple(written(writing(ensemble, tokens=tokens, longest=tokens), Public(), slots()))
-        found[said] = ensemble.probability
+        ensemble.follow(places := left.pop())
+        how = writing(ensemble, tokens=tokens, longest=longest or tokens)
+        said = tuple(written(how, Public(), slots(), **{name: rule() for name, rule in rules.items()}))
+        if len(ensemble.sizes) > len(places):
+            left += [(*places, place) for place in range(ensemble.sizes[len(places)])]
+        else:
+            found[said] = ensemble.probability
     assert sum(found.values()) == pytest.approx(1)
     return found
 
@@ -102,6 +108,86 @@ def test_an_answer_costs_no_more_than_accounted(name):
             assert np.all(divergence <= profile.delta(losses) + 1e-12)
 
 
+class Grammar:
+    """Answers that match a regular expression whole, a letter for a token."""
+
+    def __init__(self, *answers, tokens=3):
+        self.answers, self.tokens, self.said = [[*answer, END] for answer in answers], tokens, []
+
+    def allowed(self):
+        here = len(self.said)
+        following = {answer[here] for answer in self.answers if answer[:here] == self.said and len(answer) > here}
+        return np.isin(np.arange(self.tokens), list(following))
+
+    def read(self, token):
+        assert self.allowed()[token]
+        self.said.append(token)
+
+
+ANSWERS = [(A, A, B), (A, B, B), (A, B, B, A), (B, A)]
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_a_grammar_is_kept_to_and_costs_nothing(name):
+    """Every answer that it allows and no other; and only what it leaves a choice of is paid for, though all is read."""
+    pull, choices = 0.2, 3  # A or B; then A or B; then the end or A
+    profile, losses = Profile(4 * pull, choices), np.linspace(0, 4 * pull * choices, 9)
+    before, changed = (
+        law(slots, choices, pull, longest=9, grammar=lambda: Grammar(*ANSWERS))
+        for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(NEIGHBOURS[name])])
+    )
+    assert before.keys() == changed.keys() == {*ANSWERS}
+    for p, q in ((changed, before), (before, changed)):
+        divergence = [sum(max(p[said] - math.exp(x) * q[said], 0) for said in p) for x in losses]
+        assert np.all(divergence <= profile.delta(losses) + 1e-12)
+
+
+def test_a_token_without_a_choice_asks_nobody():
+    public, slot, ensemble = Public(), Slot([A]), Scripted(0.2, 2.0, 1.0)
+    ensemble.follow([0, 0, 1, 0])
+    said = written(writing(ensemble, tokens=2, longest=9), public, [slot], grammar=Grammar((A, A, B), (A, A, A)))
+    assert said == [A, A, B]
+    assert public.read == slot.read == [[A, A]]
+    assert ensemble.sizes == [1, 1, 2, 1]
+
+
+def test_a_token_is_as_likely_as_the_allowed_ones_make_it():
+    """So the gate compares it with them; nor can an answer end before it is complete."""
+    public, slot, ensemble = Public({END: -0.01, A: -5.0, B: -9.0}), Slot([B]), Scripted(0.2, 2.0, 1.0)
+    ensemble.follow([0])
+    assert written(writing(ensemble, gate=0.9), public, [slot], grammar=Grammar((A, A), (B, B))) == [A, A]
+    assert not slot.read
+    assert ensemble.probability == pytest.approx(1 / (1 + math.exp(-4)))
+
+
+def test_allowed_tokens_that_are_unlikely_are_found():
+    """None of them among the likeliest 128: the first 128, of which the likeliest are drawn from, and the end."""
+    many = 1000
+    says = {token: -0.1 * token for token in range(500, 900)} | {token: -1e3 + token for token in range(500)}
+    public, ensemble = Public(says), Scripted(0.2, 2.0, 1.0)
+    answers = [(), *((token,) for token in range(200, 450)), *((token,) for token in range(500, 502))]
+    grammar = Grammar(*answers, tokens=many)
+    ensemble.follow([2])
+    assert written(writing(ensemble, top_k=4), public, [], grammar=grammar) == [326]
+    assert ensemble.sizes[0] == 5  # 500, 501, 326, 325 and the end
+
+
+def test_a_dead_end_ends_an_answer_and_so_does_its_greatest_length():
+    grammar = Grammar((A, B, A))
+    assert written(writing(longest=2), Public(), [Slot([A])], grammar=grammar) == [A, B]
+    assert written(writing(), Public(), [Slot([A])], grammar=Grammar((A, B, A)), banned=[B]) == [A]
+
+
+def test_what_would_complete_a_banned_text_is_not_drawn():
+    def ends_in_bb(said):
+        return said[-2:] == [B, B]
+
+    answers = law(lambda: [Slot([B])], 3, forbids=lambda: ends_in_bb)
+    assert {(A, B, A), (B, A, B), (B,)} < answers.keys()
+    assert not any("22" in "".join(map(str, said)) for said in answers)
+    assert Writing(TokenEnsemble(0.2, 2.0, 1.0), 3, 3, 3, 1.0, banned=("no way",)).forbids("There is NO WAY!")
+
+
 def test_one_that_failed_is_not_asked_again_and_nobody_is_told():
     failing, other = Slot([B, None]), Slot([A])
     ensemble = Scripted(0.2, 2.0, 1.0)
@@ -122,7 +208,7 @@ def test_a_likely_token_asks_nobody_and_is_read_later():
     """The public model is sure of two tokens; then it is not."""
     public, slot, ensemble = Public({A: math.log(0.97), B: math.log(0.03)}), Slot([A]), Scripted(0.2, 2.0, 1.0)
 
-    async def then_unsure(read, count):
+    async def then_unsure(read, count, beside=()):
         public.read.append(list(read))
         return public.says if len(public.read) < 3 else PUBLIC
 
@@ -151,6 +237,10 @@ def test_measuring_asks_as_often_and_writes_as_much_as_can_be():
     said = written(writing(tokens=4, longest=6, gate=0.1), Public(), slots, measuring=True)
     assert len(said) == 6
     assert END not in said
+    assert [len(slot.read) for slot in slots] == [4, 4]
+    slots = [Slot([END]), Slot([A])]
+    rules = {"grammar": Grammar((A, B)), "forbids": lambda said: True}
+    assert len(written(writing(tokens=4, longest=6, gate=0.1), Public(), slots, measuring=True, **rules)) == 6
     assert [len(slot.read) for slot in slots] == [4, 4]
     with pytest.raises(UnansweredError, match="1 of 2"):
         written(writing(), Public(), [Slot([A]), Slot([None])], measuring=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -282,6 +283,70 @@ def test_writing_is_measured_with_the_largest_slots_alone(running):
         running.run(running.engine.write(asked, QUERY, [slot(1, 1), ()], ZeroShot()))
     full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
     running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
+
+
+def ruled(**rules):
+    return replace(WRITTEN, writing=replace(WRITTEN.writing, longest=40, **rules))
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "team": {"enum": [*LABELS]},
+        "why": {"type": "string", "maxLength": 6},
+        "urgent": {"type": "boolean"},
+    },
+    "required": ["team", "why", "urgent"],
+    "additionalProperties": False,
+}
+
+
+def test_answers_keep_to_a_grammar(running):
+    asked = ruled(regex="(yes|no), [0-9]{2}")
+    texts = {running.run(running.engine.write(asked, QUERY, SLOTS[:3], ZeroShot())) for _ in range(8)}
+    assert all(re.fullmatch("(yes|no), [0-9]{2}", text) for text in texts)
+    assert len(texts) > 1
+    for _ in range(3):
+        text = running.run(running.engine.write(ruled(json_schema=json.dumps(SCHEMA)), QUERY, SLOTS[:3], ZeroShot()))
+        said = json.loads(text)
+        assert list(said) == ["team", "why", "urgent"]
+        assert said["team"] in LABELS
+        assert len(said["why"]) <= 6
+    assert running.engine._admission.in_flight == 0
+
+
+def test_answers_contain_no_banned_text(running):
+    texts = [running.run(running.engine.write(WRITTEN, QUERY, SLOTS[:3], ZeroShot())) for _ in range(6)]
+    assert any("a" in text.casefold() for text in texts)
+    asked = ruled(banned=("a", "er"))
+    texts = [running.run(running.engine.write(asked, QUERY, SLOTS[:3], ZeroShot())) for _ in range(6)]
+    assert not any(asked.writing.forbids(text) for text in texts)
+    assert any(texts)
+
+
+@pytest.mark.parametrize(
+    "rules", [{"regex": "(?=a)b"}, {"json_schema": '{"type": "array", "uniqueItems": true}'}], ids=["regex", "schema"]
+)
+def test_a_grammar_that_cannot_be_kept_to_is_refused_by_the_probe(running, rules):
+    with pytest.raises(UnanswerableQueryError, match="grammar"):
+        running.run(running.engine.zero_shot(ruled(**rules), QUERY))
+
+
+def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
+    from service.engines.vllm.engine import _Public  # once the engine has chosen vLLM's environment
+
+    likeliest, asked_for = _Public.likeliest, []
+
+    async def noted(public, read, count, beside=()):
+        asked_for.append((count, len(beside)))
+        return await likeliest(public, read, count, beside)
+
+    monkeypatch.setattr(_Public, "likeliest", noted)
+    full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
+    asked = replace(ruled(regex="(yes|no), [0-9]{2}"), measuring=True, slot_tokens=64)
+    running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
+    assert len(asked_for) == 40
+    assert {count for count, beside in asked_for if beside} == {128}
 
 
 def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):

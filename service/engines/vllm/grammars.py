@@ -1,0 +1,67 @@
+"""Public grammars of answers, by xgrammar, as vLLM ships and calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar, StructuredOutputOptions
+from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend, validate_xgrammar_grammar
+
+from service.engines.lock_step import Writing
+from service.engines.protocol import UnanswerableQueryError
+
+
+class Matcher:
+    """A grammar that reads an answer (:class:`service.engines.lock_step.Grammar`)."""
+
+    def __init__(self, grammar: StructuredOutputGrammar, mask: Any, size: int) -> None:
+        self._grammar, self._mask, self._size = grammar, mask, size
+
+    def allowed(self) -> np.ndarray:
+        """See :class:`service.engines.lock_step.Grammar`."""
+        self._grammar.fill_bitmask(self._mask, 0)
+        bits = np.unpackbits(self._mask.numpy().view(np.uint8)[0], bitorder="little")
+        return bits[: self._size].astype(bool)
+
+    def read(self, token: int) -> None:
+        """See :class:`service.engines.lock_step.Grammar`."""
+        if not self._grammar.accept_tokens("", [token]):
+            raise RuntimeError("xgrammar takes no token that it allowed")
+
+
+class Grammars:
+    """Those of one model's tokens.
+
+    Args:
+        config: vLLM's.
+        tokenizer: the model's.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        self._backend = XgrammarBackend(config, tokenizer, config.model_config.get_vocab_size())
+        self._backend.disable_any_whitespace = True  # less to write, and to pay for
+
+    def open(self, writing: Writing, end: int) -> Matcher | None:
+        """The grammar of an answer, before its first token; None if it has none. The first time takes long.
+
+        Args:
+            writing: has it.
+            end: the token that ends an answer.
+
+        Raises:
+            service.engines.protocol.UnanswerableQueryError: xgrammar cannot keep to it; says why.
+        """
+        kind = StructuredOutputOptions.JSON if writing.json_schema else StructuredOutputOptions.REGEX
+        text = writing.json_schema or writing.regex
+        if not text:
+            return None
+        try:
+            wanted = StructuredOutputsParams(**{kind.name.lower(): text})
+            validate_xgrammar_grammar(SamplingParams(structured_outputs=wanted))
+            grammar = self._backend.compile_grammar(kind, text, {end})
+        except Exception as error:
+            why = str(error).partition("\n")[0]
+            raise UnanswerableQueryError(f"an admin must change this task's grammar: {why}") from error
+        return Matcher(grammar, self._backend.allocate_token_bitmask(1), self._backend.vocab_size)
