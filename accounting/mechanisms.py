@@ -29,6 +29,7 @@ from accounting.privacy.calibration import (
     BoundedRangeFamily,
     Family,
     GaussianFamily,
+    GuidedTokensFamily,
     ProposeTestReleaseFamily,
     TokenEnsembleFamily,
 )
@@ -399,6 +400,11 @@ class TokenEnsembleMechanism(TextMechanism):
     choice of. An answer that reaches its greatest length before is cut off there."""
     json_schema: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
     """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
+    after: KeywordPtrMechanism | None = Field(default=None, exclude_if=_is_none)
+    """Words that the same slots agree on, released first and named to all who write, in every prompt, as
+    `prompt.keywords` says. If none stand out, the answer is written without them."""
+    after_share: float = Field(default=0.3, gt=0, lt=1)
+    """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
 
     @property
     def longest(self) -> int:
@@ -431,12 +437,16 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("json_schema: an answer keeps to it or to a regex, not to both")
         return self
 
-    def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily:
+    def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily | GuidedTokensFamily:
         """See :class:`Mechanism`."""
-        return TokenEnsembleFamily(self.tokens, 4 * self.pull(math.inf, ensemble))
+        tokens = TokenEnsembleFamily(self.tokens, 4 * self.pull(math.inf, ensemble))
+        if self.after is None:
+            return tokens
+        return GuidedTokensFamily(self.after.family(delta, draws, ensemble), tokens, self.after_share)
 
     def __str__(self) -> str:
-        return f"token_ensemble, {self.tokens} tokens, clip {self.clip:g}"
+        after = "" if self.after is None else f", after {self.after}"
+        return f"token_ensemble, {self.tokens} tokens, clip {self.clip:g}{after}"
 
 
 def type_of(mechanism: type[Mechanism]) -> str:

@@ -67,4 +67,4 @@ def _together(answer: GuidedTokens) -> Chords:
     points = highest + math.ceil(answer.epsilon * answer.tokens / step) + 1
     tokens = TokenEnsemble(answer.epsilon, answer.tokens).delta(step * np.arange(-highest, points - words.low + 1))
     values = np.convolve(tokens, words.probs, "valid") * (1 + _SLACK) + words.infinity
-    return Chords(step * np.arange(points + 1), values)
+    return Chords(step * np.arange(points + 1, dtype=np.float64), values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.engines.protocol import Prompt
@@ -55,8 +56,10 @@ def rendered(prompt: Prompt, slot: Slot) -> list[str]:
     return [prompt.exemplar.format_map(exemplar.fields) + BETWEEN for exemplar in slot]
 
 
-def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence[str], ordered: bool) -> str:
-    """Ask for an answer made of released words. No exemplar is shown.
+def with_keywords(
+    prompt: Prompt, query: Mapping[str, str], keywords: Sequence[str], ordered: bool
+) -> tuple[Prompt, Mapping[str, str]]:
+    """A prompt that asks for an answer made of released words, and the fields that are to be filled in.
 
     Args:
         prompt: without a template for keywords, one is made from ``prompt.query``: a line with the words comes before
@@ -69,7 +72,12 @@ def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence
     if not template:
         before, _, cue = prompt.query.rpartition("\n")
         template = "\n".join(part for part in (before, RANKED if ordered else UNRANKED, cue) if part)
-    return _join([prompt.instruction, template.format_map({**query, "keywords": ", ".join(keywords)})])
+    return replace(prompt, query=template), {**query, "keywords": ", ".join(keywords)}
+
+
+def render_keywords(prompt: Prompt, query: Mapping[str, str], keywords: Sequence[str], ordered: bool) -> str:
+    """The same as a text; no exemplar is shown."""
+    return render(*with_keywords(prompt, query, keywords, ordered))
 
 
 def around_answer(prompt: Prompt, answer_field: str) -> tuple[str, str, str]:

@@ -42,7 +42,7 @@ from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Aggregator, Author, Outputs
 from service.pipeline.queries import InvalidQueryError, task_spec
-from service.pipeline.stages import Stages, written_so
+from service.pipeline.stages import Stages, guided, written_so
 from service.private_threads import privately
 from service.records.signed import read_signed
 
@@ -256,23 +256,32 @@ async def largest_work(
         cold = await keeper.room(spec, zero_shot.tokens, blocks, most)
     warm = bool(blocks) and engine.keeps_blocks and not cold
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
-    agreed = made_up_text(made_up_words(), getattr(task.mechanism, "k_max", 1))
+    releases_words = getattr(task.mechanism, "after", None) or task.mechanism
+    agreed = made_up_text(made_up_words(), getattr(releases_words, "k_max", 1))
     number = itertools.count()
 
     async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
+        fields = _rotated(query, next(number)) if asked.kept else query
+        first = aggregator.before if isinstance(aggregator, Author) else aggregator
+        took = 0.0
+        if first is not None:
+            outputs = await stages.ask(asked, fields, slots, zero_shot)
+            ended = time.monotonic()
+            check_answered(outputs, engine)
+            await first.release(outputs)
+            released = time.monotonic()
+            await first.release([agreed] * most)  # all of them: this need not grow in proportion
+            agreeing = time.monotonic() - released
+            took = (ended - started) * most / count + max((released - ended) * most / count, agreeing)
+            started = time.monotonic()
         if isinstance(aggregator, Author):
-            await written(stages, written_so(asked, aggregator.writing), query, slots, zero_shot)
-            return (time.monotonic() - started) * most / count
-        outputs = await stages.ask(asked, _rotated(query, next(number)) if asked.kept else query, slots, zero_shot)
-        ended = time.monotonic()
-        check_answered(outputs, engine)
-        await aggregator.release(outputs)
-        released = time.monotonic()
-        await aggregator.release([agreed] * most)  # all of them: this need not grow in proportion
-        agreeing = time.monotonic() - released
-        return (ended - started) * most / count + max((released - ended) * most / count, agreeing)
+            words = agreed.split() if first is not None else ()
+            writes, fields = guided(written_so(asked, aggregator.writing), fields, words)
+            await written(stages, writes, fields, slots, zero_shot)
+            took += (time.monotonic() - started) * most / count
+        return took
 
     async def median(spec: TaskSpec) -> tuple[float, float]:
         """Seconds of a run, and to read a slot ahead."""

@@ -18,6 +18,7 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.lock_step import Writing
+from service.engines.prompts import with_keywords
 from service.engines.protocol import Engine, EngineUnavailableError, Sentence, TaskSpec, WritesTogether, ZeroShot
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 
@@ -85,9 +86,15 @@ class Stages:
         zero_shot: ZeroShot,
     ) -> Answer:
         """The slots' released answer."""
-        if isinstance(aggregator, Author):
-            return aggregator.answer(await self._written(written_so(spec, aggregator.writing), query, slots, zero_shot))
-        return await aggregator.release(await self.ask(spec, query, slots, zero_shot))
+        first = aggregator.before if isinstance(aggregator, Author) else aggregator
+        released: Answer = {}
+        if first is not None:
+            released = await first.release(await self.ask(spec, query, slots, zero_shot))
+        if not isinstance(aggregator, Author):
+            return released
+        keywords = cast(Sequence[str], released.get("keywords", ()))
+        spec, query = guided(written_so(spec, aggregator.writing), query, keywords)
+        return aggregator.answer(await self._written(spec, query, slots, zero_shot), keywords)
 
     async def _written(
         self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
@@ -151,6 +158,14 @@ class Stages:
             except Exception:
                 await asyncio.sleep(2.0**attempt / 10)
         return Sentence(" ".join(words), "the released words as they are")
+
+
+def guided(spec: TaskSpec, query: Mapping[str, str], keywords: Sequence[str]) -> tuple[TaskSpec, Mapping[str, str]]:
+    """A task and a query whose prompts name released words, if there are some."""
+    if not keywords:
+        return spec, query
+    prompt, fields = with_keywords(spec.prompt, query, keywords, ordered=False)
+    return replace(spec, prompt=prompt), fields
 
 
 def written_so(spec: TaskSpec, writing: Writing | None) -> TaskSpec:

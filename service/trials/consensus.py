@@ -114,6 +114,17 @@ class Likeliest(TokenEnsemble):
         return int(np.argmax(public / self.temperature + self.pull / GRID * moved))
 
 
+@dataclass(frozen=True)
+class _Noiseless:
+    """Releases a mechanism's noiseless answer."""
+
+    ready: Aggregator
+
+    async def release(self, outputs: Outputs) -> Answer:
+        """See :class:`service.pipeline.mechanisms.adapter.Aggregator`."""
+        return (await consensus(self.ready, outputs)).answer
+
+
 async def likeliest(
     author: Author,
     stages: Stages,
@@ -124,7 +135,9 @@ async def likeliest(
 ) -> Consensus:
     """Of ``token_ensemble``: what the slots write if the likeliest token is taken each time."""
     writing = replace(author.writing, ensemble=Likeliest(**asdict(author.writing.ensemble)))
-    answer = await stages.answer(replace(author, writing=writing), spec, query, slots, zero_shot)  # type: ignore[type-var]
+    before = None if author.before is None else _Noiseless(author.before)
+    sure = replace(author, writing=writing, before=before)  # type: ignore[type-var]
+    answer = await stages.answer(sure, spec, query, slots, zero_shot)
     return Consensus(answer, {}, "slots")
 
 

@@ -60,7 +60,12 @@ class Author(Protocol):
         """How."""
         ...
 
-    def answer(self, text: str) -> Answer:
+    @property
+    def before(self) -> Aggregator | None:
+        """What releases ``keywords`` of the same slots' outputs first, for the prompts; None: nothing does."""
+        ...
+
+    def answer(self, text: str, keywords: Sequence[str]) -> Answer:
         """What leaves, of what was written; no text: nothing was, or the engine failed."""
         ...
 

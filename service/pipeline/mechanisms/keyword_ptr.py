@@ -43,8 +43,7 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
     @property
     def mechanism(self) -> KeywordPtr:
         """The signed one."""
-        n, m = self.noise, self.written
-        return KeywordPtr(n.epsilon, n.noise_multiplier, n.delta0, m.k_min, m.k_max)
+        return keyword_ptr(self.written, self.noise)
 
     async def prepare(self, public: Public) -> TestedKeywords:
         """See :class:`.adapter.Adapter`."""
@@ -82,6 +81,11 @@ class KeywordPtrAdapter(TextAdapter[KeywordPtrMechanism, profiles.ProposeTestRel
             notes=notes,
             instead="Most answers are expected to fall back on the engine's own without exemplars, which are free.",
         )
+
+
+def keyword_ptr(written: KeywordPtrMechanism, noise: profiles.ProposeTestRelease) -> KeywordPtr:
+    """The mechanism with its noise."""
+    return KeywordPtr(noise.epsilon, noise.noise_multiplier, noise.delta0, written.k_min, written.k_max)
 
 
 def _listed(items: list[int] | list[str]) -> str:

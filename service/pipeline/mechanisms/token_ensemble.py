@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scipy import special
 
 from accounting.mechanisms import TokenEnsembleMechanism
 from accounting.privacy import token_ensemble as profiles
+from accounting.privacy.guided_tokens import GuidedTokens
+from aggregation.keyword_ptr import KeywordPtr
 from aggregation.token_ensemble import TokenEnsemble
 from service.engines.lock_step import Writing
-from service.pipeline.mechanisms.adapter import Answer, Public, TextAdapter
+from service.engines.protocol import Sentence
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, Public, TextAdapter
+from service.pipeline.mechanisms.keyword_ptr import TestedKeywords, keyword_ptr
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as likely as not
@@ -24,15 +29,22 @@ class Written:
 
     writing: Writing
     fallback: str
+    before: Aggregator | None = None
 
-    def answer(self, text: str) -> Answer:
+    def answer(self, text: str, keywords: Sequence[str]) -> Answer:
         """See :class:`.adapter.Author`."""
+        named = {} if self.before is None else {"keywords": keywords}
         if text:
-            return {"text": text, "method": "written token by token, each drawn with the slots' say", "fallback": False}
+            method = "written token by token, each drawn with the slots' say"
+            return {"text": text, **named, "method": method, "fallback": False}
         rules = self.writing
         forbidden = rules.regex or rules.json_schema or rules.forbids(self.fallback)
         method = "nothing was written" if forbidden else "the zero-shot answer: nothing was written"
-        return {"text": "" if forbidden else self.fallback, "method": method, "fallback": True}
+        return {"text": "" if forbidden else self.fallback, **named, "method": method, "fallback": True}
+
+
+async def _unsaid(words: Sequence[str], ordered: bool) -> Sentence:
+    return Sentence("", "")
 
 
 class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEnsemble]):
@@ -64,14 +76,26 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
 
     async def prepare(self, public: Public) -> Written:
         """See :class:`.adapter.AnswerAdapter`."""
-        return Written(self.writing, self.candidates(public.zero_shot)[0])
+        words = self.words
+        before = None if words is None else TestedKeywords(words, "", _unsaid)
+        return Written(self.writing, self.candidates(public.zero_shot)[0], before)
+
+    @property
+    def words(self) -> KeywordPtr | None:
+        """What releases words first, as signed."""
+        if self.written.after is None or not isinstance(self.noise, GuidedTokens):
+            return None
+        return keyword_ptr(self.written.after, self.noise.words)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`."""
         m, n = self.written, self.task.ensemble
         clip = m.reach(self.pull, n)
         weight = self.pull * n * m.temperature / clip
-        most = 2 * self.pull * n
+        most, words = 2 * self.pull * n, ""
+        if self.words is not None:
+            lead = math.ceil(self.words.required_gap(RELIABLE))
+            words = f" The words before it leave in 95 of 100 cases if they lead by {lead} slots."
         return Outlook(
             noise={
                 "epsilon": self.noise.epsilon,
@@ -90,6 +114,6 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
                 special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
             ),
             remedies="more ε, fewer answers, fewer tokens, fewer shots, a larger weight",
-            notes=" What only one person's exemplars say is not repeated, and must not be.",
+            notes=f"{words} What only one person's exemplars say is not repeated, and must not be.",
             instead="Answers are expected to be the engine's own without exemplars, which are free.",
         )

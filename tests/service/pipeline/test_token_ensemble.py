@@ -1,14 +1,21 @@
-"""Rules that answers keep to: what is made of them where a plan is signed and where an answer is."""
+"""Rules that answers keep to and words that are released before: where a plan is signed and where an answer is."""
 
+import asyncio
 import sys
 
 import pytest
 import yaml
 
-from accounting.plan import PlanError, TaskNoise, load_plan
+from accounting.plan import PlanError, TaskNoise, calibrate_plan, load_plan
+from accounting.privacy.guided_tokens import GuidedTokens
+from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import TokenEnsemble
 from service.engines.grammar_check import grammar_problem
+from service.engines.prompts import render
+from service.engines.protocol import ZeroShot
 from service.pipeline.mechanisms.token_ensemble import TokenEnsembleAdapter, Written
+from service.pipeline.queries import task_spec
+from service.pipeline.stages import Stages
 from service.plans.signing import check_engine
 from service.records.records import Records
 from tests.service.conftest import TEXT_PLAN
@@ -41,7 +48,7 @@ def test_rules_reach_the_engine():
     [({}, "No way"), ({"banned": ["never"]}, "No way"), ({"banned": ["no"]}, ""), ({"regex": "yes"}, "")],
 )
 def test_where_nothing_was_written_a_rule_may_forbid_the_zero_shot_answer(rules, text):
-    answer = Written(writing(**rules), "No way").answer("")
+    answer = Written(writing(**rules), "No way").answer("", ())
     assert (answer["text"], answer["fallback"]) == (text, True)
 
 
@@ -57,3 +64,78 @@ def test_a_plan_whose_grammar_cannot_be_kept_to_is_not_signed(records: Records):
 def test_a_grammar_is_not_judged_where_nothing_can_read_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgrammar", None)
     assert grammar_problem("regex", "(yes") == ""
+
+
+class Writes:
+    """Slots name one word, and write nothing that matters; what they are asked is noted."""
+
+    def __init__(self, *words):
+        self.words, self.shown, self.asked = words, [], None
+
+    async def zero_shot(self, task, query):
+        return ZeroShot(texts=("an answer of nobody",))
+
+    async def contributions(self, task, query, slots, zero_shot):
+        self.shown.append(slots)
+        return list(self.words)
+
+    async def write(self, task, query, slots, zero_shot):
+        self.shown.append(slots)
+        self.asked = render(task.prompt, query)
+        return "written"
+
+
+AFTER = {"type": "keyword_ptr", "k_min": 1, "k_max": 1}
+NOISE = TaskNoise(mechanism=GuidedTokens(0.2, 30, ProposeTestRelease(1.0, 1.0, 1e-6)), sampling_probability=0.1)
+
+
+def answered(engine, after, noise=NOISE):
+    task = plan(after=after).tasks["story"]
+    spec = task_spec("toys.story@1", task, "toys", "text", response_field="label", asker="")
+    stages, slots = Stages(engine, None, 10.0), [()] * 40
+
+    async def answer():
+        zero_shot, author = await stages.probe(task, noise, spec, {"text": "a boat"})
+        return await stages.answer(author, spec, {"text": "a boat"}, slots, zero_shot)
+
+    return asyncio.run(answer()), slots
+
+
+def test_words_that_stand_out_are_named_to_all_who_write():
+    """Both releases are of the same sample."""
+    engine = Writes(*["It is a kite"] * 40)
+    answer, slots = answered(engine, AFTER)
+    assert engine.shown == [slots, slots]
+    assert all(shown is slots for shown in engine.shown)
+    assert (answer["text"], answer["keywords"], answer["fallback"]) == ("written", ["kite"], False)
+    assert "Word suggestions: kite" in engine.asked
+
+
+def test_where_no_word_stands_out_the_answer_is_written_without():
+    engine = Writes(*[f"kite{number}" for number in range(40)])
+    answer, _ = answered(engine, AFTER)
+    assert (answer["text"], answer["keywords"], answer["fallback"]) == ("written", [], False)
+    assert engine.asked == "a boat:"
+
+
+def test_without_them_slots_are_asked_once():
+    engine = Writes()
+    noise = TaskNoise(mechanism=TokenEnsemble(0.2, 30), sampling_probability=0.1)
+    answer, slots = answered(engine, None, noise)
+    assert engine.shown == [slots]
+    assert "keywords" not in answer
+
+
+def test_an_outlook_says_what_the_words_take():
+    task = plan(after=AFTER).tasks["story"]
+    assert "words before it" in TokenEnsembleAdapter(task, NOISE).outlook().notes
+    assert "after keyword_ptr" in str(task.mechanism)
+
+
+def test_the_signed_noise_of_words_and_tokens_is_read_again():
+    calibrated = calibrate_plan(plan(after=AFTER, after_share=0.4), 3200)
+    noise = calibrated.noise["story"].mechanism
+    assert isinstance(noise, GuidedTokens)
+    assert noise.words.delta0 > 0
+    again = type(calibrated).model_validate_json(calibrated.model_dump_json())
+    assert again.noise["story"].mechanism == noise
