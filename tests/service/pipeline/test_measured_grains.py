@@ -146,6 +146,28 @@ def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> N
     assert {len(words) for words, _ordered in engine.asked} == {3}
 
 
+def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(tmp_path: Path, work: Clock) -> None:
+    """As many words as may leave are named, and asking takes its time beside writing."""
+    named = []
+
+    class Writes(RepeatingEngine):
+        async def contributions(self, task, query, slots, zero_shot):
+            work.now += 3
+            return await super().contributions(task, query, slots, zero_shot)
+
+        async def write(self, task, query, slots, zero_shot):
+            assert task.measuring
+            named.append(query["keywords"].split(", "))
+            work.now += 4
+            return "written"
+
+    words = "after: {type: keyword_ptr, k_min: 2, k_max: 3}"
+    services = padded(tmp_path, text_plan(f"type: token_ensemble, tokens: 5, {words}"), Writes())
+    (measured,) = asyncio.run(services.grains.all())
+    assert measured.work_s == 7
+    assert {len(words) for words in named} == {3}
+
+
 def text_plan(mechanism: str) -> CalibratedPlan:
     return nearly_noiseless(load_plan(TEXT_PLAN.format(epsilon=90, answers=2, mechanism=mechanism)))
 
