@@ -39,6 +39,7 @@ from service.engines.protocol import (
 from service.engines.vllm.label_scoring import calibrated
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import task_spec
+from service.pipeline.stages import guided
 from service.plans.signing import sign
 from service.services import open_services
 from service.settings import Settings
@@ -313,6 +314,20 @@ def test_answers_keep_to_a_grammar(running):
         assert said["team"] in LABELS
         assert len(said["why"]) <= 6
     assert running.engine._admission.in_flight == 0
+
+
+def test_released_words_are_named_in_every_prompt(running, monkeypatch):
+    tokenizer, opened, prompts = AutoTokenizer.from_pretrained(running.folder), running.engine._session, []
+
+    def noted(task, prompt):
+        prompts.append(tokenizer.decode(prompt))
+        return opened(task, prompt)
+
+    monkeypatch.setattr(running.engine, "_session", noted)
+    running.run(running.engine.write(*guided(WRITTEN, QUERY, ("courier", "lamp")), SLOTS[:3], ZeroShot()))
+    assert len(prompts) == 4
+    assert all("Word suggestions: courier, lamp" in prompt for prompt in prompts)
+    assert [prompt.count("Ticket:") for prompt in prompts] == [1, 4, 4, 4]
 
 
 def test_answers_contain_no_banned_text(running):
