@@ -302,7 +302,7 @@ async def write_together(engine: dict[str, Any], number: int) -> float:
     """Seconds of an answer whose prompts are cached."""
     from service.engines.factory import open_engine
 
-    opened = open_engine(VllmConfig(**engine))
+    opened = open_engine(VllmConfig(**engine), Embedder())
     task = replace(WRITTEN, writing=replace(WRITTEN.writing, tokens=TOKENS, longest=TOKENS, top_k=100))
     slots = make_slots(number, 4, seed=1)
     try:

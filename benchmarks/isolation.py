@@ -176,6 +176,8 @@ async def check(engine: Any, number: int, kind: str) -> list[Finding]:
     expected = await engine.outcome(lambda: ask(slots), cold=True)
     if len(expected) != number:
         raise SystemExit(f"{number - len(expected)} of {number} prompts were not answered")
+    if task.writing and len({len(logprobs) for _, logprobs in expected.values()}) > 1:
+        raise SystemExit("a slot fell silent before the others")
     circumstances: dict[str, Callable[[], Awaitable[object]]] = {
         "asked again, warm": lambda: ask(slots),
         "asked again, cold": lambda: ask(slots),

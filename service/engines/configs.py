@@ -48,7 +48,7 @@ class VllmConfig(_LanguageModel):
     name: Literal["vllm"]
     chat: bool | None = None
     """Whether prompts go through the model's chat template. Unless set, those for texts do if it has one, and those for
-    labels do not."""
+    labels, and for texts that slots write together, do not: these go on from the exemplars."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Passed to the chat template, such as ``enable_thinking: false``."""
     revision: str | None = None

@@ -132,7 +132,11 @@ class VllmEngine:
             )
             self._tokens = {
                 kind: Tokenization(self._llm.get_tokenizer(), chat, config.chat_template_kwargs)
-                for kind, chat in (("classify", bool(config.chat)), ("generate", config.chat))
+                for kind, chat in (
+                    ("classify", bool(config.chat)),
+                    ("generate", config.chat),
+                    ("write", bool(config.chat)),
+                )
             }
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
@@ -167,9 +171,7 @@ class VllmEngine:
         if task.kept and self._kept_of(task) is None:
             raise NotKeptError("the engine has started anew, and reads the exemplars first")
         await self._grammar(task)  # before anything is charged
-        prompts = self._tokens[task.kind].prompts(
-            [render(task.prompt, fields) for fields in (query, *task.calibration)]
-        )
+        prompts = self._tokens_of(task).prompts([render(task.prompt, fields) for fields in (query, *task.calibration)])
         prompt = prompts[0]
         for tokens in prompts:
             self._check_fits(tokens, task, task.slot_tokens)
@@ -218,7 +220,7 @@ class VllmEngine:
         """See :meth:`service.engines.protocol.WritesTogether.write`."""
         if task.writing is None:
             raise TypeError(f"{task.name} is not written together")
-        tokens, asked, grammar = self._tokens[task.kind], _without_exemplars(task), await self._grammar(task)
+        tokens, asked, grammar = self._tokens_of(task), _without_exemplars(task), await self._grammar(task)
         ends = tokens.text_ends()[: 1 if grammar else None]  # a grammar may have lines
         (prompt,) = tokens.prompts([render(task.prompt, query)])
         prompts = [own for own, _ in await self._asked(task, query, slots)]
@@ -243,11 +245,14 @@ class VllmEngine:
             await asyncio.gather(*(session.close() for session in (public, *voices)))
         return tokens.text(said)
 
+    def _tokens_of(self, task: TaskSpec) -> Tokenization:
+        return self._tokens["write" if task.writing else task.kind]
+
     async def _grammar(self, task: TaskSpec) -> Matcher | None:
         """That of a task's next answer; compiling it takes long, the first time."""
         if task.writing is None:
             return None
-        writing, (end, *_) = task.writing, self._tokens[task.kind].text_ends()
+        writing, (end, *_) = task.writing, self._tokens_of(task).text_ends()
         return await asyncio.to_thread(lambda: self._grammars().open(writing, end))
 
     def _session(self, task: TaskSpec, prompt: Tokens) -> Session:
@@ -270,7 +275,7 @@ class VllmEngine:
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`."""
-        (prompt,) = self._tokens[task.kind].prompts([render_keywords(task.prompt, query, keywords, ordered)])
+        (prompt,) = self._tokens_of(task).prompts([render_keywords(task.prompt, query, keywords, ordered)])
         self._check_fits(prompt, task)
         text = await self._public(self._write(_without_exemplars(task), prompt, 0.0))
         if not text:
@@ -286,7 +291,7 @@ class VllmEngine:
         size, there = config.block_size, config.num_gpu_blocks or 0
         if abs((config.kv_cache_size_tokens or 0) - size * there) > size:
             return "blocks are not kept for this model: its layers cache in different ways"
-        own = len(self._tokens[task.kind].prompts([render(task.prompt, _saying(""))])[0])
+        own = len(self._tokens_of(task).prompts([render(task.prompt, _saying(""))])[0])
         pieces = (blocks + most) * ((own + task.slot_tokens) // size)
         beside = most * ((tokens + self._answer_tokens(task)) // size + 2)
         others = [room for name, room in self._rooms.items() if name != task.name]
@@ -435,7 +440,7 @@ class VllmEngine:
             temperature=temperature,
             seed=int.from_bytes(seed) if temperature > 0 else None,
             max_tokens=self._config.max_answer_tokens,
-            stop=None if task.measuring else self._tokens[task.kind].stops(task),
+            stop=None if task.measuring else self._tokens_of(task).stops(task),
             ignore_eos=task.measuring,
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
@@ -468,7 +473,7 @@ class VllmEngine:
         self, task: TaskSpec, queries: Sequence[Mapping[str, str]], slots: Sequence[Slot], *, cut: bool = True
     ) -> list[tuple[Slot, list[Tokens]]]:
         """As many of each slot's exemplars as fit, and its prompts with them; all of them or none where not ``cut``."""
-        without = self._tokens[task.kind].prompts([render(task.prompt, query) for query in queries])
+        without = self._tokens_of(task).prompts([render(task.prompt, query) for query in queries])
         room = self._longest - self._answer_tokens(task)
         rooms = [min(room, len(prompt) + task.slot_tokens) if task.slot_tokens else room for prompt in without]
         if task.measuring:
@@ -479,9 +484,7 @@ class VllmEngine:
         kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
             tokens = iter(
-                self._tokens[task.kind].prompts(
-                    [render(task.prompt, q, slot) for slot in kept.values() for q in queries]
-                )
+                self._tokens_of(task).prompts([render(task.prompt, q, slot) for slot in kept.values() for q in queries])
             )
             for i in list(kept):
                 prompts = [next(tokens) for _ in queries]
@@ -494,7 +497,7 @@ class VllmEngine:
         """Each slot's exemplars that fit its room, by their tokens; what is far too long is not counted."""
         most = _MOST_TOKEN_CHARACTERS * task.slot_tokens
         few = [fitting(slot, [*map(len, rendered(task.prompt, slot))], most) for slot in slots]
-        lengths = iter(self._tokens[task.kind].lengths([text for slot in few for text in rendered(task.prompt, slot)]))
+        lengths = iter(self._tokens_of(task).lengths([text for slot in few for text in rendered(task.prompt, slot)]))
         return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
 
     def _filled(
@@ -510,9 +513,7 @@ class VllmEngine:
         """
         characters = _MOST_TOKEN_CHARACTERS * task.slot_tokens
         tokens = iter(
-            self._tokens[task.kind].prompts(
-                [filled(task.prompt, q, slot, characters) for slot in slots for q in queries]
-            )
+            self._tokens_of(task).prompts([filled(task.prompt, q, slot, characters) for slot in slots for q in queries])
         )
         prompts = [[next(tokens) for _ in queries] for _ in slots]
         return [

@@ -1,7 +1,8 @@
 """A prompt that grows: vLLM reads what is added, keeps all of it in its cache, and says what could come next.
 
 Uses vLLM's streaming inputs, of which each asks for one token, which is thrown away. Other limits of theirs: no stop
-strings, no ``FINAL_ONLY``, and a list of wanted tokens of its own for each piece.
+strings, no ``FINAL_ONLY``, a list of wanted tokens of its own for each piece, and all of these of the same length: vLLM
+returns as many as the first piece asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from vllm.engine.protocol import StreamingInput
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+
+from service.engines.lock_step import MOST_ASKED
 
 
 class Session:
@@ -34,7 +37,8 @@ class Session:
 
     async def opinion(self, read: Sequence[int], tokens: Sequence[int]) -> Sequence[float]:
         """See :class:`service.engines.lock_step.Voice`."""
-        reply = await self._next(read, _parameters(logprob_token_ids=list(tokens)))
+        wanted = [*tokens, *[tokens[0]] * (MOST_ASKED - len(tokens))]
+        reply = await self._next(read, _parameters(logprob_token_ids=wanted))
         return [reply[token] for token in tokens]
 
     async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:

@@ -223,7 +223,11 @@ def test_no_slot_changes_another(running):
 WRITTEN = replace(
     GENERATE, candidates=1, writing=Writing(TokenEnsemble(0.2, 2.0, 1.0), tokens=6, longest=8, top_k=20, gate=1.0)
 )
-WANTED = list(range(40, 160))
+
+
+def wanted(at):
+    """Tokens asked for at a place of an answer: others, and more or fewer, than before."""
+    return list(range(40 + at, 140 + at + 7 * (at % 3)))
 
 
 async def opinions(engine, slots, said):
@@ -231,7 +235,7 @@ async def opinions(engine, slots, said):
     prompts = [prompts for prompts, _ in await engine._asked(GENERATE, QUERY, slots)]
     sessions = [engine._session(GENERATE, own[0]) for own in prompts if own]
     steps = [
-        await asyncio.gather(*(session.opinion(said[max(at - 1, 0) : at], WANTED) for session in sessions))
+        await asyncio.gather(*(session.opinion(said[max(at - 1, 0) : at], wanted(at)) for session in sessions))
         for at in range(len(said) + 1)
     ]
     await asyncio.gather(*(session.close() for session in sessions))
@@ -245,9 +249,9 @@ async def opinions_of_fresh_prompts(engine, slots, said):
     steps = []
     for at in range(len(said) + 1):
         prompts = [[*own[0], *said[:at]] for own, _ in await engine._asked(GENERATE, QUERY, slots)]
-        parameters = [_next_token(tuple(WANTED)) for _ in prompts]
+        parameters = [_next_token(tuple(wanted(at))) for _ in prompts]
         outputs = await asyncio.gather(*map(partial(engine._ask, GENERATE), prompts, parameters))
-        steps.append([[output.logprobs[0][token].logprob for token in WANTED] for output in outputs])
+        steps.append([[output.logprobs[0][token].logprob for token in wanted(at)] for output in outputs])
     return steps
 
 
@@ -268,12 +272,25 @@ def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
         assert changed[at][3] != step[3]
 
 
-def test_slots_write_an_answer_together(running):
+def test_slots_write_an_answer_together(running, monkeypatch):
+    """Each has a say in every token."""
+    from service.engines.vllm.sessions import Session  # once the engine has chosen vLLM's environment
+
+    opinion, said = Session.opinion, []
+
+    async def noted(session, read, tokens):
+        said.append(None)
+        said[-1] = await opinion(session, read, tokens)
+        return said[-1]
+
+    monkeypatch.setattr(Session, "opinion", noted)
     zero_shot = running.run(running.engine.zero_shot(WRITTEN, QUERY))
     assert len(zero_shot.texts) == 1
     texts = {running.run(running.engine.write(WRITTEN, QUERY, [*SLOTS, ()], zero_shot)) for _ in range(4)}
     assert len(texts) > 1
     assert all(isinstance(text, str) for text in texts)
+    assert None not in said
+    assert len({*map(len, said)}) > 1  # the end is not always among the likeliest
     assert running.engine._admission.in_flight == 0
 
 
