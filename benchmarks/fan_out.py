@@ -38,6 +38,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.isolation import QUERY, WRITTEN, make_slots
+from service.embedding.embedder import Embedder
 from service.engines.configs import VllmConfig
 from service.engines.prompts import render
 from service.engines.protocol import ZeroShot
