@@ -29,7 +29,7 @@ from accounting.privacy.subsampling import amplify
 from accounting.privacy.token_ensemble import TokenEnsemble
 
 _STEP = 0.01  # of an answer's deviation
-_CUT = 1e-20  # finite loss of the words that counts as infinite
+_CUT, _CUT_SHARE = 1e-20, 1e-12  # finite loss of the words that counts as infinite; and as a share of what is
 _SLACK = 1e-12  # relative, of sums of positive terms
 
 
@@ -62,7 +62,7 @@ def _together(answer: GuidedTokens) -> Chords:
     """The profile, on a grid that reaches to the largest loss."""
     (pair,) = amplify(answer.words, Sampling("units", 1.0))
     step = _STEP * math.sqrt(second_moment(pair) + answer.mu**2)
-    words = discretise(pair, step, _CUT)
+    words = discretise(pair, step, max(_CUT, _CUT_SHARE * pair.certain_loss))
     highest = words.low + words.probs.size - 1
     points = highest + math.ceil(answer.epsilon * answer.tokens / step) + 1
     tokens = TokenEnsemble(answer.epsilon, answer.tokens).delta(step * np.arange(-highest, points - words.low + 1))

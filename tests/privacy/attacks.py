@@ -189,22 +189,39 @@ ATTACKS = {
     # Each insists on one word in an answer of many; nobody else says anything.
     "token ensemble, units, the only voice": Attack(
         "units",
-        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        texts(["nothing"], "type: token_ensemble, tokens: 40, clip: 20, weight: 10"),
         usual=["mute"] * 20,
         canary="b",
         events={"b is the word": lambda answers: sum(f"{one['text']} ".count("b ") for one in answers) > 40},
         size=0,
     ),
+    # Named and insisted on: both releases are of one sample, and are looked at together.
+    "token ensemble after words, units, the only voice": Attack(
+        "units",
+        texts(
+            ["nothing"],
+            "type: token_ensemble, tokens: 40, clip: 20, weight: 10, after_share: 0.5, "
+            "after: {type: keyword_ptr, k_min: 1, k_max: 1}",
+        ),
+        usual=["mute"] * 20,
+        canary="b",
+        events={
+            "b is named or the word": lambda answers: (
+                sum(20 * ("b" in one["keywords"]) + f"{one['text']} ".count("b ") for one in answers) > 39
+            ),
+        },
+        size=0,
+    ),
     "token ensemble, units, a slot that ends every answer": Attack(
         "units",
-        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        texts(["nothing"], "type: token_ensemble, tokens: 40, clip: 20, weight: 10"),
         usual=["a"] * 160,
         canary="end",
         events={"an answer is short": some(lambda answer: len(answer["text"].split()) < 10)},
     ),
     "token ensemble, blocks, a slot that fails": Attack(
         "blocks",
-        [*TEXT, "mechanism: {type: token_ensemble, tokens: 40, clip: 20, weight: 10}"],
+        texts(["nothing"], "type: token_ensemble, tokens: 40, clip: 20, weight: 10"),
         usual=["b"] * 53,
         canary="mute",
         events={"the slots are heard": lambda answers: sum(f"{one['text']} ".count("b ") for one in answers) > 70},

@@ -55,6 +55,15 @@ def test_a_test_that_passes_wrongly_is_lost_once_an_answer():
     assert answer.delta(3.0) < 1.1 * WORDS.delta0
 
 
+@pytest.mark.parametrize("delta0", [0.0, 1e-12, 1e-4, 0.1])
+def test_its_grid_ends_where_only_certain_loss_is_left(delta0):
+    """However large that is: what rounding leaves of it is no loss of the words."""
+    answer = guided(ProposeTestRelease(0.4, 4.0, delta0))
+    largest = 0.4 + min(answer.words.test.crossover, 5.0) + TOKENS.epsilon * TOKENS.tokens
+    assert answer.delta(largest + 1) == pytest.approx(answer.certain_loss, abs=1e-18)
+    assert answer.certain_loss == pytest.approx(delta0, rel=1e-9, abs=1e-18)
+
+
 def law(scores, gaps, sets, heads, tokens):
     """Every outcome's probability: the words or none, and which of two tokens was drawn each time."""
     mechanism = KeywordPtr(WORDS.epsilon, WORDS.noise_multiplier, WORDS.delta0, 1, 2)
