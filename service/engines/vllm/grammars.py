@@ -16,14 +16,14 @@ from service.engines.protocol import UnanswerableQueryError
 class Matcher:
     """A grammar that reads an answer (:class:`service.engines.lock_step.Grammar`)."""
 
-    def __init__(self, grammar: StructuredOutputGrammar, mask: Any, size: int) -> None:
-        self._grammar, self._mask, self._size = grammar, mask, size
+    def __init__(self, grammar: StructuredOutputGrammar, mask: Any, possible: np.ndarray) -> None:
+        self._grammar, self._mask, self._possible = grammar, mask, possible
 
     def allowed(self) -> np.ndarray:
         """See :class:`service.engines.lock_step.Grammar`."""
         self._grammar.fill_bitmask(self._mask, 0)
         bits = np.unpackbits(self._mask.numpy().view(np.uint8)[0], bitorder="little")
-        return bits[: self._size].astype(bool)
+        return bits[: self._possible.size].astype(bool) & self._possible
 
     def read(self, token: int) -> None:
         """See :class:`service.engines.lock_step.Grammar`."""
@@ -42,6 +42,8 @@ class Grammars:
     def __init__(self, config: Any, tokenizer: Any) -> None:
         self._backend = XgrammarBackend(config, tokenizer, config.model_config.get_vocab_size())
         self._backend.disable_any_whitespace = True  # less to write, and to pay for
+        texts = tokenizer.batch_decode([[token] for token in range(self._backend.vocab_size)])
+        self._printable = np.array([min(text, default=" ") >= " " for text in texts])
 
     def open(self, writing: Writing, end: int) -> Matcher | None:
         """The grammar of an answer, before its first token; None if it has none. The first time takes long.
@@ -64,4 +66,6 @@ class Grammars:
         except Exception as error:
             why = str(error).partition("\n")[0]
             raise UnanswerableQueryError(f"an admin must change this task's grammar: {why}") from error
-        return Matcher(grammar, self._backend.allocate_token_bitmask(1), self._backend.vocab_size)
+        # xgrammar lets strings of a limited length have line breaks, and JSON does not.
+        possible = self._printable if writing.json_schema else np.ones_like(self._printable)
+        return Matcher(grammar, self._backend.allocate_token_bitmask(1), possible)
