@@ -7,6 +7,7 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 from __future__ import annotations
 
 import math
+import unicodedata
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -46,14 +47,21 @@ class Mechanism(Strict):
 
     Attributes:
         kind: of the tasks that may have it.
-        once: whether it is released once, from the whole knowledge base, and then answers for ever.
+        once: whether it is only released once, from the whole knowledge base, and then answers for ever.
+        dealt: whether units are dealt to slots even where it is released once.
         asked: whether its tasks can be asked; where not, no plan is written with it by hand.
     """
 
     kind: ClassVar[str]
     once: ClassVar[bool] = False
+    dealt: ClassVar[bool] = False
     asked: ClassVar[bool] = True
     type: str
+
+    @property
+    def made_once(self) -> bool:
+        """Whether it is released once, as it is written."""
+        return self.once
 
     @abstractmethod
     def family(self, delta: float, draws: float, ensemble: int) -> Family:
@@ -371,10 +379,11 @@ class TokenEnsembleMechanism(TextMechanism):
     """The language model writes the answer: each token is drawn from its own distribution without exemplars, moved
     towards what the slots would rather say (``aggregation/token_ensemble.py``).
 
-    How far it is moved follows from the budget.
+    How far it is moved follows from the budget. With ``topics`` it writes the texts of one release.
     """
 
     written_together = True
+    dealt = True
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
     """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
@@ -405,6 +414,25 @@ class TokenEnsembleMechanism(TextMechanism):
     `prompt.keywords` says. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
     """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
+    topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
+        default=None, min_length=1, max_length=100, strict=False, exclude_if=_is_none
+    )
+    """Of `release: once`: what texts are written on, values of the one field that `prompt.query` asks for. Public."""
+    texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=_is_none)
+    """Of `release: once`: how many are written on each topic. A unit has a say in those of one topic."""
+    shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
+    """Of `release: once`: how many texts a question is shown, those that resemble it most; all those of its topic, if
+    it names one."""
+
+    @property
+    def made_once(self) -> bool:
+        """See :class:`Mechanism`."""
+        return self.topics is not None
+
+    @property
+    def paid(self) -> int:
+        """Tokens that a release is charged: a unit has a say in all texts on its topic."""
+        return self.tokens * (self.texts or 1)
 
     @property
     def longest(self) -> int:
@@ -437,16 +465,32 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("json_schema: an answer keeps to it or to a regex, not to both")
         return self
 
+    @model_validator(mode="after")
+    def _writes_on_topics(self) -> Self:
+        if (self.topics is None) != (self.texts is None):
+            raise ValueError("topics: write both topics and texts, or neither")
+        if self.paid > MOST_TOKENS:
+            raise ValueError(f"texts: texts × tokens is {self.paid}, and may be {MOST_TOKENS}; lower one of them")
+        topics = self.topics or ()
+        if len(set(topics)) != len(topics):
+            raise ValueError("topics: each may appear once")
+        if odd := [topic for topic in topics if topic != unicodedata.normalize("NFC", topic).strip()]:
+            raise ValueError(f"topics: {odd[0]!r} is not in Unicode NFC without surrounding white space")
+        if topics and self.after is not None:
+            raise ValueError("after: no words are released before texts on topics; leave it out")
+        return self
+
     def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily | GuidedTokensFamily:
         """See :class:`Mechanism`."""
-        tokens = TokenEnsembleFamily(self.tokens, 4 * self.pull(math.inf, ensemble))
+        tokens = TokenEnsembleFamily(self.paid, 4 * self.pull(math.inf, ensemble), sampled=not self.made_once)
         if self.after is None:
             return tokens
         return GuidedTokensFamily(self.after.family(delta, draws, ensemble), tokens, self.after_share)
 
     def __str__(self) -> str:
+        written = f"{self.texts} texts on each of {len(self.topics)} topics, " if self.topics else ""
         after = "" if self.after is None else f", after {self.after}"
-        return f"token_ensemble, {self.tokens} tokens, clip {self.clip:g}{after}"
+        return f"token_ensemble, {written}{self.tokens} tokens, clip {self.clip:g}{after}"
 
 
 def type_of(mechanism: type[Mechanism]) -> str:

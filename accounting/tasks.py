@@ -13,6 +13,8 @@ from accounting.strict import Strict
 
 KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
+WRITTEN = "written"
+"""The placeholder of the texts in ``prompt.written``; no field of a task may bear this name."""
 
 
 class PromptTemplate(Strict):
@@ -40,6 +42,17 @@ class GeneratePromptTemplate(PromptTemplate):
     """Asks for a sentence made of released words: ``{keywords}`` and fields of the query. Made from ``query`` unless
     set: its last line, which begins the answer, is preceded by a line with the words."""
 
+    written: str = Field(default="", exclude_if=lambda template: not template)
+    """Of `release: once`: the whole prompt of a question, ``{written}`` being the texts that were written, each as in
+    ``exemplar``, and the other placeholders the fields that a question brings."""
+
+    @field_validator("written")
+    @classmethod
+    def _shows_the_texts(cls, template: str) -> str:
+        if template and not {WRITTEN} < set(placeholders(template)):
+            raise ValueError(f"needs the placeholder {{{WRITTEN}}}, and a field of the question")
+        return template
+
     @field_validator("keywords")
     @classmethod
     def _shows_the_keywords(cls, template: str) -> str:
@@ -57,16 +70,17 @@ _FEWEST_PUBLIC_TEXTS = 8
 
 _ONE = {"shots": 1, "ensemble": 1, "answers": 1}
 """What a release that is made once has of these: it is charged one answer, and draws no slots."""
-DRAWN = frozenset(_ONE)
-"""What a task must have unless its release is made once."""
 _DRAWS_NOTHING = {**_ONE, "sampling": "units", "max_exemplars": None}
+_DEALT = frozenset({"shots", "ensemble", "max_exemplars"})
+"""What one has, too, whose mechanism deals all units to slots."""
 
 
 class _Task(Strict):
     prompt: PromptTemplate
     release: Literal["each", "once"] = Field(default="each", exclude_if=lambda release: release == "each")
     """Whether each answer is released and charged by itself, or one release is made at signing, from the whole
-    knowledge base, and answers for ever at no further cost. Then there are no slots and no number of answers."""
+    knowledge base, and answers for ever at no further cost. Then there is no number of answers, and there are no slots
+    unless the mechanism deals all units to some."""
     shots: int = Field(ge=1, le=1000)
     """Exemplars that a slot expects."""
     ensemble: int = Field(ge=1, le=10_000)
@@ -127,22 +141,25 @@ class _Task(Strict):
             raise ValueError(f"prompt.exemplar: needs the placeholder {{{self.answer_field}}}, the field of the answer")
         if self.answer_field in placeholders(self.prompt.query):
             raise ValueError(f"prompt.query: must not show the answer {{{self.answer_field}}}")
-        if missing := sorted(set(self.query_fields) - set(placeholders(self.prompt.exemplar))):
+        if missing := sorted(set(placeholders(self.prompt.query)) - set(self.exemplar_fields)):
             raise ValueError(f"prompt.exemplar: lacks {', '.join(missing)}, which prompt.query has")
         if self.max_exemplars is not None and self.max_exemplars < self.shots:
             raise ValueError("max_exemplars: must be at least shots")
         return self
 
     def _check_release(self, mechanism: Mechanism) -> None:
-        if mechanism.once and not self.once:
+        if mechanism.made_once and not self.once:
             raise ValueError(f"release: {mechanism.type} is made once: write `release: once`")
         if not self.once:
             return
-        if not mechanism.once:
-            raise ValueError(f"release: {mechanism.type} is released for each answer, not once")
+        if not mechanism.made_once:
+            unless = ", unless it names topics" if mechanism.dealt else ""
+            raise ValueError(f"release: {mechanism.type} is released for each answer, not once{unless}")
         for name, value in _DRAWS_NOTHING.items():
-            if getattr(self, name) != value:
+            if getattr(self, name) != value and not (mechanism.dealt and name in _DEALT):
                 raise ValueError(f"{name}: a release that is made once draws no slots; leave it out")
+        if mechanism.dealt and self.ensemble == 1:
+            raise ValueError("ensemble: say to how many slots the units of a topic are dealt")
 
     @property
     def query_fields(self) -> tuple[str, ...]:
@@ -287,10 +304,41 @@ class GenerateTask(_Task):
         if any(not answer.strip() for answer in self.public_answers):
             raise ValueError("public_answers: an answer is empty")
         self._check_release(self.mechanism)
+        if self.once:
+            self._check_topics()
+        elif self.prompt.written:
+            raise ValueError("prompt.written: is for `release: once`")
         return self
+
+    def _check_topics(self) -> None:
+        if not self.prompt.written:
+            raise ValueError("prompt.written: is missing; it asks a question and shows the texts that were written")
+        if WRITTEN in self.exemplar_fields:
+            raise ValueError(f"prompt.exemplar: a field cannot be called {WRITTEN}; those are the texts")
+        if len(placeholders(self.prompt.query)) != 1:
+            raise ValueError("prompt.query: must have one placeholder, the field of the topic")
+        if len(self.exemplar_fields) != 2:
+            raise ValueError("prompt.exemplar: must show the field of the topic and the response, and no other field")
+
+    @property
+    def topic_field(self) -> str:
+        """The exemplars' field that holds the topic, where texts are written once."""
+        return placeholders(self.prompt.query)[0]
+
+    @property
+    def query_fields(self) -> tuple[str, ...]:
+        """See above; where texts are written once, of the template that shows them."""
+        template = self.prompt.written if self.once else self.prompt.query
+        return tuple(name for name in placeholders(template) if name != WRITTEN)
 
 
 Task = Annotated[ClassifyTask | GenerateTask, Field(discriminator="kind")]
+
+
+def unwritten(task: ClassifyTask | GenerateTask) -> frozenset[str]:
+    """What a plan says of other tasks and not of this one, whose release is made once; nothing if it is not."""
+    dealt = _DEALT if task.mechanism.dealt else frozenset()
+    return frozenset(_ONE) - dealt if task.once else frozenset()
 
 
 def placeholders(template: str) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def open_services(
         heartbeat,
         answering,
         trials,
-        apart.make if apart else partial(release, records, embed=embedder.embed),
+        apart.make if apart else partial(release, records, embed=embedder.embed, stages=stages),
         rehearsals,
         sanitizers,
         restoring,

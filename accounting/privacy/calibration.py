@@ -113,16 +113,18 @@ class TokenEnsembleFamily:
     Args:
         tokens: that an answer pays for.
         largest: range of a token; above, what slots say would count for more than the plan lets it.
+        sampled: whether units are drawn, so that a μ above 1 would be a waste (:data:`LARGEST_MU`).
     """
 
     tokens: int
     largest: float
+    sampled: bool = True
     delta0: float = 0.0
 
     @property
     def most(self) -> float:
-        """See :class:`Family`: of the largest range, or of the one whose answer has a μ of 1."""
-        largest = min(self.largest, 2 * LARGEST_MU / math.sqrt(self.tokens))
+        """See :class:`Family`: of the largest range, or where units are drawn, of the one whose answer has a μ of 1."""
+        largest = min(self.largest, 2 * LARGEST_MU / math.sqrt(self.tokens) if self.sampled else math.inf)
         return self.tokens * 2 * math.log(math.cosh(largest / 2))
 
     def mechanism(self, cost: float) -> TokenEnsemble:

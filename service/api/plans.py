@@ -92,8 +92,8 @@ async def post_plan(
 ) -> PlanResult:
     """Send a plan as YAML or JSON. Signing is irrevocable: its (ε, δ) is taken from the lifetime budget for good.
 
-    Releases that are made once are made before this answers, which takes a second or more. Where two people sign, the
-    plan is only proposed, and somebody else approves it.
+    Releases that are made once are made before this answers, which takes a second or more, and minutes where an engine
+    writes texts. Where two people sign, the plan is only proposed, and somebody else approves it.
     """
     records = caller.services.records
     plan = await asyncio.to_thread(plans.read, await _text(request), knowledge_base)

@@ -52,6 +52,9 @@ class ReleaseView(BaseModel):
     made_once: str | None = Field(
         **ABSENT, examples=["prototypes"], description="The mechanism of a release that was made once, at signing."
     )
+    texts: dict[str, list[str]] | None = Field(
+        **ABSENT, description="Of a release that was made once: the texts that were written, by their topic."
+    )
     created_at: datetime
 
 

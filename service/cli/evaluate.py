@@ -40,6 +40,8 @@ def evaluator_of(plan: Plan, task_name: str, mechanisms: Sequence[str]) -> Evalu
     """That of the task's kind; the mechanisms are those to compare for free text."""
     task = plan.tasks[task_name]
     if task.kind == "generate":
+        if task.once:
+            raise ValueError(f"{task_name} writes texts once: export them, and try a plan on them")
         return TextEvaluator(plan, task_name, mechanisms)
     return ONCE.get(task.mechanism.type, LabelEvaluator)(plan, task_name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -29,14 +30,17 @@ from service.cli.output import (
     say,
 )
 from service.cli.rehearsing import rehearse
-from service.cli.trying import try_
+from service.cli.trying import beside_engine, try_
 from service.commands import plans
 from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
+from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.exported import certificate_of
 from service.plans.preview import TaskPreview, plot
-from service.plans.signing import check_free, prepare
+from service.plans.signing import Make, check_free, prepare
+from service.plans.signing import release as make_release
 from service.records.api_keys import called
+from service.records.records import Records
 
 app = typer.Typer(no_args_is_help=True)
 app.command("try")(try_)
@@ -44,6 +48,16 @@ app.command("rehearse")(rehearse)
 app.command()(candidates)
 
 Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
+WriterConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--engine-config",
+        help="What writes the texts of a release that is made once: a config as for `dpicl serve`, or its `engine` "
+        "block. Nothing else needs it.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG file.", dir_okay=False)]
 
 
@@ -96,7 +110,13 @@ def preview_(
 
 
 @app.command()
-def sign(file: PlanFile, yes: Yes = False, signed_by: SignedBy = None, json: Json = False) -> None:
+def sign(
+    file: PlanFile,
+    yes: Yes = False,
+    signed_by: SignedBy = None,
+    engine_config: WriterConfigFile = None,
+    json: Json = False,
+) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
     me, opened, plan = actor(signed_by), records(), load_plan(file.read_text())
     check_free(opened, plan)
@@ -104,7 +124,11 @@ def sign(file: PlanFile, yes: Yes = False, signed_by: SignedBy = None, json: Jso
     if not json:
         _print(plans.preview(me, opened, calibrated))
     agreed(f"Take ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
-    result = confirmed(lambda given: plans.sign(me, opened, calibrated, given), yes=yes)
+
+    def signed(stages: Stages | None) -> PlanResult:
+        return confirmed(lambda given: plans.sign(me, opened, calibrated, given, make=_make(opened, stages)), yes=yes)
+
+    result = beside_engine(engine_config, signed)
     if json:
         print_json(result.model_dump(mode="json"))
     elif result.signed:
@@ -133,6 +157,7 @@ def approve(
     proposal: Annotated[str, typer.Argument(help="The proposal's id, from `dpicl plan proposals`.")],
     yes: Yes = False,
     signed_by: SignedBy = None,
+    engine_config: WriterConfigFile = None,
 ) -> None:
     """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
     me, opened = actor(signed_by), records()
@@ -140,7 +165,15 @@ def approve(
         if waiting.id == proposal:
             _print(plans.preview(me, opened, waiting.calibrated))
     agreed(f"Take this from {knowledge_base} for good?", yes=yes)
-    typer.echo(f"Signed as version {plans.approve(me, opened, knowledge_base, proposal).version}")
+
+    def approved(stages: Stages | None) -> SignedPlanView:
+        return plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages))
+
+    typer.echo(f"Signed as version {beside_engine(engine_config, approved).version}")
+
+
+def _make(opened: Records, stages: Stages | None) -> Make | None:
+    return partial(make_release, opened, stages=stages) if stages else None
 
 
 @app.command("list")
@@ -160,12 +193,13 @@ def list_(knowledge_base: Name, json: Json = False) -> None:
 
 
 @app.command()
-def release(task: Task) -> None:
+def release(task: Task, engine_config: WriterConfigFile = None) -> None:
     """Make a task's one release, if signing could not, or say why it cannot be made.
 
     A release that is made once is charged before anything is read. Where that charge was lost, it stays spent.
     """
-    made = plans.release(actor(), records(), task)
+    me, opened = actor(), records()
+    made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
 
 
@@ -174,7 +208,7 @@ def export(
     task: Task,
     file: Annotated[Path, typer.Argument(help="Where to write them, as lines of JSON.", dir_okay=False)],
 ) -> None:
-    """Write the exemplars that `synthetic_exemplars` has chosen, and beside them a certificate.
+    """Write the exemplars that a release gives, chosen or written, and beside them a certificate.
 
     They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
     """
@@ -182,7 +216,7 @@ def export(
     file.write_bytes(lines)
     beside = certificate_of(file)
     beside.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    typer.echo(f"{file}: the exemplars that {certificate.task} has chosen; their certificate: {beside}")
+    typer.echo(f"{file}: the exemplars of {certificate.task}; their certificate: {beside}")
 
 
 def _print(result: PlanResult) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 import yaml
@@ -23,9 +23,11 @@ from service.evaluation.dataset import response_field
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.signing import prepare
+from service.private_threads import privately
 from service.sources.typed import read_fields, read_file
 from service.trials.trials import Trial, Trials, check_exemplars
 
+T = TypeVar("T")
 TIMEOUT_S = 600.0
 """Longer than a service's: nobody else waits, and a language model may have to warm up."""
 
@@ -121,6 +123,16 @@ def stages_of(config: EngineConfig) -> Iterator[Stages]:
         yield Stages(engine, embedder, TIMEOUT_S)
     finally:
         engine.close()
+
+
+def beside_engine(config: Path | None, work: Callable[[Stages | None], T]) -> T:
+    """Do something in a private thread, beside an engine of one's own if a config names one."""
+
+    async def both(named: Path) -> T:
+        with stages_of(engine_of(named)) as stages:
+            return await privately(lambda: work(stages))
+
+    return work(None) if config is None else asyncio.run(both(config))
 
 
 def engine_of(config: Path | None) -> EngineConfig:

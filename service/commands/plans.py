@@ -17,6 +17,7 @@ from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import FieldError
 from service.pipeline.latency import Grains
+from service.pipeline.stages import Stages
 from service.plans import alternatives, exported, proposals, signing
 from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
@@ -246,9 +247,9 @@ def list_(_actor: Actor, records: Records, knowledge_base: str) -> builtins.list
 
 
 @command(Right.DECIDE, private=True)
-def release(_actor: Actor, records: Records, task: str) -> Release:
+def release(_actor: Actor, records: Records, task: str, *, stages: Stages | None = None) -> Release:
     """Make a task's one release, if signing could not; errors as of :func:`service.plans.signing.release`."""
-    return signing.release(records, task)
+    return signing.release(records, task, stages=stages)
 
 
 @command(Right.SEE)

@@ -25,7 +25,7 @@ from service.evaluation.dataset import Asked
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, answer_adapter_of, said
+from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, answer_adapter_of, said
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -254,7 +254,7 @@ class TextEvaluator:
 
 def compared(own: TextMechanism) -> list[TextMechanism]:
     """A task's own mechanism, and one of each other type."""
-    others = [adapter.example for known, adapter in ADAPTERS.items() if issubclass(known, TextMechanism)]
+    others = [adapter.example for adapter in ADAPTERS.values() if issubclass(adapter, TextAdapter)]
     return [own, *(other for other in others if other.type != own.type)]
 
 

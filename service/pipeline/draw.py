@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import ExemplarStore
+from exemplar_store import ExemplarStore, Slot, sampling
 from exemplar_store.store import Slots
 
 
@@ -55,3 +57,18 @@ def draw(
         arrived=arrived,
         embeddings=embeddings,
     )
+
+
+def deal(units: Sequence[Slot], task: ClassifyTask | GenerateTask, slots: np.ndarray | None = None) -> list[Slot]:
+    """Some units' exemplars in slots, as a query's are dealt: all of a unit in one, which keeps so many at most.
+
+    Args:
+        units: the exemplars of each.
+        task: how many slots there are, and how large.
+        slots: of each unit, int (units,); drawn here, each by itself, unless given.
+    """
+    drawn = sampling.below(task.ensemble, len(units)) if slots is None else slots
+    exemplars = [exemplar for unit in units for exemplar in unit]
+    holder = np.repeat(drawn, [len(unit) for unit in units])
+    kept = sampling.deal(holder, sampling.words(holder.size), task.ensemble, task.slot_cap)
+    return [tuple(exemplars[number] for number in slot) for slot in kept]

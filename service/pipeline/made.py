@@ -98,6 +98,6 @@ class MadeOnce:
         adapter = once_adapter_of(task, plan.noise[signed.name])
         return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
 
-    async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
+    async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         async with on_grain(self._grain_s):
             return await self._stages.show(spec, query, exemplars)

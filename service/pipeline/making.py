@@ -1,6 +1,6 @@
 """A release that is made once: charged, made of all units of its cohorts, stored, and never made again.
 
-    embed public texts → charge, durable and witnessed → read every unit → add noise → wait
+    embed public texts, make the engine ready → charge, durable and witnessed → read every unit → add noise → wait
     → settle and store, in one transaction
 
 The charge is the only one that the task's plan allows. So whatever happens after it, no second release is made: if the
@@ -8,7 +8,7 @@ process dies before it has stored the release, the charge is spent and the relea
 What failed before the charge, or voided it since it could not be witnessed, may be tried again.
 
 How long the work takes tells how many exemplars there are. It ends after a whole number of grains, which depend on the
-public size alone.
+public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.quotas import NO_KEY
-from exemplar_store import ExemplarStore
+from exemplar_store import ExemplarStore, KnowledgeBase
 from service.embedding.embedder import Embed
-from service.pipeline.mechanisms.adapter import Answer, once_adapter_of
+from service.pipeline.mechanisms.adapter import Answer, Write, once_adapter_of
+from service.pipeline.stages import Stages
+from service.pipeline.writing import writer
+from service.private_threads import on_the_loop
 from service.records.database import UNAVAILABLE
 from service.records.signed import read_signed
 
 ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
 """In place of a query's digest, under which the charge and the release are stored."""
+
+NAME_AN_ENGINE = "name the engine's config (--engine-config), or sign in the dashboard or over HTTP"
+"""What helps where the texts of a release are to be written."""
 
 _SHORTEST_GRAIN_S = 1.0
 _GRAIN_S_PER_EXEMPLAR = 0.0005
@@ -51,7 +57,15 @@ def grain_s(public_size: int) -> float:
     return max(_SHORTEST_GRAIN_S, _GRAIN_S_PER_EXEMPLAR * public_size)
 
 
-def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed, *, padded: bool = True) -> Release:
+def make(
+    ledger: Ledger,
+    store: ExemplarStore,
+    signed: SignedTask,
+    embed: Embed,
+    stages: Stages | None = None,
+    *,
+    padded: bool = True,
+) -> Release:
     """Make a signed task's one release, or return the one that is stored. Blocks for seconds.
 
     Args:
@@ -59,29 +73,55 @@ def make(ledger: Ledger, store: ExemplarStore, signed: SignedTask, embed: Embed,
         store: holds the exemplars.
         signed: a task with ``release: once``.
         embed: embeds its public texts as the exemplars were.
+        stages: ask the engine, where slots write the texts; then this must be called in a private thread.
         padded: whether it ends after a whole number of grains.
 
     Raises:
         NotMadeError: it is being made elsewhere, or it was charged and lost; or there is nothing to make it of yet, or
-            its public texts cannot be embedded, and nothing is charged.
+            its public texts cannot be embedded, or no engine can write its texts, and nothing is charged.
         accounting.ledger.witness.LedgerRestoredError: the ledger lacks what was witnessed; nothing is charged.
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer; nothing is charged.
         exemplar_store.ExemplarStoreError: the knowledge base cannot be opened; nothing is charged.
     """
+    if (stored := ledger.stored_release(signed, ONE_RELEASE)) is not None:
+        return stored
     plan = read_signed(signed.document)
     dimension = check_readable(store, signed.knowledge_base)
     adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
     described = store.get(signed.knowledge_base)  # before the charge, so that who is read was witnessed with it
     public = _embedded(adapter.public_texts(described.embedded_field), dimension, embed)
-    grain = grain_s(plan.public_size)
+    write, writing_s = _writer(signed, stages, described, measured=padded) if adapter.writing else (_nothing, 0.0)
+    grain = grain_s(plan.public_size) + writing_s
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
     begun = time.monotonic()
-    answer = adapter.make(store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived), public)
+    units = store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived)
+    answer = adapter.make(units, public, write)
     if padded:
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
     return store_once(ledger, signed, charge, answer)
+
+
+def _writer(
+    signed: SignedTask, stages: Stages | None, described: KnowledgeBase, *, measured: bool
+) -> tuple[Write, float]:
+    """What writes a task's texts, and how many seconds all of them take with the largest slots, if that is measured.
+
+    Raises:
+        NotMadeError: nothing can write them; nothing is charged.
+    """
+    if stages is None:
+        raise NotMadeError(f"an engine writes {signed.address}: {NAME_AN_ENGINE}")
+    try:
+        ready = on_the_loop(writer(stages, signed, described, measured=measured))
+    except Exception as error:  # no exemplar was seen
+        raise NotMadeError(f"the engine cannot write the texts, and nothing was charged: {error}") from error
+    return ready, ready.all_s
+
+
+def _nothing(*_asked: object) -> str:
+    raise TypeError("it was not said that slots write")
 
 
 def charge_once(ledger: Ledger, signed: SignedTask, *, takes_s: float = 0.0) -> str | Release:

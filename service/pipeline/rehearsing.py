@@ -19,6 +19,7 @@ from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import MAX_EXEMPLAR_BYTES, Exemplar, KnowledgeBase, Slot, sampling
 from service.engines.protocol import TaskSpec
+from service.pipeline.draw import deal
 from service.pipeline.measured_grains import (
     check_answered,
     first_query,
@@ -120,7 +121,7 @@ async def count(
     counts = np.zeros(3, np.int64)
     for number in range(rehearsal.questions):
         parts = drawn.parts(number)
-        slots = _slots([units[part] for part in drawn.units[parts]], drawn.slots[parts], task)
+        slots = deal([units[part] for part in drawn.units[parts]], task, drawn.slots[parts])
         asks = units[drawn.questioners[number]] if number < drawn.questioners.size else ()
         counts += await _asked(asks, slots, task, noise, spec, stages)
     return counts
@@ -159,14 +160,6 @@ async def longest_question_s(
         return (time.monotonic() - started) * most / count
 
     return await median_s(once, engine)
-
-
-def _slots(parts: Sequence[Slot], slots: np.ndarray, task: ClassifyTask) -> list[Slot]:
-    """As a query's are dealt: each unit's exemplars in one slot, which keeps so many at most."""
-    exemplars = [exemplar for part in parts for exemplar in part]
-    holder = np.repeat(slots, [len(part) for part in parts])
-    kept = sampling.deal(holder, sampling.words(holder.size), task.ensemble, task.slot_cap)
-    return [tuple(exemplars[i] for i in slot) for slot in kept]
 
 
 async def _asked(

@@ -19,7 +19,15 @@ from exemplar_store import Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.lock_step import Writing
 from service.engines.prompts import with_keywords
-from service.engines.protocol import Engine, EngineUnavailableError, Sentence, TaskSpec, WritesTogether, ZeroShot
+from service.engines.protocol import (
+    Engine,
+    EngineUnavailableError,
+    Output,
+    Sentence,
+    TaskSpec,
+    WritesTogether,
+    ZeroShot,
+)
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, Public, answer_adapter_of
 
 _RECONSTRUCT_ATTEMPTS = 3
@@ -113,8 +121,10 @@ class Stages:
         alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
         return [answered[0] if answered is not None else None for answered in alone]
 
-    async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray:
-        """The engine's label probabilities (labels,) with public exemplars in the prompt. What fails may be told.
+    async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
+        """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, without any.
+
+        What fails may be told.
 
         Raises:
             service.engines.protocol.EngineUnavailableError: the engine is down, or busy, or does not say.
@@ -123,9 +133,11 @@ class Stages:
         """
         async with asyncio.timeout(self.timeout_s):
             zero_shot = await self.engine.zero_shot(spec, query)
-            (output,) = await self.engine.contributions(spec, query, [exemplars], zero_shot)
-        if not isinstance(output, np.ndarray):
-            raise EngineUnavailableError("the engine gives no answer with the chosen exemplars in its prompt")
+            output: Output | None = next(iter(zero_shot.texts), None)
+            if spec.kind == "classify":
+                (output,) = await self.engine.contributions(spec, query, [exemplars], zero_shot)
+        if not isinstance(output, np.ndarray | str):
+            raise EngineUnavailableError("the engine gives no answer with what was released in its prompt")
         return output
 
     async def _ask_engine(

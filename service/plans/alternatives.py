@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accounting.plan import Plan, PlanError
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.pipeline.mechanisms.adapter import ADAPTERS
+from service.pipeline.mechanisms.adapter import ADAPTERS, AnswerAdapter
 from service.plans.calibrating import least_noise
 from service.plans.preview import TaskPreview, describe
 
@@ -36,7 +36,9 @@ def _others(task: ClassifyTask | GenerateTask) -> Iterator[ClassifyTask | Genera
         if 1 <= answers <= _MOST_ANSWERS:
             yield task.model_copy(update={"answers": answers})
     for adapter in ADAPTERS.values():
-        if adapter.schema.kind == task.kind and adapter.schema is not type(task.mechanism):
+        if adapter.schema.kind != task.kind or adapter.schema is type(task.mechanism):
+            continue
+        if adapter.schema.once or issubclass(adapter, AnswerAdapter):
             yield task.once_by(adapter.example) if adapter.schema.once else task.by(adapter.example)
 
 

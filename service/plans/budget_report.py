@@ -169,7 +169,7 @@ def _plan(records: Records, status: BudgetStatus, plan: SignedPlan) -> PlanBudge
 
 
 def _task(records: Records, task: TaskStatus, mechanism: Mechanism) -> TaskBudget:
-    once = mechanism.once
+    once = mechanism.made_once
     return TaskBudget(
         task=task.address,
         answers=None if once else task.answers,

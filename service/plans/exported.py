@@ -1,7 +1,7 @@
-"""Chosen exemplars as a file, and a certificate by which anybody with the audit trail can check where they come from.
+"""Exemplars of a release as a file, and a certificate by which anybody with the audit trail can check their origin.
 
 The trail has the plan with its candidates, its (ε, δ) and its noise, and the hash of what was released; the certificate
-has the noisy votes that were released. So the choice can be made again.
+has the noisy votes that were released, so that the choice can be made again, or the texts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from accounting.ledger.events import AnswerReleased, PlanSigned, read
 from accounting.ledger.trail import canonical
 from accounting.plan import CalibratedPlan
 from service.pipeline.making import ONE_RELEASE, NotMadeError
-from service.pipeline.mechanisms.adapter import adapter_of
-from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
+from service.pipeline.mechanisms.adapter import once_adapter_of
 from service.records.records import Records
 from service.records.signed import read_signed
 
@@ -34,7 +33,7 @@ class Certificate(BaseModel):
         epsilon: that the whole plan costs, the choice included.
         delta: likewise.
         release: the id of what was released.
-        answer: what was released: the noisy votes.
+        answer: what was released: the noisy votes, or the texts.
         exemplars_sha256: of the file with the exemplars.
     """
 
@@ -44,7 +43,7 @@ class Certificate(BaseModel):
     epsilon: float
     delta: float
     release: str
-    answer: dict[str, str | dict[str, float]]
+    answer: dict[str, str | dict[str, float] | dict[str, list[str]]]
     exemplars_sha256: str
 
 
@@ -54,16 +53,17 @@ def certificate_of(file: Path) -> Path:
 
 
 def export(records: Records, task: str) -> tuple[bytes, Certificate]:
-    """The exemplars that a task has chosen, as lines of JSON, with their certificate.
+    """The exemplars that a task's one release gives, as lines of JSON, with their certificate.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: there is no such task.
         service.pipeline.making.NotMadeError: its release is not there.
-        ValueError: it chooses none.
+        ValueError: it gives none.
     """
     signed = records.ledger.budgets.task(task)
     plan = read_signed(signed.document)
-    _adapter(plan, signed.name)
+    if not plan.plan.tasks[signed.name].once:
+        raise ValueError(f"{signed.address} releases each answer by itself, and gives no exemplars")
     stored = records.ledger.stored_release(signed, ONE_RELEASE)
     if stored is None:
         raise NotMadeError(f"the one release of {signed.address} is not there")
@@ -112,27 +112,21 @@ def problems(file: Path, trail: Iterable[str]) -> list[str]:
         wrong.append(f"the plan costs ε = {budget.epsilon:g}, δ = {budget.delta:g}")
     answer = _sha256(canonical(certificate.answer).encode())
     if left is None or (left.task, left.answer_sha256) != (certificate.task, answer):
-        return [*wrong, "the votes are not what was released"]
+        return [*wrong, "the votes or texts are not what was released"]
     if certificate.exemplars_sha256 != _sha256(lines) or lines != _chosen(plan, name, certificate.answer):
-        wrong.append("the exemplars are not those that the votes choose")
+        wrong.append("the exemplars are not those of the release")
     return wrong
 
 
 def _chosen(plan: CalibratedPlan, task: str, answer: Mapping[str, Any]) -> bytes:
-    """What a release of the task chooses, as lines of JSON.
+    """What a release of the task gives, as lines of JSON.
 
     Raises:
-        ValueError: the task chooses no exemplars.
+        ValueError: it gives no exemplars.
+        TypeError: the task's answers are released each by itself.
     """
-    rows = _adapter(plan, task).chosen(answer)
+    rows = once_adapter_of(plan.plan.tasks[task], plan.noise[task]).chosen(answer)
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def _adapter(plan: CalibratedPlan, task: str) -> SyntheticExemplarsAdapter:
-    adapter = adapter_of(plan.plan.tasks[task], plan.noise[task])
-    if not isinstance(adapter, SyntheticExemplarsAdapter):
-        raise ValueError(f"{task} chooses no exemplars: its mechanism is not synthetic_exemplars")
-    return adapter
 
 
 def _sha256(text: bytes) -> str:

@@ -14,8 +14,9 @@ from accounting.plan import CalibratedPlan, Plan, PlanError
 from exemplar_store import ExemplarStoreError, KnowledgeBase
 from service.embedding.embedder import Embed, embed_here
 from service.engines.grammar_check import grammar_problem
-from service.pipeline.making import NotMadeError, check_readable
+from service.pipeline.making import NAME_AN_ENGINE, NotMadeError, check_readable
 from service.pipeline.making import make as make_here
+from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.records.engine_record import last_engine
 from service.records.records import Records
@@ -165,7 +166,7 @@ def sign(
         signed_by: who signs, as the audit trail names them.
         after_version: as of :meth:`accounting.ledger.budgets.Budgets.sign`.
         embed: embeds the plan's public texts, if a release is made with some.
-        make: makes the releases in another process; they are made in this one unless given.
+        make: makes the releases, in another process or with an engine; they are made here unless given.
         approval: of the second person, where the settings want two.
 
     Raises:
@@ -173,8 +174,8 @@ def sign(
         PlanError: it is not finished.
         accounting.ledger.errors.PlansChangedError: it is not.
         accounting.ledger.errors.BudgetExceededError: the lifetime budget has not enough left.
-        service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, and nothing is
-            signed; or the plan is signed, and a release not made, which the message says.
+        service.pipeline.making.NotMadeError: nothing was uploaded yet that a release could be made of, or no engine is
+            there to write it, and nothing is signed; or the plan is signed and a release not made, as the message says.
     """
     plan = calibrated.plan
     check_alone(records, approval)
@@ -182,6 +183,8 @@ def sign(
     once = [name for name, task in plan.tasks.items() if task.once]
     if once:  # what can be found to stand in their way now
         check_readable(records.store, plan.knowledge_base)
+        if make is None and any(plan.tasks[name].kind == "generate" for name in once):
+            raise NotMadeError(f"an engine writes the texts of this plan: {NAME_AN_ENGINE}; nothing is signed")
         if records.witness is not None:
             records.witness.catch_up()
     signed = promise(records, calibrated, signed_by, after_version=after_version, approval=approval)
@@ -220,13 +223,14 @@ def promise(
     )
 
 
-def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
+def release(records: Records, task: str, embed: Embed = embed_here, stages: Stages | None = None) -> Release:
     """Make a signed task's one release, if signing could not; where it is made already, it is not made again.
 
     Args:
         records: where it is charged and stored.
         task: its address.
         embed: as of :func:`sign`.
+        stages: as of :func:`service.pipeline.making.make`.
 
     Raises:
         accounting.ledger.errors.UnknownTaskError: there is none.
@@ -239,7 +243,8 @@ def release(records: Records, task: str, embed: Embed = embed_here) -> Release:
         raise ValueError(f"{task} releases each answer by itself: ask it")
     if not written.mechanism.asked:
         raise ValueError(f"{task} cannot be asked, and is never made again")
-    return make_here(records.ledger, records.store, signed, embed, padded=not records.settings.latency_unpadded)
+    padded = not records.settings.latency_unpadded
+    return make_here(records.ledger, records.store, signed, embed, stages, padded=padded)
 
 
 def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
@@ -255,7 +260,8 @@ def check_fits(plan: Plan, knowledge_base: KnowledgeBase) -> None:
         if missing := [field for field in task.exemplar_fields if field not in knowledge_base.fields]:
             has = f"the knowledge base has no field {', '.join(missing)}; it has {', '.join(knowledge_base.fields)}"
             problems.append((f"tasks.{name}.prompt.exemplar", has))
-        if knowledge_base.embedded_field not in task.query_fields:
+        shows_texts = task.once and task.kind == "generate"  # which are compared, not the exemplars
+        if knowledge_base.embedded_field not in task.query_fields and not shows_texts:
             must = f"must ask for {knowledge_base.embedded_field}, the field exemplars are compared by"
             problems.append((f"tasks.{name}.prompt.query", must))
     if problems:

@@ -144,7 +144,7 @@ class Trials:
         if task.once:
             raise InvalidQueryError(
                 f"{name} is released once, from the whole knowledge base, which a few exemplars cannot stand in for: "
-                "measure it with `dpicl eval`"
+                "measure it with `dpicl eval`, or export the texts that it wrote and try a plan on them"
             )
         if not 1 <= len(exemplars) <= MAX_EXEMPLARS:
             raise ValueError(f"supply 1 to {MAX_EXEMPLARS} public exemplars, not {len(exemplars)}")

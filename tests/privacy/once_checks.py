@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from scipy import special
+from scipy import optimize, special
 
 import aggregation.noise
 import service.plans.rehearsing
@@ -22,7 +22,7 @@ from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
 from aggregation.noise import ONE
 from aggregation.rehearsal import REPEATS, Rehearsal
-from exemplar_store import Exemplar, Slot
+from exemplar_store import Exemplar, Slot, sampling
 from service.engines.protocol import TaskSpec, ZeroShot
 from service.pipeline import making
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter
@@ -30,9 +30,10 @@ from service.pipeline.mechanisms.prototypes import PrototypesAdapter
 from service.pipeline.stages import Stages
 from service.plans.rehearsing import begin, written
 from service.plans.signing import sign
+from service.private_threads import privately
 from service.records.records import Records
 from tests.privacy.checks import ONCE, require, require_equal
-from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, records
+from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, opened, records
 
 SIZE, UNITS = 60, 40
 PLAN = """
@@ -134,6 +135,76 @@ def stays_charged_if_it_fails() -> None:
         with suppress(RuntimeError):
             _rehearse(of, _rehearsal(), Overheard())
     require_equal(states(of), ["charged"], "the charge of a rehearsal that failed")
+
+
+# --- Texts. -----------------------------------------------------------------------------------------------------------
+
+TOPICS, TEXTS, TOKENS = ("one", "two"), 3, 8
+
+
+class Noting(Parrot):
+    """Writes nothing, and notes by how much one slot moves a token, and what each slot holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[tuple[float, list[list[Mapping[str, str]]]]] = []
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        return ZeroShot(texts=("nothing",))
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        require_equal(task.writing.tokens, TOKENS, "tokens that slots have a say in")
+        held = [[dict(exemplar.fields) for exemplar in slot] for slot in slots]
+        self.texts.append((task.writing.ensemble.pull, held))
+        return ""
+
+
+def _texts(calibrated: CalibratedPlan, canary: bool) -> list[tuple[float, list[list[Mapping[str, str]]]]]:
+    """What is written from, with coins that are the same for everybody but the canary, who is first."""
+    of, engine, calls = records(SIZE), Noting(), iter(range(100))
+    if canary:
+        numbers = {"one": range(3), "two": range(2)}
+        ingest(of, [{"unit_id": "canary", "text": t, "says": f"{t} {n}"} for t in TOPICS for n in numbers[t]])
+    ingest(of, [{"unit_id": f"u{n}", "text": TOPICS[n % 2], "says": f"usual {n}"} for n in range(UNITS)])
+
+    def words(count: int) -> np.ndarray:
+        stream = np.random.default_rng([7, next(calls)])
+        return stream.integers(0, 1 << 64, 1000, np.uint64)[1000 - count :]
+
+    make = opened(of, engine).make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "words", words)
+        asyncio.run(privately(lambda: sign(of, calibrated, "checker", make=make)))
+    return engine.texts
+
+
+def texts_cost_what_is_claimed() -> None:
+    """An attacker who knows all coins and the other units, and whose slots say the most, learns ε and hardly less."""
+    mechanism = f"{{type: token_ensemble, tokens: {TOKENS}, texts: {TEXTS}, topics: [{', '.join(TOPICS)}], clip: 20}}"
+    text = PLAN.format(
+        epsilon=EPSILON, delta=DELTA, drawn="release: once\n    ensemble: 10\n    shots: 4", mechanism=mechanism
+    )
+    text = text.replace("cohorts: [2]", "").replace("kind: classify", "kind: generate")
+    text = text.replace("label_field: says\n    labels: [red, blue]", "response_field: says")
+    text = text.replace('query: "{text}"', 'query: "{text}", written: "{written} {question}"')
+    calibrated = calibrate_plan(load_plan(text), SIZE)
+    require_equal(calibrated.noise["task"].sampling_probability, 1.0, "probability to take part in what is made once")
+    # In units of two pulls of a slot, the losses of a token that the differing slots turn about: plus or minus so many.
+    lost = np.ones(1)
+    both = zip(_texts(calibrated, False), _texts(calibrated, True), strict=True)
+    for (pull, without), (_, with_canary) in both:
+        slots = sum(a != b for a, b in zip(without, with_canary, strict=True))
+        up = float(special.expit(2 * pull * slots))
+        for _ in range(TOKENS if slots else 0):
+            lost = np.convolve(lost, [1 - up, *[0.0] * (2 * slots - 1), up])
+    losses = 2 * pull * (np.arange(lost.size) - lost.size // 2)
+
+    def delta(epsilon: float) -> float:
+        return float(np.sum(lost * np.maximum(0.0, -np.expm1(epsilon - losses))))
+
+    found = float(optimize.brentq(lambda epsilon: delta(epsilon) - DELTA, 0.0, losses[-1]))
+    require(found <= EPSILON, f"ε is {found:.2f}, and the plan says {EPSILON}")
+    require(found >= 0.8 * EPSILON, f"the attack finds ε = {found:.2f} of {EPSILON}, so it attacks something else")
 
 
 # --- Rehearsals. ------------------------------------------------------------------------------------------------------

@@ -17,10 +17,7 @@ from tests.privacy.attacks import ATTACKS
 from tests.privacy.planting import Edit, plant
 from tests.privacy.wired import Noticed
 
-MAKING = (
-    "    answer = adapter.make("
-    "store.every_unit(described.name, signed.plan.cohorts, arrived=described.arrived), public)\n"
-)
+MAKING = "    answer = adapter.make(units, public, write)\n"
 
 CHECKS: dict[str, Callable[[], None]] = {
     **ATTACKS,
@@ -38,6 +35,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "one answer": checks.one_answer_for_one_query,
     **{f"one release, {mechanism}": partial(checks.one_release_for_one_charge, mechanism) for mechanism in checks.ONCE},
     **{f"its cohorts, {one}": partial(once_checks.made_of_its_cohorts, one) for one in checks.ONCE},
+    "texts, once": once_checks.texts_cost_what_is_claimed,
     "no way back, once": once_checks.stays_charged_if_it_fails,
     "stored last, once": once_checks.private_work_ends_before_it_is_stored,
     "rehearsal": once_checks.rehearsed_as_accounted,
@@ -464,7 +462,7 @@ BUGS = {
         "        charge = charge_once(ledger, signed)\n"
         "    except NotMadeError:\n"
         "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
-        "        return Release('', '', '', adapter.make(units, public), 0)\n",
+        "        return Release('', '', '', adapter.make(units, public, write), 0)\n",
     ),
     "a dead maker's charge is given back": bug(
         "one release, prototypes",
@@ -479,6 +477,36 @@ BUGS = {
         "its cohorts, prototypes",
         "probability to take part",
         *AS_IF_DRAWN,
+    ),
+    "texts are accounted as if drawn": bug("texts, once", "probability to take part", *AS_IF_DRAWN),
+    "a unit has a say in every topic that it has exemplars of": bug(
+        "texts, once",
+        "the plan says",
+        "service.pipeline.mechanisms.written_texts:WrittenTextsAdapter.make",
+        "        topic = max(topics, key=said.count)  # what most of its exemplars are on; "
+        "any, with none of them, if none is\n    ",
+        "        for topic in topics:\n        ",
+    ),
+    "one text is paid for, and not all of them": bug(
+        "texts, once",
+        "the plan says",
+        "accounting.mechanisms:TokenEnsembleMechanism.paid",
+        "self.tokens * (self.texts or 1)",
+        "self.tokens",
+    ),
+    "units go to the slots of a topic in turn": bug(
+        "texts, once",
+        "the plan says",
+        "service.pipeline.draw:deal",
+        "sampling.below(task.ensemble, len(units))",
+        "np.arange(len(units)) % task.ensemble",
+    ),
+    "exemplars are dealt, and not units": bug(
+        "texts, once",
+        "the plan says",
+        "service.pipeline.draw:deal",
+        "np.repeat(drawn, [len(unit) for unit in units])",
+        "sampling.below(task.ensemble, len(exemplars))",
     ),
     "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", *AS_IF_DRAWN),
     "a release that is made once is calibrated as if drawn": bug(

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from accounting.ledger.cohorts import CohortStatus
-from accounting.tasks import DRAWN
+from accounting.tasks import unwritten
 from exemplar_store import KnowledgeBase
 from service.dashboard.templating import render_text
-from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter
+from service.pipeline.mechanisms.adapter import ADAPTERS, Adapter, AnswerAdapter
 from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.plans.signing import PLACEHOLDERS
@@ -60,7 +60,7 @@ def starting_text(described: KnowledgeBase, status: CohortStatus, choices: Mappi
         others=[
             adapter
             for adapter in ADAPTERS.values()
-            if adapter.schema.kind == usual.schema.kind and not adapter.schema.once and adapter is not usual
+            if adapter.schema.kind == usual.schema.kind and issubclass(adapter, AnswerAdapter) and adapter is not usual
         ],
         mechanism=_mechanism,
     )
@@ -78,8 +78,8 @@ def signed_text(document: str) -> str:
         document: of :class:`accounting.ledger.budgets.SignedPlan`.
     """
     plan = read_signed(document).plan
-    unwritten: Any = {"tasks": {name: DRAWN for name, task in plan.tasks.items() if task.once}}
-    written = plan.model_dump(mode="json", exclude_defaults=True, exclude=unwritten)
+    left_out: Any = {"tasks": {name: unwritten(task) for name, task in plan.tasks.items()}}
+    written = plan.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
     return yaml.dump(written, Dumper=_Readable, sort_keys=False, allow_unicode=True)
 
 

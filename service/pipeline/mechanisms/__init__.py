@@ -15,6 +15,7 @@ from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.mechanisms.rnm_gaussian import RnmGaussianAdapter
 from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 from service.pipeline.mechanisms.token_ensemble import TokenEnsembleAdapter
+from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
 
 register(RnmGaussianAdapter)
 register(PrototypesAdapter)
@@ -24,3 +25,4 @@ register(EmbeddingMeanAdapter)
 register(KeywordJointEmAdapter)
 register(KeywordPtrAdapter)
 register(TokenEnsembleAdapter)
+register(WrittenTextsAdapter)

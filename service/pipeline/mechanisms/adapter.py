@@ -32,7 +32,7 @@ from service.pipeline.mechanisms.outlook import Outlook
 from service.pipeline.queries import InvalidQueryError
 
 Outputs = Sequence[Output | None]
-Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float]]
+Answer = Mapping[str, str | bool | float | Sequence[str] | Mapping[str, float] | Mapping[str, Sequence[str]]]
 """What leaves: ``label``, where a posterior decides with its ``probability`` and the ``probabilities`` of all; or
 ``text`` with ``method``, and where there are such, ``keywords`` and ``fallback``; or what a :class:`OnceAdapter` made,
 under ``made_once`` its mechanism's type."""
@@ -194,9 +194,12 @@ class Reader(Protocol):
         """
 
 
-Show = Callable[[TaskSpec, Mapping[str, str], Slot], Awaitable[np.ndarray]]
-"""Asks the engine a question and shows it public exemplars: the probability of each label, shape (labels,). Raises as
-:meth:`Reader.answer`."""
+Show = Callable[[TaskSpec, Mapping[str, str], Slot], Awaitable[np.ndarray | str]]
+"""Asks the engine a question and shows it public exemplars: the probability of each label, shape (labels,); or for free
+text without exemplars, the text. Raises as :meth:`Reader.answer`."""
+
+Write = Callable[[Mapping[str, str], Sequence[Slot]], str]
+"""Lets the engine's slots write one answer together to a public question. Blocks, and never raises."""
 
 
 class OnceAdapter(Adapter[M, P]):
@@ -211,6 +214,11 @@ class OnceAdapter(Adapter[M, P]):
         if noise.sampling_probability != 1:
             raise TypeError(f"{self.written.type} reads every unit, so its noise must not count on sampling")
 
+    @property
+    def writing(self) -> Writing | None:
+        """How slots write its texts together; None: it takes no engine to make it."""
+        return None
+
     def public_texts(self, field: str) -> Sequence[str]:
         """Public texts whose embeddings the release is made with.
 
@@ -220,13 +228,22 @@ class OnceAdapter(Adapter[M, P]):
         return ()
 
     @abstractmethod
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
         """The release, with noise, as JSON. It counts no unit for more than the noise allows for.
 
         Args:
             units: the exemplars of each, with their embeddings; read once. Nothing that they hold raises.
             public: embeddings of :meth:`public_texts`, shape (texts, d), with d that of the exemplars'.
+            write: where a task's slots write together, asks the engine for the answer to one of its public questions.
         """
+
+    def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The fields of the public exemplars that a release gives.
+
+        Raises:
+            ValueError: it gives none.
+        """
+        raise ValueError(f"{self.written.type} gives no exemplars: synthetic_exemplars and token_ensemble do")
 
     @abstractmethod
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> Reader:
@@ -314,8 +331,8 @@ class TextAdapter(AnswerAdapter[M, P]):
         return candidates
 
 
-ADAPTERS: dict[type[Mechanism], type[Adapter[Any, Any]]] = {}
-"""By the mechanism as plans write it."""
+ADAPTERS: dict[tuple[type[Mechanism], bool], type[Adapter[Any, Any]]] = {}
+"""By the mechanism as plans write it, and whether it is released once."""
 
 
 def register(adapter: type[Adapter[Any, Any]]) -> None:
@@ -325,12 +342,12 @@ def register(adapter: type[Adapter[Any, Any]]) -> None:
         ValueError: there is another of its type.
     """
     accounting.mechanisms.register(adapter.schema)
-    ADAPTERS[adapter.schema] = adapter
+    ADAPTERS[adapter.schema, issubclass(adapter, OnceAdapter)] = adapter
 
 
 def adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> Adapter[Any, Any]:
     """A signed task's adapter."""
-    return ADAPTERS[type(task.mechanism)](task, noise)
+    return ADAPTERS[type(task.mechanism), task.once](task, noise)
 
 
 def answer_adapter_of(task: ClassifyTask | GenerateTask, noise: TaskNoise) -> AnswerAdapter[Any, Any]:

@@ -18,7 +18,7 @@ from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write
 from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
@@ -52,7 +52,7 @@ class PrototypesAdapter(OnceLabelAdapter[PrototypesMechanism, Gaussian]):
     example = PrototypesMechanism(type="prototypes")
     about = "A prototype of each label, made once: it answers any number of questions."
 
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
         """See :class:`.adapter.OnceAdapter`."""
         dimension = public.shape[1]
         sums = self.sums(dimension).release(self.labelled(unit) for unit in units)

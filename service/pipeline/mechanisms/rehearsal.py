@@ -16,7 +16,7 @@ from aggregation.rehearsal import Counts, Rehearsal
 from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceAdapter, Show
+from service.pipeline.mechanisms.adapter import Answer, OnceAdapter, Show, Write
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.pipeline.queries import InvalidQueryError
 
@@ -78,7 +78,7 @@ class RehearsalAdapter(OnceAdapter[RehearsalMechanism, Gaussian]):
         """The inverse of :meth:`released`."""
         return self.mechanism.seen([made["right"], made["answered"], made["zero_shot"]])
 
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> NoReturn:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> NoReturn:
         """Not without an engine."""
         raise TypeError("a rehearsal asks an engine: dpicl plan rehearse")
 

@@ -15,7 +15,7 @@ from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write
 from service.pipeline.mechanisms.labels import believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
@@ -36,7 +36,7 @@ class FewShots:
 
     async def answer(self, query: Mapping[str, str], asker: str) -> Answer:
         """See :class:`.adapter.Reader`."""
-        probabilities = await self.show(replace(self.spec, asker=asker), query, self.exemplars)
+        probabilities = np.asarray(await self.show(replace(self.spec, asker=asker), query, self.exemplars))
         return believed(self.spec.labels, probabilities)
 
 
@@ -52,7 +52,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         """See :class:`.adapter.OnceAdapter`: the candidates'."""
         return [candidate[field] for candidate in self.written.candidates]
 
-    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray) -> Answer:
+    def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
         """See :class:`.adapter.OnceAdapter`."""
         noisy_votes = self.votes(public).release(self.labelled(unit) for unit in units)
         votes = {str(number): float(vote) for number, vote in enumerate(noisy_votes)}
@@ -67,7 +67,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         return ExemplarVotes(self.noise.noise_multiplier, public, self._labels)
 
     def chosen(self, made: Mapping[str, Any]) -> list[dict[str, str]]:
-        """The fields of the exemplars that a release chooses."""
+        """See :class:`.adapter.OnceAdapter`."""
         return self._chosen(self._noisy_votes(made))
 
     def shown(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder) -> Slot:

@@ -100,7 +100,7 @@ class CandidateVoteAdapter(TextAdapter[CandidateVoteMechanism, Gaussian]):
 def registered() -> Iterator[None]:
     register(CandidateVoteAdapter)
     yield
-    del ADAPTERS[CandidateVoteMechanism], MECHANISMS["candidate_vote"]
+    del ADAPTERS[CandidateVoteMechanism, False], MECHANISMS["candidate_vote"]
 
 
 @pytest.fixture

@@ -1,0 +1,110 @@
+"""Plans whose slots write texts once, on public topics."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.events import Event, Sampling
+from accounting.privacy.profiles import BoundedRange
+from accounting.tasks import unwritten
+
+DELTA = 1e-5
+MECHANISM = {"type": "token_ensemble", "tokens": 10, "texts": 4, "topics": ["kettle", "lamp"]}
+PROMPT = {
+    "exemplar": "Product: {product}\nReview: {review}",
+    "query": "Product: {product}\nReview:",
+    "written": "{written}\n\nAbout {product}: {question}\nAnswer:",
+}
+
+
+def texts(*, without: tuple[str, ...] = (), mechanism: dict | None = None, prompt: dict | None = None, **task) -> str:
+    """A plan's text."""
+    written = {
+        "kind": "generate",
+        "release": "once",
+        "response_field": "review",
+        "shots": 4,
+        "ensemble": 40,
+        "prompt": {key: said for key, said in {**PROMPT, **(prompt or {})}.items() if said},
+        "mechanism": {key: said for key, said in {**MECHANISM, **(mechanism or {})}.items() if said},
+        **task,
+    }
+    kept = {key: said for key, said in written.items() if key not in without}
+    return yaml.safe_dump(
+        {"knowledge_base": "shop", "budget": {"epsilon": 1.0, "delta": DELTA}, "tasks": {"reviews": kept}}
+    )
+
+
+def test_all_texts_on_a_topic_are_paid_for() -> None:
+    signed = calibrate_plan(load_plan(texts()), 1000)
+    assert CalibratedPlan.model_validate_json(signed.model_dump_json()) == signed
+    noise = signed.noise["reviews"]
+    assert (noise.sampling_probability, noise.mechanism.tokens) == (1.0, 40)
+    (event,) = signed.events()
+    assert event.count == 1
+    pld = get_accountant("pld")
+    alone = pld.upper([Event(BoundedRange(noise.mechanism.epsilon), Sampling("units", 1.0), 40)], DELTA)
+    assert pld.upper([event], DELTA) == pytest.approx(alone)
+    assert 0.99 <= alone <= 1.0
+
+
+def test_a_release_of_everybody_may_cost_more_than_an_answer_of_a_sample() -> None:
+    large = texts(mechanism={"weight": 10, "tokens": 40}, ensemble=2).replace("epsilon: 1.0", "epsilon: 12.0")
+    assert calibrate_plan(load_plan(large), 1000).noise["reviews"].mechanism.mu > 1
+
+
+def test_a_question_brings_the_fields_of_the_template_that_shows_the_texts() -> None:
+    task = load_plan(texts()).tasks["reviews"]
+    assert (task.query_fields, task.topic_field, task.exemplar_fields) == (
+        ("product", "question"),
+        "product",
+        ("product", "review"),
+    )
+    assert unwritten(task) == {"answers"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"mechanism": {"topics": None}}, "mechanism: topics: write both topics and texts, or neither"),
+        ({"mechanism": {"topics": None, "texts": None}}, "release: token_ensemble is released for each answer, not"),
+        ({"mechanism": {"topics": ["a", "a"]}}, "topics: each may appear once"),
+        ({"mechanism": {"topics": [" a"]}}, "topics: ' a' is not in Unicode NFC without"),
+        ({"mechanism": {"topics": ["cafe\u0301"]}}, "topics: 'cafe\u0301' is not in Unicode NFC without"),
+        ({"mechanism": {"texts": 33}}, "texts: texts × tokens is 330, and may be 320"),
+        ({"release": "each", "answers": 5}, "release: token_ensemble is made once: write `release: once`"),
+        (
+            {"mechanism": {"after": {"type": "keyword_ptr", "k_min": 1, "k_max": 2}}},
+            "after: no words are released",
+        ),
+        ({"without": ("ensemble",)}, "ensemble: say to how many slots the units of a topic are dealt"),
+        ({"answers": 5}, "answers: a release that is made once"),
+        ({"sampling": "blocks"}, "sampling: a release that is made once"),
+        ({"prompt": {"written": None}}, "prompt.written: is missing"),
+        ({"prompt": {"written": "{question}"}}, "tasks.reviews.prompt.written: needs the placeholder {written}"),
+        ({"prompt": {"written": "{written}"}}, "tasks.reviews.prompt.written: needs the placeholder {written}, and a"),
+        (
+            {"prompt": {"query": "{product} {maker}", "exemplar": "{product} {maker} {review}"}},
+            "prompt.query: must have",
+        ),
+        ({"prompt": {"exemplar": "{product} {maker} {review}"}}, "prompt.exemplar: must show the field of the topic"),
+        ({"prompt": {"query": "{written}", "exemplar": "{written} {review}"}}, "prompt.exemplar: a field cannot be"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict, problem: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(problem)):
+        load_plan(texts(**changes))
+
+
+def test_the_template_is_for_releases_that_are_made_once() -> None:
+    each = texts(release="each", answers=5, mechanism={"topics": None, "texts": None})
+    with pytest.raises(PlanError, match=r"prompt\.written: is for `release: once`"):
+        load_plan(each)
+    other = texts(mechanism={"type": "keyword_joint_em", "k": 3, "topics": None, "texts": None, "tokens": None})
+    with pytest.raises(PlanError, match="keyword_joint_em is released for each answer, not once"):
+        load_plan(other)

@@ -1,0 +1,352 @@
+"""Texts that slots write once, from the plan to the answers, with an engine that writes what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from ray import serve
+
+from accounting.ledger.tables import charges
+from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
+from exemplar_store import Slot
+from service.application import PrivateWork, RemotePrivateWork
+from service.cli import trying
+from service.engines.prompts import render
+from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
+from service.pipeline import making, writing
+from service.pipeline.making import NotMadeError, grain_s
+from service.pipeline.measured_grains import Work
+from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
+from service.plans.exported import certificate_of, export, problems
+from service.plans.preview import preview
+from service.plans.signing import promise, sign
+from service.private_threads import privately
+from service.records.records import Records, open_records
+from service.services import Services, open_services
+from service.settings import Settings
+from tests.service.api.test_api import Api, problem
+from tests.service.cli.test_cli import Shell
+from tests.service.conftest import Embedding, MajorityEngine, make_records
+from tests.service.dashboard.dashboard_browser import Browser, words
+from tests.service.dashboard.test_dashboard_plans import hidden
+
+PLAN = """
+knowledge_base: toys
+budget: {epsilon: 3, delta: 1.0e-5}
+tasks:
+  tales:
+    kind: generate
+    release: once
+    response_field: text
+    shots: 3
+    ensemble: 5
+    prompt:
+      instruction: Write about a toy.
+      exemplar: "A {label} toy: {text}"
+      query: "A {label} toy:"
+      written: "{written}\\n\\nQuestion {{about}} {label} toys: {question}\\nAnswer:"
+    mechanism: {type: token_ensemble, tokens: 8, topics: [red, blue], texts: 2, shown: 1}
+"""
+
+
+class Scribe(MajorityEngine):
+    """Numbers the texts that its slots write; without exemplars it says what it was asked.
+
+    Attributes:
+        written: what each was written from.
+        asked: every question without exemplars.
+        breaks: whether writing fails.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
+        self.asked: list[TaskSpec] = []
+        self.breaks = False
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        if self.down:
+            raise EngineUnavailableError("down")
+        self.asked.append(task)
+        return ZeroShot(texts=(render(task.prompt, query),))
+
+    async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
+        self.written.append((task, query, slots))
+        if self.breaks:
+            raise RuntimeError("cannot read a slot")
+        return f"{{tale}} {len(self.written)}"
+
+    async def describe(self) -> EngineInfo:
+        return EngineInfo("scribe", "each slot by itself", False, "for tests", writes_together=True)
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    """By the last digit."""
+    angles = [int(text[-1]) if text[-1].isdigit() else 0 for text in texts]
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> CalibratedPlan:
+    return calibrate_plan(load_plan(PLAN), 60)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return make_records(tmp_path, epsilon=8, blue=20)
+
+
+@pytest.fixture
+def scribe() -> Scribe:
+    return Scribe()
+
+
+@pytest.fixture
+def services(records: Records, scribe: Scribe) -> Services:
+    return open_services(records, scribe, Embedding(embed))
+
+
+def signed(services: Services, calibrated: CalibratedPlan) -> None:
+    asyncio.run(privately(lambda: sign(services.records, calibrated, "test", make=services.make)))
+
+
+def states(records: Records) -> list[str]:
+    with records.database.connect() as connection:
+        return list(connection.execute(sa.select(charges.c.state)).scalars())
+
+
+def ask(services: Services, **query: str) -> str:
+    return str(asyncio.run(services.answering.answer("toys.tales", query, key_id="k")).release.answer["text"])
+
+
+def test_each_topic_is_an_ensemble_of_all_its_units(
+    services: Services, scribe: Scribe, calibrated: CalibratedPlan
+) -> None:
+    signed(services, calibrated)
+    assert [query["label"] for _, query, _ in scribe.written] == ["red", "red", "blue", "blue"]
+    for spec, query, slots in scribe.written:
+        assert (len(slots), spec.ensemble) == (5, 5)
+        assert max(map(len, slots)) <= 6
+        assert {exemplar.fields["label"] for slot in slots for exemplar in slot} == {query["label"]}
+        assert 12 <= sum(map(len, slots)) <= 30
+    writings = {(spec.knowledge_base, spec.writing.tokens) for spec, _, _ in scribe.written}
+    ((cache, tokens),) = writings
+    assert cache != "toys"
+    assert tokens == 8
+    assert states(services.records) == ["released"]
+
+
+def test_questions_see_the_texts_of_their_topic_else_those_like_them(
+    services: Services, scribe: Scribe, calibrated: CalibratedPlan
+) -> None:
+    signed(services, calibrated)
+    del scribe.asked[:]
+    shown = "A red toy: {tale} 1\n\nA red toy: {tale} 2\n\nQuestion {about} red toys: Are {they} nice?\nAnswer:"
+    assert ask(services, label="red", question="Are {they} nice?") == shown
+    nearest = "A blue toy: {tale} 3\n\nQuestion {about} green toys: What of number 3\nAnswer:"
+    assert ask(services, label="green", question="What of number 3") == nearest
+    assert {(spec.knowledge_base, spec.asker, spec.writing) for spec in scribe.asked} == {
+        ("written texts of toys", "k", None)
+    }
+    assert len(scribe.written) == 4
+    assert states(services.records) == ["released"]
+
+
+def test_it_is_signed_asked_and_read_over_http(services: Services, calibrated: CalibratedPlan) -> None:
+    api = Api(services)
+    plans = "/v1/knowledge-bases/toys/plans"
+    described = api("admin", "POST", f"{plans}?dry_run=true", content=PLAN).json()["preview"]["tasks"]["tales"]
+    assert "16 in all" in described["summary"]
+    response = api("admin", "POST", f"{plans}?confirm=worse_than_free", content=PLAN)
+    assert response.status_code == 201, response.text
+    task = api("analyst", "GET", "/v1/tasks/toys.tales").json()
+    assert (task["query_fields"], task["answers"]) == (["label", "question"], None)
+    question = {"query": {"label": "red", "question": "Why?"}}
+    answer = api("analyst", "POST", "/v1/tasks/toys.tales/answers", json=question).json()
+    assert answer["text"].startswith("A red toy: {tale} 1")
+    assert api("analyst", "GET", f"/v1/releases/{answer['id']}").json()["texts"] == {
+        "red": ["{tale} 1", "{tale} 2"],
+        "blue": ["{tale} 3", "{tale} 4"],
+    }
+    problem(api("analyst", "POST", "/v1/tasks/toys.tales/answers", json={"query": "Why?"}), 422, "invalid-query")
+
+
+class Apart(PrivateWork.func_or_class):
+    """The deployment that reads whole knowledge bases, with an engine that numbers texts."""
+
+    def __init__(self, settings: Settings):
+        self._services = open_services(open_records(settings), Scribe(), Embedding(embed))
+
+
+def test_it_is_made_apart_from_requests(records: Records, calibrated: CalibratedPlan) -> None:
+    handle = serve.run(serve.deployment(Apart).bind(records.settings), _local_testing_mode=True)
+    ingress = open_services(records, Scribe(), Embedding(embed), apart=RemotePrivateWork(handle))
+    signed(ingress, calibrated)
+    assert states(records) == ["released"]
+    assert ask(ingress, label="blue", question="Why?").startswith("A blue toy: {tale} 3")
+
+
+@pytest.mark.slow
+def test_it_is_signed_and_shown_in_the_dashboard(services: Services) -> None:
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    studio, form = "/knowledge-bases/toys/plan", {"text": PLAN}
+    page = browser.post(f"{studio}/confirm", form).text
+    assert "any number of answers from one release" in words(page)
+    form |= {"digest": hidden(page, "digest"), "after": "0", "name": "toys", "confirm": "worse_than_free"}
+    assert browser.post(f"{studio}/sign", form).status_code == 303
+    assert "ensemble: 5" in browser.get(f"{studio}?from=1").text
+    assert "answers:" not in browser.get(f"{studio}?from=1").text
+    assert "Its release was made once" in browser.said("/knowledge-bases/toys/plans")
+    assert "token_ensemble" in browser.said("/knowledge-bases/toys/releases")
+
+
+def test_the_texts_leave_with_a_certificate(services: Services, calibrated: CalibratedPlan, tmp_path: Path) -> None:
+    signed(services, calibrated)
+    lines, certificate = export(services.records, "toys.tales")
+    rows = [json.loads(line) for line in lines.decode().splitlines()]
+    assert rows[0] == {"label": "red", "text": "{tale} 1"}
+    assert [row["label"] for row in rows] == ["red", "red", "blue", "blue"]
+    file = tmp_path / "tales.jsonl"
+    file.write_bytes(lines)
+    certificate_of(file).write_text(certificate.model_dump_json())
+    trail = list(services.records.audit.export())
+    assert problems(file, trail) == []
+    file.write_bytes(lines.replace(b"tale", b"tail", 1))
+    assert problems(file, trail) != []
+    forged = certificate.model_copy(update={"answer": {**certificate.answer, "texts": {"red": ["mine"], "blue": []}}})
+    certificate_of(file).write_text(forged.model_dump_json())
+    assert "the votes or texts are not what was released" in problems(file, trail)
+
+
+def test_what_fails_while_it_is_written_is_told_to_nobody(
+    services: Services, scribe: Scribe, calibrated: CalibratedPlan
+) -> None:
+    scribe.breaks = True
+    signed(services, calibrated)
+    assert states(services.records) == ["released"]
+    rows = [json.loads(line) for line in export(services.records, "toys.tales")[0].splitlines()]
+    assert rows[-1] == {"label": "blue", "text": "Write about a toy.\n\nA blue toy:"}
+
+
+def test_texts_that_are_empty_are_not_shown(services: Services, scribe: Scribe) -> None:
+    forbidding = PLAN.replace("shown: 1", "shown: 1, regex: '[a-z]+'")
+    scribe.breaks = True
+    signed(services, calibrate_plan(load_plan(forbidding), 60))
+    assert export(services.records, "toys.tales")[0] == b""
+    assert ask(services, label="red", question="Why?") == "\n\nQuestion {about} red toys: Why?\nAnswer:"
+
+
+@pytest.mark.parametrize("why", ["down", "cannot write"])
+def test_an_engine_that_cannot_write_costs_nothing(
+    why: str, services: Services, scribe: Scribe, calibrated: CalibratedPlan
+) -> None:
+    scribe.down = why == "down"
+    other = open_services(services.records, MajorityEngine(), Embedding(embed))
+    with pytest.raises(NotMadeError, match="nothing was charged"):
+        signed(services if scribe.down else other, calibrated)
+    assert states(services.records) == []
+    scribe.down = False
+    asyncio.run(privately(lambda: services.make("toys.tales")))
+    assert states(services.records) == ["released"]
+    asyncio.run(privately(lambda: other.make("toys.tales")))  # it is there
+    assert len(scribe.written) == 4
+
+
+def test_without_an_engine_nothing_is_signed(records: Records, calibrated: CalibratedPlan) -> None:
+    with pytest.raises(NotMadeError, match=r"--engine-config.*nothing is signed"):
+        sign(records, calibrated, "test", embed=embed)
+    assert records.ledger.budgets.plans("toys") == []
+
+
+def test_what_was_read_stays_charged(
+    services: Services, scribe: Scribe, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = WrittenTextsAdapter.make
+
+    def die(*args: object) -> None:
+        make(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(WrittenTextsAdapter, "make", die)
+        with pytest.raises(KeyboardInterrupt):
+            signed(services, calibrated)
+    with pytest.raises(NotMadeError, match="is being made; if that fails it is lost"):
+        asyncio.run(privately(lambda: services.make("toys.tales")))
+    assert len(scribe.written) == 4
+    assert states(services.records) == ["charged"]
+
+
+def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(
+    services: Services, scribe: Scribe, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    measured: list[tuple[str, str]] = []
+
+    async def largest(stages, task, noise, spec, described):
+        measured.append((task.release, spec.knowledge_base))
+        return Work(work_s=50.0)
+
+    monkeypatch.setattr(writing, "largest_work", largest)
+    monkeypatch.setattr(making.time, "sleep", slept.append)
+    promise(services.records, calibrated, "test")
+    task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
+    ledger, store = services.records.ledger, services.records.store
+    asyncio.run(privately(lambda: making.make(ledger, store, task, embed, stages)))
+    assert slept == [pytest.approx(grain_s(60) + 4 * 50.0, abs=5.0)]
+    ((release, cache),) = measured
+    assert release == "each"
+    assert cache not in {spec.knowledge_base for spec, _, _ in scribe.written} - {cache}
+
+
+def test_made_up_slots_are_measured(services: Services, scribe: Scribe, calibrated: CalibratedPlan) -> None:
+    promise(services.records, calibrated, "test")
+    task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
+    described = services.records.store.get("toys")
+    ready = asyncio.run(writing.writer(stages, task, described, measured=True))
+    assert ready.all_s > 0
+    assert all(spec.measuring for spec, _, _ in scribe.written)
+    assert states(services.records) == []
+
+
+def test_a_preview_says_what_it_costs_and_buys(calibrated: CalibratedPlan) -> None:
+    (task,) = preview(calibrated).tasks.values()
+    for said in ("2 texts on each of 2 topics", "16 in all", "μ = ", "the log-odds of two tokens by"):
+        assert said in task.summary
+    assert task.answers is None
+    assert task.noise["mu"] == pytest.approx(task.noise["epsilon"] * 2)
+    assert (task.ensemble, task.llm_calls) == (5, 1)
+
+
+@pytest.fixture
+def dpicl(records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Shell:
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path / 'service.sqlite'}")
+    monkeypatch.setenv("DPICL_WITNESS_URL", "none")
+    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
+    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.mark.slow
+def test_the_command_line_signs_beside_an_engine(
+    dpicl: Shell, records: Records, scribe: Scribe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trying, "open_engine", lambda _config, _embedder: scribe)
+    scribe.close = lambda: None
+    plan, config = tmp_path / "plan.yaml", tmp_path / "engine.yaml"
+    plan.write_text(PLAN)
+    config.write_text("name: nearest_exemplar\n")
+    refused = dpicl.fails("plan", "sign", plan, "--yes")
+    assert "--engine-config" in refused
+    assert "Signed as version 1" in dpicl.ok("plan", "sign", plan, "--yes", "--engine-config", config)
+    assert "answers from a release made on" in dpicl.ok("plan", "release", "toys.tales")
+    dpicl.ok("plan", "export", "toys.tales", tmp_path / "tales.jsonl")
+    assert "nothing wrong" in dpicl.ok("audit", "verify", "--exemplars", tmp_path / "tales.jsonl")
+    assert len(scribe.written) == 4
