@@ -1,0 +1,280 @@
+"""Whole texts: what ``token_ensemble`` writes, beside zero-shot, one slot and ``keyword_ptr``, by a real model.
+
+    python benchmarks/evaluation/prepare.py support examples/support DATA/support
+    python benchmarks/evaluation/prepare.py samsum FOLDER DATA/samsum
+    python benchmarks/evaluation/products.py DATA
+    python -m benchmarks.evaluation.token_ensemble DATA --minutes 9
+    python -m benchmarks.evaluation.token_ensemble DATA --set topics --vary
+
+The sets: support tickets, whose house rules only the tickets know; SAMSum's summaries; reviews of ``products`` (one
+knowledge base of all) and of ``topics`` (one of each product, from which every answer draws all reviews).
+
+A condition is ``zero_shot``, ``slot`` (one by itself: not private), ``alone`` (tokens drawn as ``token_ensemble`` does,
+without slots), or a mechanism with the ε of all the plan's answers, then with what else it changes in its task:
+``token_ensemble:3,clip=4,answers=1000``. Where ``weight`` keeps answers from costing as much, less ε is spent.
+
+Answers are kept as they are given, in clear text, so a run that ended early goes on. *Facts* is the share of words that
+occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from accounting.plan import Plan, TaskNoise, parse_plan
+from accounting.privacy.accountants import get_accountant
+from accounting.privacy.calibration import Grant
+from accounting.privacy.events import Sampling
+from accounting.tasks import GenerateTask
+from benchmarks.evaluation.perplexity import nats
+from exemplar_store import Slot
+from exemplar_store.cohorts import FIRST
+from service.embedding.embedder import Embedder
+from service.embedding.words import cache_folder
+from service.engines.configs import VllmConfig
+from service.engines.prompts import render
+from service.engines.protocol import TaskSpec
+from service.evaluation import dataset
+from service.evaluation.evaluator import noise_of
+from service.evaluation.replies import KeptEngine
+from service.evaluation.text_metrics import similarities
+from service.pipeline.draw import draw
+from service.pipeline.queries import InvalidQueryError
+from service.pipeline.stages import Stages
+
+TASK, TOKENS, TIMEOUT_S = "answer", 32, 600.0
+MECHANISMS = {"token_ensemble": {"tokens": TOKENS}, "keyword_ptr": {"k_min": 1, "k_max": 8}}
+BASE = "token_ensemble:8"
+CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1", "token_ensemble:3", BASE)
+VARIED = ("clip=1", "clip=4", "weight=0.5", "weight=2")
+SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
+"""How :data:`VARIED` continues; of other sets half and twice as many slots."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """A set: a folder with ``train.jsonl`` and ``test.jsonl``, or one of such folders, each a knowledge base.
+
+    Attributes:
+        instruction: of the prompt.
+        query: of the prompt; an exemplar is the same and its answer.
+        answer: the exemplars' field of that.
+        sizes: of the task.
+        facts: the test rows' field with words that only exemplars know, if there is one.
+        right: the test rows' field with the right answer, if there is one.
+        unit_id: the column that names the privacy unit.
+        delta: of the plan.
+    """
+
+    instruction: str
+    query: str
+    answer: str
+    sizes: Mapping[str, int]
+    facts: str = ""
+    right: str = ""
+    unit_id: str = "id"
+    delta: float = 1e-4
+
+
+_LARGE = {"ensemble": 40, "answers": 100, "candidates": 1}
+_TICKETS = "Answer the ticket as Brookfern's support does, in two sentences.", "Ticket: {text}\nReply:", "reply"
+_CHATS = "Summarize each dialogue in one or two short sentences.", "Dialogue:\n{dialogue}\nSummary:", "summary"
+_REVIEWS = "Answer the question about the product.", "Question: {question}\nAnswer:", "answer"
+DATA = {
+    "support": Data(*_TICKETS, {**_LARGE, "shots": 4, "slot_tokens": 400}, facts="house_rule", unit_id="unit_id"),
+    "samsum": Data(*_CHATS, {**_LARGE, "shots": 2, "slot_tokens": 500}, right="summary", delta=5e-5),
+    "products": Data(*_REVIEWS, {**_LARGE, "shots": 4, "slot_tokens": 240}, facts="answer"),
+    "topics": Data(*_REVIEWS, {**_LARGE, "ensemble": 30, "answers": 1, "shots": 2, "slot_tokens": 240}, facts="answer"),
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer to a test row, its prompt without exemplars, and how long it took."""
+
+    row: Mapping[str, str]
+    prompt: str
+    text: str
+    seconds: float
+
+
+def planned(name: str, condition: str) -> Plan:
+    """A condition's plan. One that is no mechanism has that of :data:`BASE`."""
+    data = DATA[name]
+    mechanism, _, rest = (condition if ":" in condition else BASE).partition(":")
+    epsilon, *changes = rest.split(",")
+    prompt = {"instruction": data.instruction, "exemplar": f"{data.query} {{{data.answer}}}", "query": data.query}
+    task: dict[str, Any] = {"kind": "generate", "prompt": prompt, "response_field": data.answer, **data.sizes}
+    task["mechanism"] = {"type": mechanism, **MECHANISMS[mechanism]}
+    for key, _, value in (change.partition("=") for change in changes):
+        (task if key in task else task["mechanism"])[key] = yaml.safe_load(value)
+    budget = {"epsilon": float(epsilon), "delta": data.delta}
+    return parse_plan({"knowledge_base": name, "budget": budget, "tasks": {TASK: task}})
+
+
+@cache
+def signed(name: str, condition: str, size: int) -> tuple[GenerateTask, TaskNoise, float]:
+    """A task, its noise, and the ε that its answers cost: no more than they can, whatever they are granted."""
+    plan = planned(name, condition)
+    task, epsilon, delta = plan.tasks[TASK], plan.budget.epsilon, plan.budget.delta
+    assert isinstance(task, GenerateTask)
+    sampling = Sampling(task.sampling, task.sampling_probability(size))
+    family = task.mechanism.family(delta, task.answers * sampling.probability, task.ensemble)
+    if math.isfinite(family.most):
+        most = Grant(family, sampling, task.answers).event(1e6)
+        epsilon = min(epsilon, get_accountant(plan.accountant).bounds([most], delta).upper)
+    return task, noise_of(plan, TASK, task, size, epsilon), epsilon
+
+
+async def answer(
+    condition: str,
+    stages: Stages,
+    task: GenerateTask,
+    noise: TaskNoise,
+    spec: TaskSpec,
+    query: Mapping[str, str],
+    slots: Callable[[], Sequence[Slot]],
+) -> str:
+    """What a condition, without its ε, says to a question; nothing where the service would refuse it."""
+    try:
+        zero_shot, ready = await stages.probe(task, noise, spec, query)
+    except InvalidQueryError:
+        return ""
+    match condition:
+        case "zero_shot":
+            return zero_shot.texts[0]
+        case "slot":
+            (text,) = await stages.ask(spec, query, [next(filter(None, slots()))], zero_shot)
+            return str(text or "")
+    shown = () if condition == "alone" else slots()
+    return str((await stages.answer(ready, spec, query, shown, zero_shot))["text"])
+
+
+@cache
+def training(base: Path) -> tuple[int, str]:
+    """How many training rows a knowledge base has, and a digest of them."""
+    return dataset.training_size(base), hashlib.sha256((base / "train.jsonl").read_bytes()).hexdigest()
+
+
+async def said(
+    name: str, bases: Sequence[Path], condition: str, kept: KeptEngine, questions: int, until: float
+) -> list[Said]:
+    """Answers to a set's first questions: those that are kept, and others until this time."""
+    asked = [(base, row) for base in bases for row in dataset.questions(base)]
+    random.Random(7).shuffle(asked)
+    plan, what, stages = planned(name, condition), condition.partition(":")[0], Stages(kept, Embedder(), TIMEOUT_S)
+    field = plan.tasks[TASK].query_fields[0]
+    spec, answers = dataset.specification(plan, TASK, field), []
+    with ExitStack() as opened:
+
+        @cache
+        def store(base: Path) -> Any:
+            filled = dataset.filled(base, plan, TASK, None, field=field, unit_id=DATA[name].unit_id)
+            return opened.enter_context(filled)
+
+        for base, row in asked[:questions]:
+            size, digest = training(base)
+            task, noise, _ = signed(name, condition, size)
+            drawn = {"public_size": size, "probability": noise.sampling_probability, "cohorts": FIRST}
+            query = {key: row[key] for key in task.query_fields}
+            key = kept.key(what, digest, spec, task.model_dump(mode="json"), noise.model_dump(mode="json"), query)
+            if kept.get(key) is None and time.monotonic() < until:
+                start = time.monotonic()
+                slots = lambda: draw(store(base), dataset.NAME, task, embeddings=False, **drawn)  # noqa: B023, E731
+                text = await answer(what, stages, task, noise, spec, query, slots)
+                kept.store(key, [text, time.monotonic() - start])
+            if reply := kept.get(key):
+                answers.append(Said(row, render(spec.prompt, query), *reply))
+    return answers
+
+
+def shared(words: str, text: str) -> float:
+    """The share of these words that a text has, in percent."""
+    wanted, has = (set(re.findall(r"\w+", both.lower())) for both in (words, text))
+    return 100 * len(wanted & has) / len(wanted)
+
+
+def figures(name: str, answers: Sequence[Said], model: str) -> list[str]:
+    """The columns of the table but for the first two; ± is the standard error."""
+    data = DATA[name]
+    facts = [shared(one.row[data.facts], one.text) for one in answers if data.facts]
+    rouge = [similarities(one.text, one.row[data.right]) for one in answers if data.right]
+    surprise = np.array(nats(model, [(one.prompt, one.text) for one in answers if one.text]))
+    return [
+        str(len(answers)),
+        mean(facts),
+        mean([measures[0] for measures in rouge]),
+        mean([measures[2] for measures in rouge]),
+        f"{np.exp(surprise.mean()):.1f} ± {np.exp(surprise.mean()) * error(surprise):.1f}" if len(surprise) else "",
+        str(sum(not one.text for one in answers)),
+        f"{np.mean([one.seconds for one in answers]):.1f}",
+    ]
+
+
+def mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.1f} ± {error(values):.1f}" if len(values) else ""
+
+
+def error(values: Sequence[float] | np.ndarray) -> float:
+    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    until = time.monotonic() + 60 * arguments.minutes
+    length = {"max_answer_tokens": TOKENS, "timeout_s": TIMEOUT_S}
+    config = VllmConfig(name="vllm", model=arguments.model, chat=False, kv_cache_gib=3, **length)
+    kept = KeptEngine(config, Embedder(), arguments.replies)
+    try:
+        for name in arguments.set:
+            folder, sizes = arguments.data / name, DATA[name].sizes
+            bases = [folder] if (folder / "train.jsonl").exists() else sorted(folder.iterdir())
+            varied = VARIED + SLOTS.get(name, ("ensemble=20", "ensemble=80")) if arguments.vary else ()
+            conditions = (BASE, *(f"{BASE},{change}" for change in varied)) if varied else CONDITIONS
+            print(
+                f"\n{name}: {sizes['ensemble']} slots of {sizes['shots']}, {sizes['answers']} answers, {TOKENS} tokens"
+            )
+            print("| condition | ε | questions | facts | ROUGE-1 | ROUGE-L | perplexity | empty | s |")
+            print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+            for condition in arguments.condition or conditions:
+                if answers := await said(name, bases, condition, kept, arguments.questions, until):
+                    spent = f"{signed(name, condition, training(bases[0])[0])[2]:.2f}" if ":" in condition else ""
+                    print(
+                        "|", " | ".join([condition, spent, *figures(name, answers, arguments.model)]), "|", flush=True
+                    )
+                for one in answers[: arguments.show]:
+                    print(f"    {one.row[DATA[name].facts or DATA[name].right]}: {one.text}")
+    finally:
+        kept.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="with a folder for each set")
+    parser.add_argument("--set", nargs="+", choices=list(DATA), default=list(DATA))
+    parser.add_argument("--condition", nargs="+", help="unless given, all of them")
+    parser.add_argument("--vary", action="store_true", help="clip, weight and slots instead, one at a time")
+    parser.add_argument("--questions", type=int, default=30, help="of each set, at most")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of asking; then what is known is printed")
+    parser.add_argument("--show", type=int, default=0, help="so many answers of each condition")
+    parser.add_argument("--replies", type=Path, default=cache_folder() / "replies")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
