@@ -34,14 +34,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from accounting.plan import Plan, TaskNoise, parse_plan
-from accounting.privacy.accountants import get_accountant
-from accounting.privacy.calibration import Grant
-from accounting.privacy.events import Sampling
+from accounting.plan import TaskNoise
 from accounting.tasks import GenerateTask
 from benchmarks.evaluation.perplexity import nats
+from benchmarks.evaluation.text_sets import BASE, DATA, TASK, TOKENS, planned, signed
 from exemplar_store import Slot
 from exemplar_store.cohorts import FIRST
 from service.embedding.embedder import Embedder
@@ -50,57 +47,17 @@ from service.engines.configs import VllmConfig
 from service.engines.prompts import render
 from service.engines.protocol import TaskSpec
 from service.evaluation import dataset
-from service.evaluation.evaluator import noise_of
 from service.evaluation.replies import KeptEngine
 from service.evaluation.text_metrics import similarities
 from service.pipeline.draw import draw
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
 
-TASK, TOKENS, TIMEOUT_S = "answer", 32, 600.0
-MECHANISMS = {"token_ensemble": {"tokens": TOKENS}, "keyword_ptr": {"k_min": 1, "k_max": 8}}
-BASE = "token_ensemble:8"
+TIMEOUT_S = 600.0
 CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1", "token_ensemble:3", BASE)
 VARIED = ("clip=1", "clip=4", "weight=0.5", "weight=2")
 SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
 """How :data:`VARIED` continues; of other sets half and twice as many slots."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """A set: a folder with ``train.jsonl`` and ``test.jsonl``, or one of such folders, each a knowledge base.
-
-    Attributes:
-        instruction: of the prompt.
-        query: of the prompt; an exemplar is the same and its answer.
-        answer: the exemplars' field of that.
-        sizes: of the task.
-        facts: the test rows' field with words that only exemplars know, if there is one.
-        right: the test rows' field with the right answer, if there is one.
-        unit_id: the column that names the privacy unit.
-        delta: of the plan.
-    """
-
-    instruction: str
-    query: str
-    answer: str
-    sizes: Mapping[str, int]
-    facts: str = ""
-    right: str = ""
-    unit_id: str = "id"
-    delta: float = 1e-4
-
-
-_LARGE = {"ensemble": 40, "answers": 100, "candidates": 1}
-_TICKETS = "Answer the ticket as Brookfern's support does, in two sentences.", "Ticket: {text}\nReply:", "reply"
-_CHATS = "Summarize each dialogue in one or two short sentences.", "Dialogue:\n{dialogue}\nSummary:", "summary"
-_REVIEWS = "Answer the question about the product.", "Question: {question}\nAnswer:", "answer"
-DATA = {
-    "support": Data(*_TICKETS, {**_LARGE, "shots": 4, "slot_tokens": 400}, facts="house_rule", unit_id="unit_id"),
-    "samsum": Data(*_CHATS, {**_LARGE, "shots": 2, "slot_tokens": 500}, right="summary", delta=5e-5),
-    "products": Data(*_REVIEWS, {**_LARGE, "shots": 4, "slot_tokens": 240}, facts="answer"),
-    "topics": Data(*_REVIEWS, {**_LARGE, "ensemble": 30, "answers": 1, "shots": 2, "slot_tokens": 240}, facts="answer"),
-}
 
 
 @dataclass(frozen=True)
@@ -113,56 +70,29 @@ class Said:
     seconds: float
 
 
-def planned(name: str, condition: str) -> Plan:
-    """A condition's plan. One that is no mechanism has that of :data:`BASE`."""
-    data = DATA[name]
-    mechanism, _, rest = (condition if ":" in condition else BASE).partition(":")
-    epsilon, *changes = rest.split(",")
-    prompt = {"instruction": data.instruction, "exemplar": f"{data.query} {{{data.answer}}}", "query": data.query}
-    task: dict[str, Any] = {"kind": "generate", "prompt": prompt, "response_field": data.answer, **data.sizes}
-    task["mechanism"] = {"type": mechanism, **MECHANISMS[mechanism]}
-    for key, _, value in (change.partition("=") for change in changes):
-        (task if key in task else task["mechanism"])[key] = yaml.safe_load(value)
-    budget = {"epsilon": float(epsilon), "delta": data.delta}
-    return parse_plan({"knowledge_base": name, "budget": budget, "tasks": {TASK: task}})
+@dataclass(frozen=True)
+class Asking:
+    """What answers a question: the pipeline's stages, with a task as it was signed and as the engine sees it."""
 
+    stages: Stages
+    task: GenerateTask
+    noise: TaskNoise
+    spec: TaskSpec
 
-@cache
-def signed(name: str, condition: str, size: int) -> tuple[GenerateTask, TaskNoise, float]:
-    """A task, its noise, and the ε that its answers cost: no more than they can, whatever they are granted."""
-    plan = planned(name, condition)
-    task, epsilon, delta = plan.tasks[TASK], plan.budget.epsilon, plan.budget.delta
-    assert isinstance(task, GenerateTask)
-    sampling = Sampling(task.sampling, task.sampling_probability(size))
-    family = task.mechanism.family(delta, task.answers * sampling.probability, task.ensemble)
-    if math.isfinite(family.most):
-        most = Grant(family, sampling, task.answers).event(1e6)
-        epsilon = min(epsilon, get_accountant(plan.accountant).bounds([most], delta).upper)
-    return task, noise_of(plan, TASK, task, size, epsilon), epsilon
-
-
-async def answer(
-    condition: str,
-    stages: Stages,
-    task: GenerateTask,
-    noise: TaskNoise,
-    spec: TaskSpec,
-    query: Mapping[str, str],
-    slots: Callable[[], Sequence[Slot]],
-) -> str:
-    """What a condition, without its ε, says to a question; nothing where the service would refuse it."""
-    try:
-        zero_shot, ready = await stages.probe(task, noise, spec, query)
-    except InvalidQueryError:
-        return ""
-    match condition:
-        case "zero_shot":
-            return zero_shot.texts[0]
-        case "slot":
-            (text,) = await stages.ask(spec, query, [next(filter(None, slots()))], zero_shot)
-            return str(text or "")
-    shown = () if condition == "alone" else slots()
-    return str((await stages.answer(ready, spec, query, shown, zero_shot))["text"])
+    async def answer(self, condition: str, query: Mapping[str, str], slots: Callable[[], Sequence[Slot]]) -> str:
+        """What a condition, without its ε, says; nothing where the service would refuse the question."""
+        try:
+            zero_shot, ready = await self.stages.probe(self.task, self.noise, self.spec, query)
+        except InvalidQueryError:
+            return ""
+        match condition:
+            case "zero_shot":
+                return zero_shot.texts[0]
+            case "slot":
+                (text,) = await self.stages.ask(self.spec, query, [next(filter(None, slots()))], zero_shot)
+                return str(text or "")
+        shown = () if condition == "alone" else slots()
+        return str((await self.stages.answer(ready, self.spec, query, shown, zero_shot))["text"])
 
 
 @cache
@@ -196,7 +126,7 @@ async def said(
             if kept.get(key) is None and time.monotonic() < until:
                 start = time.monotonic()
                 slots = lambda: draw(store(base), dataset.NAME, task, embeddings=False, **drawn)  # noqa: B023, E731
-                text = await answer(what, stages, task, noise, spec, query, slots)
+                text = await Asking(stages, task, noise, spec).answer(what, query, slots)
                 kept.store(key, [text, time.monotonic() - start])
             if reply := kept.get(key):
                 answers.append(Said(row, render(spec.prompt, query), *reply))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.evaluation import products, token_ensemble
+from benchmarks.evaluation.text_sets import BASE, DATA, planned
 from exemplar_store import Slot
 from service.engines.protocol import Sentence, TaskSpec, ZeroShot
 from service.evaluation import replies
@@ -97,11 +98,11 @@ def test_a_run_goes_on_where_another_ended(
     assert study(monkeypatch, capsys, data, "--set", "products", "--condition", "slot", "--minutes", "0")[4:] == []
 
 
-@pytest.mark.parametrize("name", token_ensemble.DATA)
+@pytest.mark.parametrize("name", DATA)
 def test_plans_of_all_conditions_are_plans(name: str) -> None:
     varied = token_ensemble.VARIED + token_ensemble.SLOTS.get(name, ())
-    for condition in (*token_ensemble.CONDITIONS, *(f"{token_ensemble.BASE},{change}" for change in varied)):
-        token_ensemble.planned(name, condition)
+    for condition in (*token_ensemble.CONDITIONS, *(f"{BASE},{change}" for change in varied)):
+        planned(name, condition)
 
 
 def test_most_reviews_tell_the_fact_that_is_asked_for(data: Path) -> None:
