@@ -14,7 +14,8 @@ without slots), or a mechanism with the ε of all the plan's answers, then with 
 ``token_ensemble:3,clip=4,answers=1000``. Where ``weight`` keeps answers from costing as much, less ε is spent.
 
 Answers are kept as they are given, in clear text, so a run that ended early goes on. *Facts* is the share of words that
-occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars.
+occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars; and *fallback*
+counts those that are zero-shot's, or none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,12 @@ SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
 
 @dataclass(frozen=True)
 class Said:
-    """An answer to a test row, its prompt without exemplars, and how long it took."""
+    """An answer to a test row, its prompt without exemplars, whether it is a fallback, and how long it took."""
 
     row: Mapping[str, str]
     prompt: str
     text: str
+    fallback: bool
     seconds: float
 
 
@@ -79,20 +81,23 @@ class Asking:
     noise: TaskNoise
     spec: TaskSpec
 
-    async def answer(self, condition: str, query: Mapping[str, str], slots: Callable[[], Sequence[Slot]]) -> str:
-        """What a condition, without its ε, says; nothing where the service would refuse the question."""
+    async def answer(
+        self, condition: str, query: Mapping[str, str], slots: Callable[[], Sequence[Slot]]
+    ) -> tuple[str, bool]:
+        """What a condition, without its ε, says, and whether it is a fallback: zero-shot's, or none."""
         try:
             zero_shot, ready = await self.stages.probe(self.task, self.noise, self.spec, query)
         except InvalidQueryError:
-            return ""
+            return "", True
         match condition:
             case "zero_shot":
-                return zero_shot.texts[0]
+                return zero_shot.texts[0], False
             case "slot":
                 (text,) = await self.stages.ask(self.spec, query, [next(filter(None, slots()))], zero_shot)
-                return str(text or "")
+                return str(text or ""), text is None
         shown = () if condition == "alone" else slots()
-        return str((await self.stages.answer(ready, self.spec, query, shown, zero_shot))["text"])
+        answer = await self.stages.answer(ready, self.spec, query, shown, zero_shot)
+        return str(answer["text"]), bool(answer["fallback"])
 
 
 @cache
@@ -124,10 +129,11 @@ async def said(
             query = {key: row[key] for key in task.query_fields}
             key = kept.key(what, digest, spec, task.model_dump(mode="json"), noise.model_dump(mode="json"), query)
             if kept.get(key) is None and time.monotonic() < until:
+                await kept.describe()  # starts it, and does not count
+                slots = partial(draw, store(base), dataset.NAME, task, embeddings=False, **drawn)
                 start = time.monotonic()
-                slots = lambda: draw(store(base), dataset.NAME, task, embeddings=False, **drawn)  # noqa: B023, E731
-                text = await Asking(stages, task, noise, spec).answer(what, query, slots)
-                kept.store(key, [text, time.monotonic() - start])
+                text, fallback = await Asking(stages, task, noise, spec).answer(what, query, slots)
+                kept.store(key, [text, fallback, time.monotonic() - start])
             if reply := kept.get(key):
                 answers.append(Said(row, render(spec.prompt, query), *reply))
     return answers
@@ -151,7 +157,7 @@ def figures(name: str, answers: Sequence[Said], model: str) -> list[str]:
         mean([measures[0] for measures in rouge]),
         mean([measures[2] for measures in rouge]),
         f"{np.exp(surprise.mean()):.1f} ± {np.exp(surprise.mean()) * error(surprise):.1f}" if len(surprise) else "",
-        str(sum(not one.text for one in answers)),
+        str(sum(one.fallback for one in answers)),
         f"{np.mean([one.seconds for one in answers]):.1f}",
     ]
 
@@ -178,7 +184,7 @@ async def run(arguments: argparse.Namespace) -> None:
             print(
                 f"\n{name}: {sizes['ensemble']} slots of {sizes['shots']}, {sizes['answers']} answers, {TOKENS} tokens"
             )
-            print("| condition | ε | questions | facts | ROUGE-1 | ROUGE-L | perplexity | empty | s |")
+            print("| condition | ε | questions | facts | ROUGE-1 | ROUGE-L | perplexity | fallback | s |")
             print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
             for condition in arguments.condition or conditions:
                 if answers := await said(name, bases, condition, kept, arguments.questions, until):
