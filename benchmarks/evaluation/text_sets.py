@@ -16,6 +16,7 @@ from accounting.privacy.calibration import Grant
 from accounting.privacy.events import Sampling
 from accounting.tasks import GenerateTask
 from service.evaluation.evaluator import noise_of
+from service.pipeline.mechanisms.adapter import answer_adapter_of
 
 TASK, TOKENS = "answer", 32
 MECHANISMS = {"token_ensemble": {"tokens": TOKENS}, "keyword_ptr": {"k_min": 1, "k_max": 8}}
@@ -85,3 +86,10 @@ def signed(name: str, condition: str, size: int) -> tuple[GenerateTask, TaskNois
         most = Grant(family, sampling, task.answers).event(1e6)
         epsilon = min(epsilon, get_accountant(plan.accountant).bounds([most], delta).upper)
     return task, noise_of(plan, TASK, task, size, epsilon), epsilon
+
+
+def cost(name: str, condition: str, size: int) -> str:
+    """What its answers cost, and how much it lets slots say."""
+    task, noise, epsilon = signed(name, condition, size)
+    told = answer_adapter_of(task, noise).outlook().noise
+    return ", ".join(f"{value:.2f}" for value in (epsilon, *(told[key] for key in ("clip", "weight") if key in told)))

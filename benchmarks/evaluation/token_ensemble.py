@@ -11,7 +11,8 @@ knowledge base of all) and of ``topics`` (one of each product, from which every 
 
 A condition is ``zero_shot``, ``slot`` (one by itself: not private), ``alone`` (tokens drawn as ``token_ensemble`` does,
 without slots), or a mechanism with the ε of all the plan's answers, then with what else it changes in its task:
-``token_ensemble:3,clip=4,answers=1000``. Where ``weight`` keeps answers from costing as much, less ε is spent.
+``token_ensemble:3,clip=4,answers=1000``. Where so many answers cannot cost as much, less ε is spent; the table says how
+much, and what clip C and weight λ it buys.
 
 Answers are kept as they are given, in clear text, so a run that ended early goes on. *Facts* is the share of words that
 occur, of those that only exemplars know; *perplexity* is of the answers in the model without exemplars; and *fallback*
@@ -39,7 +40,7 @@ import numpy as np
 from accounting.plan import TaskNoise
 from accounting.tasks import GenerateTask
 from benchmarks.evaluation.perplexity import nats
-from benchmarks.evaluation.text_sets import BASE, DATA, TASK, TOKENS, planned, signed
+from benchmarks.evaluation.text_sets import BASE, DATA, TASK, TOKENS, cost, planned, signed
 from exemplar_store import Slot
 from exemplar_store.cohorts import FIRST
 from service.embedding.embedder import Embedder
@@ -56,7 +57,8 @@ from service.pipeline.stages import Stages
 
 TIMEOUT_S = 600.0
 CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1", "token_ensemble:3", BASE)
-VARIED = ("clip=1", "clip=4", "weight=0.5", "weight=2")
+VARIED = tuple(f"clip={clip},weight=10" for clip in (1, 2, 4, 8))
+"""The weight follows from the budget and the clip: no budget allows for 10."""
 SLOTS = {"topics": ("ensemble=15,shots=4", "ensemble=60,shots=1")}
 """How :data:`VARIED` continues; of other sets half and twice as many slots."""
 
@@ -184,11 +186,11 @@ async def run(arguments: argparse.Namespace) -> None:
             print(
                 f"\n{name}: {sizes['ensemble']} slots of {sizes['shots']}, {sizes['answers']} answers, {TOKENS} tokens"
             )
-            print("| condition | ε | questions | facts | ROUGE-1 | ROUGE-L | perplexity | fallback | s |")
-            print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+            print("| condition | ε, C, λ | questions | facts | ROUGE-1 | ROUGE-L | perplexity | fallback | s |")
+            print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
             for condition in arguments.condition or conditions:
                 if answers := await said(name, bases, condition, kept, arguments.questions, until):
-                    spent = f"{signed(name, condition, training(bases[0])[0])[2]:.2f}" if ":" in condition else ""
+                    spent = cost(name, condition, training(bases[0])[0]) if ":" in condition else ""
                     print(
                         "|", " | ".join([condition, spent, *figures(name, answers, arguments.model)]), "|", flush=True
                     )
@@ -203,7 +205,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="with a folder for each set")
     parser.add_argument("--set", nargs="+", choices=list(DATA), default=list(DATA))
     parser.add_argument("--condition", nargs="+", help="unless given, all of them")
-    parser.add_argument("--vary", action="store_true", help="clip, weight and slots instead, one at a time")
+    parser.add_argument("--vary", action="store_true", help="clip with weight, and slots instead, one at a time")
     parser.add_argument("--questions", type=int, default=30, help="of each set, at most")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of asking; then what is known is printed")
