@@ -68,9 +68,9 @@ def write(folder: Path, seed: int = 7) -> None:
         product = f"{name} {THINGS[number % len(THINGS)]}"
         facts = {kind: rng.choice(values) for kind, (_, values, _) in KINDS.items()}
         asked = rng.choice(list(KINDS))
-        about = {"question": f"What is the {product} like?"}
+        about = {"product": product, "question": f"What is the {product} like?"}
         reviews = [{"id": f"{name}-{i}", **about, "answer": review(facts, rng)} for i in range(REVIEWS)]
-        question = {"question": KINDS[asked][0].format(product=product), "answer": facts[asked]}
+        question = {**about, "question": KINDS[asked][0].format(product=product), "answer": facts[asked]}
         train += reviews
         test.append(question)
         _write(folder / "topics" / name, reviews, [question])
