@@ -3,10 +3,12 @@
     python benchmarks/evaluation/prepare.py samsum FOLDER OUT
     python benchmarks/evaluation/prepare.py sroie FOLDER OUT
     python benchmarks/evaluation/prepare.py sst2 FOLDER OUT
+    python benchmarks/evaluation/prepare.py support examples/support OUT
 
 SAMSum is in shape, but for one training row without a dialogue, which is left out. Of SROIE, ``documents.jsonl``
 (``doc_id``, ``lines``) and ``qa.jsonl`` (``id``, ``doc_id``, ``question``, ``answer``) are joined, and the last 100
-documents are for testing. Of documents that read alike the first is kept. SST-2 is tested on ``dev.jsonl``.
+documents are for testing. Of documents that read alike the first is kept. SST-2 is tested on ``dev.jsonl``, and the
+support tickets on ``questions.jsonl``.
 """
 
 from __future__ import annotations
@@ -48,6 +50,11 @@ def sst2(source: Path, out: Path) -> None:
         _write(out / f"{name}.jsonl", _read(source / f"{its}.jsonl"))
 
 
+def support(source: Path, out: Path) -> None:
+    for name, its in (("train", "tickets"), ("test", "questions")):
+        _write(out / f"{name}.jsonl", _read(source / f"{its}.jsonl"))
+
+
 def _read(file: Path) -> list[dict]:
     with file.open(encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
@@ -60,11 +67,12 @@ def _write(file: Path, rows: Iterable[Mapping[str, str]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Bring a data set into the shape that dpicl eval reads.")
-    parser.add_argument("name", choices=["samsum", "sroie", "sst2"])
+    parser.add_argument("name", choices=["samsum", "sroie", "sst2", "support"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
-    {"samsum": samsum, "sroie": sroie, "sst2": sst2}[arguments.name](arguments.folder, arguments.out)
+    sets = {"samsum": samsum, "sroie": sroie, "sst2": sst2, "support": support}
+    sets[arguments.name](arguments.folder, arguments.out)
 
 
 if __name__ == "__main__":
