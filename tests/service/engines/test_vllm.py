@@ -304,7 +304,7 @@ def test_writing_is_measured_with_the_largest_slots_alone(running):
 
 
 def ruled(**rules):
-    return replace(WRITTEN, writing=replace(WRITTEN.writing, longest=40, **rules))
+    return replace(WRITTEN, writing=replace(WRITTEN.writing, longest=80, **rules))
 
 
 SCHEMA = {
@@ -377,7 +377,7 @@ def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
     full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
     asked = replace(ruled(regex="(yes|no), [0-9]{2}"), measuring=True, slot_tokens=64)
     running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
-    assert len(asked_for) == 40
+    assert len(asked_for) == 80
     assert {count for count, beside in asked_for if beside} == {128}
 
 
