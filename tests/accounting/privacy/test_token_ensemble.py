@@ -163,7 +163,7 @@ def test_what_the_budget_leaves_lets_a_slot_move_a_token_further():
 def test_rules_of_answers_are_signed_where_there_are_some():
     schema = {"type": "object", "properties": {"b": {}, "a": {}}}
     document = plan(banned=[" no way "], json_schema=schema).tasks["task"].mechanism.model_dump_json()
-    assert '"banned":["no way"],"json_schema":{"type":"object","properties":{"b":{},"a":{}}}}' in document
+    assert '"banned":["no way"],"json_schema":{"type":"object","properties":{"b":{},"a":{}}}' in document
     assert "banned" not in plan().tasks["task"].mechanism.model_dump_json()
 
 
