@@ -38,8 +38,8 @@ from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict
 
 LARGEST_DELTA0 = 0.1
-_LARGEST_CLIP = 20.0
 """A test that passes more often than this where it must not is none."""
+_LARGEST_CLIP = 20.0
 
 
 class Mechanism(Strict):

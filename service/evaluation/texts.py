@@ -253,9 +253,9 @@ class TextEvaluator:
 
 
 def compared(own: TextMechanism) -> list[TextMechanism]:
-    """A task's own mechanism, and one of each other type."""
+    """A task's own mechanism, and one of each other type that releases what slots say by themselves."""
     others = [adapter.example for adapter in ADAPTERS.values() if issubclass(adapter, TextAdapter)]
-    return [own, *(other for other in others if other.type != own.type)]
+    return [own, *(other for other in others if other.type != own.type and not other.written_together)]
 
 
 def _generate(plan: Plan, name: str) -> GenerateTask:

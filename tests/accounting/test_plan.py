@@ -553,7 +553,7 @@ def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) ->
         assert CalibratedPlan.model_validate_json(signed.model_dump_json()).digest == signed.digest
     with pytest.raises(PlanError, match=r"^tasks.tossed.mechanism.sides: input should be greater"):
         load_plan(changed(document, tasks__tossed__mechanism__sides=1))
-    with pytest.raises(PlanError, match=r"one of embedding_mean, keyword_joint_em, keyword_ptr, coin$"):
+    with pytest.raises(PlanError, match=r"one of embedding_mean, keyword_joint_em, keyword_ptr, token_ensemble, coin$"):
         load_plan(changed(document, tasks__tossed__mechanism__type="dice"))
 
 

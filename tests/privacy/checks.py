@@ -241,12 +241,13 @@ def _mechanism(kind: str, given: Any, ran: Ran) -> None:
     every(ran.mechanisms, made, "mechanism")
 
 
-TELLS = {"votes": {"label", "zero_shot"}, "mean": {"text", "method"}, "EM": {"text", "method", "keywords"}}
+TEXT = {"text", "method", "zero_shot"}
+TELLS = {"votes": {"label", "zero_shot"}, "mean": TEXT, "EM": {*TEXT, "keywords"}}
 
 
 def _public(kind: str, answer: Answer) -> None:
     """An answer tells what was chosen from a public domain, and nothing else."""
-    told = TELLS.get(kind.split()[-1], {"text", "method", "keywords", "fallback"})
+    told = TELLS.get(kind.split()[-1], {*TEXT, "keywords", "fallback"})
     if "posterior" in kind:
         told = {"label", "probability", "probabilities", "zero_shot"}
     require_equal(answer.keys(), told, "what an answer tells")

@@ -202,9 +202,9 @@ BUGS = {
     "PTR's test passes ten times as often": bug(
         "signed, PTR, units",
         "threshold",
-        "service.pipeline.mechanisms.keyword_ptr:KeywordPtrAdapter.mechanism",
-        "n.delta0",
-        "10 * n.delta0",
+        "service.pipeline.mechanisms.keyword_ptr:keyword_ptr",
+        "noise.delta0",
+        "10 * noise.delta0",
     ),
     "half the noise multiplier": bug(
         "signed, hard votes, units",

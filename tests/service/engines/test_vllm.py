@@ -290,7 +290,6 @@ def test_slots_write_an_answer_together(running, monkeypatch):
     assert len(texts) > 1
     assert all(isinstance(text, str) for text in texts)
     assert len(asked) == len(said)  # none failed
-    assert len({*asked}) > 1  # the end is not always among the likeliest
     assert running.engine._admission.in_flight == 0
 
 

@@ -1,0 +1,130 @@
+"""Made-up facts by texts that are written once: how many questions the model then answers, for any number of questions.
+
+    python benchmarks/evaluation/products.py DATA
+    python -m benchmarks.evaluation.written_once DATA/products --products 40
+
+A text is written on each product, of what all of its reviewers wrote (q = 1), and shown with the question on it.
+*Written* is the share of texts that have the fact that is asked for, *right* that of answers. Without ε: the engine's
+answers without any text, and with two of the reviews themselves, which is not private.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.plan import CalibratedPlan, calibrate_plan, parse_plan
+from accounting.tasks import GenerateTask
+from benchmarks.evaluation.token_ensemble import mean, shared
+from exemplar_store import Exemplar, Slot
+from service.embedding.embedder import Embedder
+from service.engines.configs import VllmConfig
+from service.engines.factory import open_engine
+from service.engines.protocol import TaskSpec
+from service.engines.vllm.model_folder import model_folder
+from service.pipeline.mechanisms.adapter import once_adapter_of
+from service.pipeline.queries import task_spec
+from service.pipeline.stages import Stages
+
+TOKENS, SLOTS, SHOTS, DELTA = 32, 30, 2, 1e-5
+PROMPT = {
+    "exemplar": "What is the {product} like? {answer}",
+    "query": "What is the {product} like?",
+    "written": "{written}\n\nOne word about the {product}. {question}\nAnswer:",
+}
+
+
+def signed(topics: Sequence[str], size: int, epsilon: float) -> CalibratedPlan:
+    """The plan that writes a text on each topic."""
+    mechanism = {"type": "token_ensemble", "tokens": TOKENS, "texts": 1, "topics": [*topics], "temperature": 0.7}
+    task = {"kind": "generate", "release": "once", "prompt": PROMPT, "response_field": "answer", "ensemble": SLOTS}
+    budget = {"epsilon": epsilon, "delta": DELTA}
+    task |= {"shots": SHOTS, "slot_tokens": 200, "mechanism": mechanism}
+    return calibrate_plan(parse_plan({"knowledge_base": "products", "budget": budget, "tasks": {"about": task}}), size)
+
+
+async def made(task: GenerateTask, spec: TaskSpec, stages: Stages, plan: CalibratedPlan, units: Sequence[Slot]) -> Any:
+    """The release, by the adapter that signing makes it with."""
+    each, noise, loop = task.model_copy(update={"release": "each"}), plan.noise["about"], asyncio.get_running_loop()
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        async def written() -> str:
+            zero_shot, author = await stages.probe(each, noise, spec, query)
+            return str((await stages.answer(author, spec, query, slots, zero_shot))["text"])
+
+        return asyncio.run_coroutine_threadsafe(written(), loop).result()
+
+    return await asyncio.to_thread(once_adapter_of(task, noise).make, units, np.empty((0, 0)), write)
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    train, test = (
+        [json.loads(line) for line in (arguments.data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for name in ("train", "test")
+    )
+    test = test[: arguments.products]
+    topics, reviews = [row["product"] for row in test], [Exemplar(row, None) for row in train]
+    embedder = Embedder()
+    config = VllmConfig(name="vllm", model=model_folder(arguments.model), chat=False, max_answer_tokens=8)
+    engine = open_engine(config, embedder)
+    stages = Stages(engine, embedder, 600.0)
+    print(f"{len(topics)} products, {SLOTS} slots of {SHOTS} reviews, {TOKENS} tokens; {arguments.model}")
+    print("| ε | log-odds | written | right | seconds to write |\n|---|---:|---:|---:|---:|")
+
+    async def asked(
+        name: str, plan: CalibratedPlan, texts: Mapping[str, list[str]], log_odds: str, took_s: float
+    ) -> None:
+        task: Any = plan.plan.tasks["about"]
+        spec = task_spec("products.about", task, "products", "question", response_field=None, asker="")
+        reader = once_adapter_of(task, plan.noise["about"]).open({"texts": texts}, spec, embedder, stages.show)
+        said = [
+            str((await reader.answer({"product": row["product"], "question": row["question"]}, ""))["text"])
+            for row in test
+        ]
+        has = [shared(row["answer"], " ".join(texts[row["product"]])) for row in test]
+        right = [shared(row["answer"], text) for row, text in zip(test, said, strict=True)]
+        print(f"| {name} | {log_odds} | {mean(has)} | {mean(right)} | {took_s:.0f} |", flush=True)
+        for row, text in [*zip(test, said, strict=True)][: arguments.show]:
+            print(f"    {row['question']} ({row['answer']}) {texts[row['product']]} -> {text}")
+
+    try:
+        plain = signed(topics, len(train), arguments.epsilon[0])
+        await asked("without texts", plain, {topic: [" "] for topic in topics}, "", 0)
+        own = {topic: [row["answer"] for row in train if row["product"] == topic][:2] for topic in topics}
+        await asked("two reviews", plain, own, "", 0)
+        for epsilon in arguments.epsilon:
+            plan = signed(topics, len(train), epsilon)
+            task: Any = plan.plan.tasks["about"]
+            each = task.model_copy(update={"release": "each"})
+            spec = task_spec(
+                "products.about", each, f"texts for {epsilon}", "product", response_field="answer", asker=""
+            )
+            begun = time.monotonic()
+            release = await made(task, spec, stages, plan, [(review,) for review in reviews])
+            told = once_adapter_of(task, plan.noise["about"]).outlook().noise["log_odds"]
+            await asked(f"{epsilon:g}", plan, release["texts"], f"± {told:.1f}", time.monotonic() - begun)
+    finally:
+        engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--products", type=int, default=40)
+    parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
+    arguments = parser.parse_args()
+    arguments.epsilon = arguments.epsilon or [1.0, 3.0, 8.0]
+    asyncio.run(run(arguments))
+
+
+if __name__ == "__main__":
+    main()
