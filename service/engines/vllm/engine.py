@@ -379,7 +379,13 @@ class VllmEngine:
 
     def close(self) -> None:
         """See :meth:`service.engines.protocol.Engine.close`; ends vLLM's processes."""
+        resources = self._llm.engine_core.resources
+        sockets, task = [resources.input_socket, resources.output_socket], resources.output_queue_task
         self._llm.shutdown(timeout=_SHUTDOWN_S)
+        # vLLM leaves them to its event loop, which may not run again: their context, once collected, then waits for ever.
+        if task is None or not task.get_loop().is_running():
+            for socket in sockets:
+                socket.close(linger=0)
 
     async def _contribution(
         self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray] = ()

@@ -106,7 +106,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running = Running(folder, max_model_len=512, max_answer_tokens=12, max_queued_prompts=50)
     yield running
     cores = [c for c in psutil.Process().children(recursive=True) if c.name().startswith(("VLLM::", "EngineCore"))]
+    resources = running.engine._llm.engine_core.resources
     running.engine.close()
+    assert resources.input_socket.closed
+    assert resources.output_socket.closed
     running.loop.close()
     _, alive = psutil.wait_procs(cores, timeout=20)
     assert cores
