@@ -72,7 +72,9 @@ async def run(arguments: argparse.Namespace) -> None:
     test = test[: arguments.products]
     topics, reviews = [row["product"] for row in test], [Exemplar(row, None) for row in train]
     embedder = Embedder()
-    config = VllmConfig(name="vllm", model=model_folder(arguments.model), chat=False, max_answer_tokens=8, timeout_s=600)
+    config = VllmConfig(
+        name="vllm", model=model_folder(arguments.model), chat=False, max_answer_tokens=8, timeout_s=600
+    )
     engine = open_engine(config, embedder)
     stages = Stages(engine, embedder, 600.0)
     print(f"{len(topics)} products, {SLOTS} slots of {SHOTS} reviews, {TOKENS} tokens; {arguments.model}")

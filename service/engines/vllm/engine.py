@@ -382,7 +382,7 @@ class VllmEngine:
         resources = self._llm.engine_core.resources
         sockets, task = [resources.input_socket, resources.output_socket], resources.output_queue_task
         self._llm.shutdown(timeout=_SHUTDOWN_S)
-        # vLLM leaves them to its event loop, which may not run again: their context, once collected, then waits for ever.
+        # vLLM leaves them to its event loop. If that never runs again, their context, once collected, waits for ever.
         if task is None or not task.get_loop().is_running():
             for socket in sockets:
                 socket.close(linger=0)
