@@ -62,8 +62,9 @@ class WrittenTexts:
             (question,) = await asyncio.to_thread(self.embedder.embed, ["\n".join(query.values())])
             nearest = np.argsort(-(self.embeddings @ question), kind="stable")[: mechanism.shown]
             rows = [self.rows[number] for number in nearest]
-        written = BETWEEN.join(self.task.prompt.exemplar.format_map(row) for row in rows)
-        spec = replace(self.spec, asker=asker, prompt=Prompt("", "", _filled_in(self.task.prompt.written, written)))
+        prompt = self.task.prompt
+        written = BETWEEN.join(prompt.exemplar.format_map(row) for row in rows)
+        spec = replace(self.spec, asker=asker, prompt=Prompt("", prompt.exemplar, _filled_in(prompt.written, written)))
         text = str(await self.show(spec, query, ()))
         return {"text": text, "method": "written by the engine, which was shown texts that were written once"}
 
