@@ -242,7 +242,8 @@ class VllmEngine:
                     measuring=task.measuring,
                 )
         finally:
-            await asyncio.gather(*(session.close() for session in (public, *voices)))
+            # One that took too long may still be giving up, and cannot be closed: that must not end the others' answer.
+            await asyncio.gather(*(session.close() for session in (public, *voices)), return_exceptions=True)
         return tokens.text(said)
 
     def _tokens_of(self, task: TaskSpec) -> Tokenization:
@@ -259,12 +260,16 @@ class VllmEngine:
         return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)))
 
     async def likeliest(self, task: TaskSpec, prompt: Tokens, count: int) -> Mapping[int, float]:
-        """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars."""
+        """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: others' wanted tokens were computed instead, each time.
+        """
         for _ in range(_LIKELIEST_ATTEMPTS):
             output = await self._ask(task, prompt, _likeliest(count))
             if len(output.logprobs[0]) >= count:
-                break
-        return {token: said.logprob for token, said in output.logprobs[0].items()}
+                return {token: said.logprob for token, said in output.logprobs[0].items()}
+        raise EngineUnavailableError("vLLM is too busy to say which tokens are likeliest")
 
     async def of_tokens(self, task: TaskSpec, prompt: Tokens, tokens: Sequence[int]) -> Mapping[int, float]:
         """Log-probabilities of these tokens after a prompt without exemplars."""

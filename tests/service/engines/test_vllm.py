@@ -395,7 +395,14 @@ def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
         assert session not in failed
         return await opinion(session, read, tokens)
 
+    async def cannot_be_closed(session):
+        await close(session)
+        if session in failed:
+            raise RuntimeError("it is still giving up")
+
+    close = Session.close
     monkeypatch.setattr(Session, "opinion", fails_once)
+    monkeypatch.setattr(Session, "close", cannot_be_closed)
     texts = [running.run(running.engine.write(WRITTEN, QUERY, SLOTS, ZeroShot())) for _ in range(3)]
     assert failed
     assert len(texts) == 3
