@@ -153,7 +153,7 @@ def make_records(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
     exemplars = [
-        {"unit_id": f"u{i}", "text": f"toy {i}", "label": "red" if i % (60 // blue) else "blue"} for i in range(60)
+        {"unit_id": f"u{i}", "text": f"toy {i}", "label": "blue" if i * blue % 60 < blue else "red"} for i in range(60)
     ]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
     return records

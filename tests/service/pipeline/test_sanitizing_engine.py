@@ -74,9 +74,9 @@ def records(tmp_path: Path, calibrated: CalibratedPlan) -> Records:
     return world(tmp_path, calibrated)
 
 
-def world(folder: Path, calibrated: CalibratedPlan, **settings: Any) -> Records:
+def world(folder: Path, calibrated: CalibratedPlan, blue: int = 12, **settings: Any) -> Records:
     """Toys with a task for labels and one for texts, whose exemplars may leave."""
-    records = toys(folder, **settings)
+    records = toys(folder, blue, **settings)
     records.store.allow_remote_engine("toys", True)
     sign(records, calibrated, "test")
     texts = load_plan(TEXT_PLAN.format(epsilon=3, answers=5, mechanism="type: embedding_mean"))
@@ -84,11 +84,12 @@ def world(folder: Path, calibrated: CalibratedPlan, **settings: Any) -> Records:
     return records
 
 
-def toys(folder: Path, **settings: Any) -> Records:
+def toys(folder: Path, blue: int = 12, **settings: Any) -> Records:
     """With no plan yet."""
     return make_records(
         folder,
         epsilon=100,
+        blue=blue,
         settings=Settings(
             database_url=f"sqlite:///{folder / 'service.sqlite'}",
             development=True,
@@ -225,8 +226,8 @@ def test_exemplars_that_stay(records: Records) -> None:
 
 
 def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
-    """The remote model says blue, four fifths of the exemplars red: only they can have made it red."""
-    records = world(tmp_path, nearly_noiseless(load_plan(PLAN.replace("epsilon: 4", "epsilon: 90"))))
+    """The remote model says blue, the exemplars red: only they can have made it red."""
+    records = world(tmp_path, blue=0, calibrated=nearly_noiseless(load_plan(PLAN.replace("epsilon: 4", "epsilon: 90"))))
     given, prompts = ask(records, ("colour", QUESTION, "ann"), behaviour=saying("blue"), exemplars="local")
     assert given[0].release.answer["label"] == "red"
     assert len(prompts) == 1
