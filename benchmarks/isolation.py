@@ -96,16 +96,16 @@ def open_observed(config: VllmConfig) -> Any:
     from service.engines.vllm.sessions import Session
 
     class Noted(Session):
-        def __init__(self, engine, prompt, salt, name):
-            super().__init__(engine._llm, prompt, salt, name)
+        def __init__(self, engine, prompt, salt, name, **same):
+            super().__init__(engine._llm, prompt, salt, name, **same)
             self.engine, self.prompt = engine, tuple(prompt)
 
-        async def opinion(self, read, tokens):
+        async def opinion(self, read, tokens, voices):
             before, logprobs = self.engine.seen.get(self.prompt, ((), ()))
             if self.prompt == self.engine.failing and len(before) == 4:
                 del self.engine.seen[self.prompt]
                 raise RuntimeError("it fails midway")
-            said = await super().opinion(read, tokens)
+            said = await super().opinion(read, tokens, voices)
             self.engine.seen[self.prompt] = ((*before, *read), (*logprobs, tuple(said)))
             return said
 
@@ -114,8 +114,8 @@ def open_observed(config: VllmConfig) -> Any:
         seeded = True
         failing: tuple[int, ...] | None = None  # the prompt of a slot that fails while it writes
 
-        def _session(self, task, prompt):
-            return Noted(self, prompt, self._salt(task.knowledge_base), str(next(self._number)))
+        def _session(self, task, prompt, **same):
+            return Noted(self, prompt, self._salt(task.knowledge_base), str(next(self._number)), **same)
 
         async def _ask(self, task, prompt, parameters):
             if task.writing:  # the model without exemplars

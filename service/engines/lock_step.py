@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -71,12 +71,13 @@ class PublicVoice(Protocol):
 class Voice(Protocol):
     """The model with a slot's exemplars, reading the answer."""
 
-    async def opinion(self, read: Sequence[int], tokens: Sequence[int]) -> Sequence[float]:
+    async def opinion(self, read: Sequence[int], tokens: Sequence[int], voices: int) -> Sequence[float]:
         """The log-probabilities of these tokens as the next one; whatever it raises is this slot's alone.
 
         Args:
             read: what was added to the answer since the last call.
             tokens: in any order.
+            voices: how many are asked at the same time.
         """
         ...
 
@@ -181,7 +182,10 @@ async def write(
         if asked and paid < writing.tokens:
             live = [number for number in range(len(voices)) if number not in silent]
             left = deadline - asyncio.get_running_loop().time()
-            work = [_opinion(writing.ensemble, voices[number], said[heard:], tokens, alone) for number in live]
+            work = [
+                _opinion(writing.ensemble, voices[number].opinion(said[heard:], tokens, len(live)), alone)
+                for number in live
+            ]
             opinions = await all_in_time(work, max(left, 0.0))
             silent.update(number for number, opinion in zip(live, opinions, strict=True) if opinion is None)
             heard, paid = len(said), paid + 1
@@ -194,10 +198,8 @@ async def write(
     return said
 
 
-async def _opinion(
-    ensemble: TokenEnsemble, voice: Voice, read: Sequence[int], tokens: Sequence[int], public: np.ndarray
-) -> np.ndarray | None:
+async def _opinion(ensemble: TokenEnsemble, asked: Awaitable[Sequence[float]], public: np.ndarray) -> np.ndarray | None:
     try:
-        return ensemble.opinion(np.array(await voice.opinion(read, tokens), np.float64), public)
+        return ensemble.opinion(np.array(await asked, np.float64), public)
     except Exception:  # this slot's alone
         return None

@@ -122,7 +122,7 @@ class Stages:
         return [answered[0] if answered is not None else None for answered in alone]
 
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
-        """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, without any.
+        """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, perhaps empty.
 
         What fails may be told.
 
@@ -133,7 +133,7 @@ class Stages:
         """
         async with asyncio.timeout(self.timeout_s):
             zero_shot = await self.engine.zero_shot(spec, query)
-            output: Output | None = next(iter(zero_shot.texts), None)
+            output: Output | None = next(iter(zero_shot.texts), "")
             if spec.kind == "classify":
                 (output,) = await self.engine.contributions(spec, query, [exemplars], zero_shot)
         if not isinstance(output, np.ndarray | str):

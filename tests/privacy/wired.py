@@ -144,7 +144,7 @@ class _Insisting:
 
     said: Any
 
-    async def opinion(self, read: Sequence[int], tokens: Sequence[int]) -> Sequence[float]:
+    async def opinion(self, read: Sequence[int], tokens: Sequence[int], voices: int) -> Sequence[float]:
         wanted = _WORDS.index("" if self.said == "end" else self.said)  # raises if it is mute
         return [0.0 if token == wanted else -1e4 for token in tokens]
 

@@ -124,7 +124,7 @@ class VllmEngine:
                     max_logprobs=_MOST_LOGPROBS,
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
-                    scheduler_cls="service.engines.vllm.pinning.scheduler" if config.prefix_caching else None,
+                    scheduler_cls="service.engines.vllm.scheduler.scheduler",
                     **{"enforce_eager": bool(config.enforce_eager), **isolation.arguments},
                 ),
                 # A query is a batch: many prompts to be done as one, not one to be begun soon.
@@ -226,8 +226,9 @@ class VllmEngine:
         prompts = [own for own, _ in await self._asked(task, query, slots)]
         if task.measuring and not all(prompts):
             raise UnansweredError("no exemplars fill the largest slots")
-        public = self._session(asked, prompt)
-        voices = [self._session(task, own[0]) for own in prompts if own]
+        same = {"group": next(self._number), "most": min(task.writing.top_k + len(ends), MOST_ASKED)}
+        public = self._session(asked, prompt, **same)
+        voices = [self._session(task, own[0], **same) for own in prompts if own]
         try:
             with self._admission.slots(task):
                 said = await write(
@@ -256,8 +257,8 @@ class VllmEngine:
         writing, (end, *_) = task.writing, self._tokens_of(task).text_ends()
         return await asyncio.to_thread(lambda: self._grammars().open(writing, end))
 
-    def _session(self, task: TaskSpec, prompt: Tokens) -> Session:
-        return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)))
+    def _session(self, task: TaskSpec, prompt: Tokens, **same: int) -> Session:
+        return Session(self._llm, prompt, self._salt(task.knowledge_base), str(next(self._number)), **same)
 
     async def likeliest(self, task: TaskSpec, prompt: Tokens, count: int) -> Mapping[int, float]:
         """Log-probabilities of the tokens that are likeliest to follow a prompt without exemplars.

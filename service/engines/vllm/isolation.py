@@ -22,6 +22,7 @@ from service.engines.vllm.memory import require_memory
 _LOGGING = Path(__file__).with_name("logging.json")
 _BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _BINDING = "VLLM_CPU_OMP_THREADS_BIND"
+_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _EXTENSION = "service.engines.vllm.cpu_worker.Extension"
 
 
@@ -91,11 +92,14 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     return Isolation(
         "on the CPU each prompt was measured to give the same bits whatever shares its batch",
         # A prompt cut in pieces to fill a batch up depends on the others' lengths; and a sampled one kills the engine.
-        # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole.
+        # And the cache keeps beginnings of prompts in whole pieces: of its usual 128 tokens too few are whole. vLLM's
+        # own choice, a process for the scheduler and one for the model, makes each spin while it waits for the other,
+        # on cores that the model needs.
         {
             "enable_chunked_prefill": False,
             "block_size": 32,
             "worker_extension_cls": _EXTENSION,
             "enforce_eager": config.enforce_eager is not False,
+            **({"distributed_executor_backend": _ONE_PROCESS} if config.tensor_parallel_size == 1 else {}),
         },
     )

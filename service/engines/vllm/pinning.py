@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
@@ -24,19 +23,22 @@ LET_GO = "let_go"
 """Numbers that are let go of."""
 
 
-class _Pinning(Scheduler):  # type: ignore[misc]
+class Pinning(Scheduler):  # type: ignore[misc]
+    """Keeps what requests ask for."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pinned: dict[int, list[KVCacheBlock]] = {}
 
     def add_request(self, request: Request) -> None:
-        for number in _arguments(request).get(LET_GO, ()):
+        """May let go of others' beginnings first."""
+        for number in arguments_of(request).get(LET_GO, ()):
             # The last first, as vLLM frees a request's: a beginning is worth more.
             self.kv_cache_manager.block_pool.free_blocks(reversed(self._pinned.pop(number, [])))
         super().add_request(request)
 
     def _free_request_blocks(self, request: Request) -> None:
-        wanted = _arguments(request)
+        wanted = arguments_of(request)
         # A preempted request has not ended, and an aborted one may have computed nothing.
         ended = request.is_finished() and request.status != RequestStatus.FINISHED_ABORTED
         if ended and PIN in wanted:
@@ -47,16 +49,7 @@ class _Pinning(Scheduler):  # type: ignore[misc]
         super()._free_request_blocks(request)
 
 
-class _AsyncPinning(_Pinning, AsyncScheduler):  # type: ignore[misc]
-    pass
-
-
-def scheduler(vllm_config: Any, **arguments: Any) -> Scheduler:
-    """What vLLM would run, and pinning."""
-    kind = _AsyncPinning if vllm_config.scheduler_config.async_scheduling else _Pinning
-    return kind(vllm_config=vllm_config, **arguments)
-
-
-def _arguments(request: Request) -> dict[str, Any]:
+def arguments_of(request: Request) -> dict[str, Any]:
+    """What is asked of a scheduler, beside what vLLM knows."""
     parameters = request.sampling_params
     return (parameters.extra_args if parameters is not None else None) or {}

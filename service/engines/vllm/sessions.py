@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
@@ -16,7 +18,7 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from service.engines.lock_step import MOST_ASKED
+from service.engines.vllm.in_step import TOGETHER
 
 
 class Session:
@@ -27,23 +29,27 @@ class Session:
         prompt: its beginning.
         salt: whom its cache is shared with.
         name: no other request has it.
+        group: a number of those that are asked at the same time.
+        most: tokens whose log-probabilities are asked for at once, at most.
     """
 
-    def __init__(self, llm: AsyncLLM, prompt: Sequence[int], salt: str, name: str) -> None:
+    def __init__(self, llm: AsyncLLM, prompt: Sequence[int], salt: str, name: str, group: int, most: int) -> None:
         self._unread = list(prompt)
         self._salt = salt
+        self._group = group
+        self._most = most
         self._pieces: asyncio.Queue[StreamingInput] = asyncio.Queue()
-        self._replies = llm.generate(self._stream(), _parameters(), name)
+        self._replies = llm.generate(self._stream(), _of_tokens(()), name)
 
-    async def opinion(self, read: Sequence[int], tokens: Sequence[int]) -> Sequence[float]:
+    async def opinion(self, read: Sequence[int], tokens: Sequence[int], voices: int) -> Sequence[float]:
         """See :class:`service.engines.lock_step.Voice`."""
-        wanted = [*tokens, *[tokens[0]] * (MOST_ASKED - len(tokens))]
-        reply = await self._next(read, _parameters(logprob_token_ids=wanted))
+        wanted = (*tokens, *[tokens[0]] * (self._most - len(tokens)))
+        reply = await self._next(read, _of_tokens(wanted, (self._group, voices)))
         return [reply[token] for token in tokens]
 
     async def likeliest(self, read: Sequence[int], count: int) -> Mapping[int, float]:
         """See :class:`service.engines.lock_step.PublicVoice`; fewer if vLLM computed others' wanted tokens beside."""
-        return await self._next(read, _parameters(logprobs=count))
+        return await self._next(read, _likeliest(count))
 
     async def close(self) -> None:
         """Let go of it."""
@@ -53,13 +59,32 @@ class Session:
         piece, self._unread = [*self._unread, *read], []
         self._pieces.put_nowait(StreamingInput(tokens_input(piece, cache_salt=self._salt), parameters))
         output = await anext(self._replies)
-        return {token: said.logprob for token, said in output.outputs[0].logprobs[-1].items()}
+        said = output.outputs[0].logprobs
+        return dict(zip(said.token_ids, said.logprobs, strict=True))
 
     async def _stream(self) -> AsyncGenerator[StreamingInput, None]:
         while True:
             yield await self._pieces.get()
 
 
-def _parameters(**wanted: int | list[int]) -> SamplingParams:
-    delta = RequestOutputKind.DELTA
-    return SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, output_kind=delta, **wanted)
+@lru_cache(maxsize=8)
+def _of_tokens(wanted: tuple[int, ...], together: tuple[int, int] | None = None) -> SamplingParams:
+    """Shared by all sessions that ask for these tokens: vLLM copies it, and making one takes long."""
+    return _parameters(logprob_token_ids=list(wanted) or None, extra_args={TOGETHER: together} if together else None)
+
+
+@lru_cache(maxsize=8)
+def _likeliest(count: int) -> SamplingParams:
+    return _parameters(logprobs=count)
+
+
+def _parameters(**wanted: Any) -> SamplingParams:
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        flat_logprobs=True,
+        skip_clone=True,
+        **wanted,
+    )

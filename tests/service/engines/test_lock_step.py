@@ -37,7 +37,7 @@ class Slot:
     wants: list[int | None]
     read: list[list[int]] = field(default_factory=list)
 
-    async def opinion(self, read, tokens):
+    async def opinion(self, read, tokens, voices):
         self.read.append(list(read))
         wanted = self.wants[min(len(self.read), len(self.wants)) - 1]
         if wanted is None:
@@ -248,7 +248,7 @@ def test_measuring_asks_as_often_and_writes_as_much_as_can_be():
 
 def test_one_that_takes_too_long_is_silent():
     class Hanging(Slot):
-        async def opinion(self, read, tokens):
+        async def opinion(self, read, tokens, voices):
             self.read.append(list(read))
             await asyncio.sleep(3600)
 

@@ -233,12 +233,13 @@ def wanted(at):
     return list(range(40 + at, 140 + at + 7 * (at % 3)))
 
 
-async def opinions(engine, slots, said):
-    """What sessions of slots say of every beginning of an answer, all at once; None for a slot that is closed."""
+async def opinions(engine, slots, said, missing=0):
+    """What sessions of slots say of every beginning of an answer, all at once, and as if more were asked."""
     prompts = [prompts for prompts, _ in await engine._asked(GENERATE, QUERY, slots)]
-    sessions = [engine._session(GENERATE, own[0]) for own in prompts if own]
+    sessions = [engine._session(GENERATE, own[0], group=-1, most=128) for own in prompts if own]
+    asked = len(sessions) + missing
     steps = [
-        await asyncio.gather(*(session.opinion(said[max(at - 1, 0) : at], wanted(at)) for session in sessions))
+        await asyncio.gather(*(session.opinion(said[max(at - 1, 0) : at], wanted(at), asked) for session in sessions))
         for at in range(len(said) + 1)
     ]
     await asyncio.gather(*(session.close() for session in sessions))
@@ -275,15 +276,23 @@ def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
         assert changed[at][3] != step[3]
 
 
+def test_nobody_is_waited_for_who_never_comes(running):
+    """Slots are computed in one step, and soon without one that failed before it was asked."""
+    said = [70, 71]
+    assert running.run(opinions(running.engine, SLOTS, said, missing=1)) == running.run(
+        opinions(running.engine, SLOTS, said)
+    )
+
+
 def test_slots_write_an_answer_together(running, monkeypatch):
     """Each has a say in every token."""
     from service.engines.vllm.sessions import Session  # once the engine has chosen vLLM's environment
 
     opinion, asked, said = Session.opinion, [], []
 
-    async def noted(session, read, tokens):
+    async def noted(session, read, tokens, voices):
         asked.append(len(tokens))
-        said.append(await opinion(session, read, tokens))
+        said.append(await opinion(session, read, tokens, voices))
         return said[-1]
 
     monkeypatch.setattr(Session, "opinion", noted)
@@ -338,9 +347,9 @@ def test_answers_keep_to_a_grammar(running):
 def test_released_words_are_named_in_every_prompt(running, monkeypatch):
     tokenizer, opened, prompts = AutoTokenizer.from_pretrained(running.folder), running.engine._session, []
 
-    def noted(task, prompt):
+    def noted(task, prompt, **same):
         prompts.append(tokenizer.decode(prompt))
-        return opened(task, prompt)
+        return opened(task, prompt, **same)
 
     monkeypatch.setattr(running.engine, "_session", noted)
     running.run(running.engine.write(*guided(WRITTEN, QUERY, ("courier", "lamp")), SLOTS[:3], ZeroShot()))
@@ -388,12 +397,12 @@ def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
 
     opinion, failed = Session.opinion, []
 
-    async def fails_once(session, read, tokens):
+    async def fails_once(session, read, tokens, voices):
         if read and not failed:
             failed.append(session)
             raise RuntimeError("this slot cannot be read")
         assert session not in failed
-        return await opinion(session, read, tokens)
+        return await opinion(session, read, tokens, voices)
 
     async def cannot_be_closed(session):
         await close(session)

@@ -62,6 +62,7 @@ class Scribe(MajorityEngine):
         written: what each was written from.
         asked: every question without exemplars.
         breaks: whether writing fails.
+        mute: whether it says nothing to questions.
     """
 
     def __init__(self) -> None:
@@ -69,12 +70,13 @@ class Scribe(MajorityEngine):
         self.written: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
         self.asked: list[TaskSpec] = []
         self.breaks = False
+        self.mute = False
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         if self.down:
             raise EngineUnavailableError("down")
         self.asked.append(task)
-        return ZeroShot(texts=(render(task.prompt, query),))
+        return ZeroShot(texts=() if self.mute else (render(task.prompt, query),))
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         self.written.append((task, query, slots))
@@ -241,6 +243,12 @@ def test_texts_that_are_empty_are_not_shown(services: Services, scribe: Scribe) 
     signed(services, calibrate_plan(load_plan(forbidding), 60))
     assert export(services.records, "toys.tales")[0] == b""
     assert ask(services, label="red", question="Why?") == "\n\nQuestion {about} red toys: Why?\nAnswer:"
+
+
+def test_an_empty_answer_is_an_answer(services: Services, scribe: Scribe, calibrated: CalibratedPlan) -> None:
+    signed(services, calibrated)
+    scribe.mute = True
+    assert ask(services, label="red", question="Why?") == ""
 
 
 @pytest.mark.parametrize("why", ["down", "cannot write"])
