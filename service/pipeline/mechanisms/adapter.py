@@ -164,14 +164,19 @@ class AnswerAdapter(Adapter[M, P]):
         """Engine calls of an answer that show no exemplar."""
 
     @property
+    def rounds(self) -> int:
+        """How often each slot is asked for an answer."""
+        return 1
+
+    @property
     def calls(self) -> int:
-        """See :class:`Adapter`: one for each slot, and the public ones."""
-        return int(self.task.ensemble) + self.public_calls
+        """See :class:`Adapter`: those of the slots, and the public ones."""
+        return int(self.task.ensemble) * self.rounds + self.public_calls
 
     @property
     def exemplars(self) -> int:
         """See :class:`Adapter`: those of the slots."""
-        return int(self.task.ensemble * self.task.shots)
+        return int(self.task.ensemble * self.task.shots) * self.rounds
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the slots."""

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 RELIABLE = 0.95
 """The chance of a good release that the figures are stated for."""
 
+DEMANDING = 0.6
+"""The share of the slots above which so many seldom agree."""
+
 REMEDIES = "more ε, fewer answers, fewer shots, a larger ensemble"
 """What helps against too much noise, whatever the mechanism."""
 
@@ -44,7 +47,7 @@ class Outlook:
     chance: Callable[[int], float]
     remedies: str = REMEDIES
     notes: str = ""
-    demanding: float = 0.6
+    demanding: float = DEMANDING
     drowned: bool | None = None
     instead: str = "Answers are expected to be worse than the engine's own without exemplars, which are free."
 

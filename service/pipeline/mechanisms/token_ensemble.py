@@ -18,7 +18,7 @@ from service.engines.lock_step import Writing
 from service.engines.protocol import Sentence
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Public, TextAdapter
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords, keyword_ptr
-from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
+from service.pipeline.mechanisms.outlook import DEMANDING, RELIABLE, Outlook
 
 _HEARD = 2.0  # nats: a token that is unlikely without exemplars becomes as likely as not
 
@@ -70,6 +70,11 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         return Writing(ensemble, m.tokens, m.longest, m.top_k, m.gate, banned, m.regex or "", schema)
 
     @property
+    def rounds(self) -> int:
+        """See :class:`.adapter.AnswerAdapter`: once more for the words that an answer is written with."""
+        return 1 if self.written.after is None else 2
+
+    @property
     def public_calls(self) -> int:
         """See :class:`.adapter.AnswerAdapter`: zero-shot, and the model beside the slots."""
         return 2
@@ -92,7 +97,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         m, n = self.written, self.task.ensemble
         clip = m.reach(self.pull, n)
         weight = self.pull * n * m.temperature / clip
-        most, words = 2 * self.pull * n, ""
+        most, needed, words = 2 * self.pull * n, _HEARD / (2 * self.pull), ""
         if self.words is not None:
             lead = math.ceil(self.words.required_gap(RELIABLE))
             words = f" The words before it leave in 95 of 100 cases if they lead by {lead} slots."
@@ -107,13 +112,28 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
             noise_words=f"ε {self.noise.epsilon:.3f} a token, log-odds ± {most:.1f}",
             head=f"up to {m.tokens} tokens each, which all slots together move by a weight of {weight:.2f}: the "
             f"log-odds of two tokens by {most:.1f} at most (μ = {self.noise.mu:.2f} an answer)",
-            needed=_HEARD / (2 * self.pull),
+            needed=needed,
             slots_mean="slots that would rather say another word as clearly as they may",
             outcome="that word has the odds of e² = 7 times what it has without exemplars",
             chance=lambda slots: float(
                 special.expit(2 * self.pull * slots - _HEARD + math.log(RELIABLE / (1 - RELIABLE)))
             ),
-            remedies="more ε, fewer answers, fewer tokens, fewer shots, a larger weight",
+            remedies=self._remedies(needed / (DEMANDING * n)),
             notes=f"{words} What only one person's exemplars say is not repeated, and must not be.",
             instead="Answers are expected to be the engine's own without exemplars, which are free.",
         )
+
+    def _remedies(self, missing: float) -> str:
+        """With about how many tokens or slots the same budget buys so many times as much say.
+
+        A token's ε falls with the root of the tokens; slots that show as many exemplars in all cost the same. The clip
+        is as large as it need be (:meth:`~accounting.mechanisms.TokenEnsembleMechanism.reach`).
+        """
+        m, n = self.written, self.task.ensemble
+        if self.pull < self.noise.epsilon / 4:
+            return "a larger weight"
+        tokens, slots = int(m.tokens / missing**2), math.ceil(n * missing)
+        shots = n * self.task.shots // slots
+        few = f"fewer tokens (about {tokens})" if tokens else "fewer tokens"
+        more = f"more slots that show less (about {slots} of {shots} shots)" if shots else "fewer shots"
+        return f"more ε, fewer answers, {few}, {more}"

@@ -1,6 +1,7 @@
 """Rules that answers keep to and words that are released before: where a plan is signed and where an answer is."""
 
 import asyncio
+import re
 import sys
 
 import pytest
@@ -13,6 +14,7 @@ from accounting.privacy.token_ensemble import TokenEnsemble
 from service.engines.grammar_check import grammar_problem
 from service.engines.prompts import render
 from service.engines.protocol import ZeroShot
+from service.pipeline.mechanisms.outlook import DEMANDING
 from service.pipeline.mechanisms.token_ensemble import TokenEnsembleAdapter, Written
 from service.pipeline.queries import task_spec
 from service.pipeline.stages import Stages
@@ -130,6 +132,35 @@ def test_an_outlook_says_what_the_words_take():
     task = plan(after=AFTER).tasks["story"]
     assert "words before it" in TokenEnsembleAdapter(task, NOISE).outlook().notes
     assert "after keyword_ptr" in str(task.mechanism)
+
+
+def test_slots_are_asked_again_for_the_words_before():
+    task = plan(after=AFTER).tasks["story"]
+    with_words, alone = (TokenEnsembleAdapter(each, NOISE) for each in (task, plan().tasks["story"]))
+    assert with_words.calls == 2 * task.ensemble + 2
+    assert alone.calls == task.ensemble + 2
+    assert with_words.exemplars == 2 * alone.exemplars
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.5])
+def test_a_suggested_number_of_tokens_or_slots_fits_the_same_budget(epsilon):
+    """As well as "about" says: such slots can be heard where so many agree as often do."""
+
+    def missing(**sizes):
+        written = yaml.safe_load(TEXT_PLAN.format(epsilon=epsilon, answers=20, mechanism="type: token_ensemble"))
+        task = written["tasks"]["story"]
+        task |= {"ensemble": 20, "shots": 8} | sizes
+        task["mechanism"]["tokens"] = task.pop("tokens", 32)
+        calibrated = calibrate_plan(load_plan(yaml.safe_dump(written)), 4000)
+        adapter = TokenEnsembleAdapter(calibrated.plan.tasks["story"], calibrated.noise["story"])
+        outlook = adapter.outlook()
+        return outlook.needed / (DEMANDING * task["ensemble"]), outlook.remedies
+
+    share, remedies = missing()
+    assert share > 1
+    tokens, slots, shots = map(int, re.findall(r"about (\d+).*about (\d+) of (\d+) shots", remedies)[0])
+    assert 0.9 < missing(tokens=tokens)[0] < 1.05
+    assert missing(ensemble=slots, shots=shots)[0] < 1.05
 
 
 def test_the_signed_noise_of_words_and_tokens_is_read_again():
