@@ -148,8 +148,8 @@ async def write(
         writing: how.
         public: its failures are raised.
         voices: of the slots that are not empty.
-        ends: tokens that end an answer. Where none of them is likely, the first is as likely as the least likely one,
-            unless there is a grammar.
+        ends: tokens that end an answer, but no empty one. Where none of them is likely, the first is as likely as the
+            least likely one. A grammar decides otherwise.
         banned: tokens that no answer has.
         forbids: whether no answer begins with these tokens.
         grammar: that answers keep to as far as they get; at a dead end they are over.
@@ -166,13 +166,15 @@ async def write(
     silent: set[int] = set()
     deadline = asyncio.get_running_loop().time() + timeout_s
     while len(said) < writing.longest:
-        likely = await voice.likeliest(said[-1:], writing.top_k)
+        may_end = not measuring and (bool(said) or grammar is not None)
+        count = writing.top_k if may_end else min(writing.top_k + len(ends), MOST_ASKED)
+        likely = await voice.likeliest(said[-1:], count)
         known = {
             token: value
             for token, value in likely.items()
-            if token not in banned and (not forbids([*said, token]) or measuring) and not (measuring and token in ends)
+            if token not in banned and (not forbids([*said, token]) or measuring) and (token not in ends or may_end)
         }
-        if grammar is None and not measuring and not any(end in known for end in ends):
+        if grammar is None and may_end and not any(end in known for end in ends):
             known[ends[0]] = min(known.values(), default=0.0)
         if not known:
             break

@@ -237,7 +237,7 @@ class VllmEngine:
                     voices,
                     ends=ends,
                     banned=tokens.special() - {*ends},
-                    forbids=partial(_ends_in_banned, task.writing, tokens),
+                    forbids=partial(_ends_in_banned, task.writing, tokens, blank=grammar is not None),
                     grammar=grammar,
                     timeout_s=self._config.timeout_s,
                     measuring=task.measuring,
@@ -452,6 +452,7 @@ class VllmEngine:
             temperature=temperature,
             seed=int.from_bytes(seed) if temperature > 0 else None,
             max_tokens=self._config.max_answer_tokens,
+            min_tokens=1,  # nobody wants an empty answer
             stop=None if task.measuring else self._tokens_of(task).stops(task),
             ignore_eos=task.measuring,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -583,8 +584,13 @@ class _Public:
         return {**reply, **await self._engine.of_tokens(self._task, self._whole, beside)} if beside else reply
 
 
-def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens) -> bool:
-    """Whether what was said ends in a banned text. A character has at most four tokens."""
+def _ends_in_banned(writing: Writing, tokens: Tokenization, said: Tokens, blank: bool) -> bool:
+    """Whether what was said ends in a banned text, or begins blank where it must not.
+
+    A character has at most four tokens.
+    """
+    if len(said) == 1 and not blank and not tokens.text(said):
+        return True
     reach = 1 + 4 * max(map(len, writing.banned), default=0)
     return bool(writing.banned) and writing.forbids(tokens.text(said[-reach:]))
 

@@ -14,8 +14,8 @@ from accounting.privacy.token_ensemble import TokenEnsemble as Profile
 from aggregation.token_ensemble import GRID, TokenEnsemble
 from service.engines.lock_step import UnansweredError, Writing, write
 
-END, A, B = 0, 1, 2
-PUBLIC = {END: math.log(0.2), A: math.log(0.5), B: math.log(0.3)}
+A, B, END = 0, 1, 2
+PUBLIC = {A: math.log(0.5), B: math.log(0.3), END: math.log(0.2)}
 
 
 @dataclass
@@ -184,7 +184,7 @@ def test_what_would_complete_a_banned_text_is_not_drawn():
 
     answers = law(lambda: [Slot([B])], 3, forbids=lambda: ends_in_bb)
     assert {(A, B, A), (B, A, B), (B,)} < answers.keys()
-    assert not any("22" in "".join(map(str, said)) for said in answers)
+    assert not any(f"{B}{B}" in "".join(map(str, said)) for said in answers)
     assert Writing(TokenEnsemble(0.2, 2.0, 1.0), 3, 3, 3, 1.0, banned=("no way",)).forbids("There is NO WAY!")
 
 
@@ -227,9 +227,18 @@ def test_slots_have_a_say_in_so_many_tokens_only():
 
 def test_an_end_can_always_be_drawn_and_a_banned_token_never():
     ensemble = Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([1])  # after A: the end, though it was not among the likeliest
-    assert written(writing(ensemble), Public({A: math.log(0.6), B: math.log(0.4)}), [], banned=[B]) == []
+    ensemble.follow([0, 1])  # after A: the end, though it was not among the likeliest
+    assert written(writing(ensemble), Public({A: math.log(0.6), B: math.log(0.4)}), [], banned=[B]) == [A]
     assert ensemble.probability == pytest.approx(0.5)
+
+
+def test_no_answer_is_empty():
+    """Though all want it to be, and one token only is asked for."""
+    public = Public({END: math.log(0.9), A: math.log(0.06), B: math.log(0.04)})
+    ensemble = Scripted(0.2, 2.0, 1.0)
+    ensemble.follow([0, 0])
+    assert written(writing(ensemble, top_k=1), public, [Slot([END])]) == [A]
+    assert ensemble.sizes == [1, 1]
 
 
 def test_measuring_asks_as_often_and_writes_as_much_as_can_be():
