@@ -12,7 +12,9 @@ import pytest
 
 from accounting.privacy.token_ensemble import TokenEnsemble as Profile
 from aggregation.token_ensemble import GRID, TokenEnsemble
-from service.engines.lock_step import UnansweredError, Writing, write
+from service.engines import lock_step
+from service.engines.lock_step import UnansweredError, Writing
+from tests.privacy.planting import Edit, plant
 
 A, B, END = 0, 1, 2
 PUBLIC = {A: math.log(0.5), B: math.log(0.3), END: math.log(0.2)}
@@ -45,6 +47,15 @@ class Slot:
         return [0.0 if token == wanted else -1e4 for token in tokens]
 
 
+class Torn(Slot):
+    """Moves log-odds as far as one slot can: for A against B, or for B against A."""
+
+    async def opinion(self, read, tokens, voices):
+        wanted = await super().opinion(read, tokens, voices)
+        against = A if wanted[tokens.index(B)] == 0 else B
+        return [-1e4 if token == against else 1e4 * (value == 0) for token, value in zip(tokens, wanted, strict=True)]
+
+
 class Scripted(TokenEnsemble):
     """Takes the places it is told to, and keeps the probability of each."""
 
@@ -68,7 +79,7 @@ def writing(ensemble=None, **changed):
 
 
 def written(how, public, slots, **options):
-    return asyncio.run(write(how, public, slots, **{"ends": [END], "timeout_s": 10, **options}))
+    return asyncio.run(lock_step.write(how, public, slots, **{"ends": [END], "timeout_s": 10, **options}))
 
 
 def law(slots, tokens, pull=0.2, longest=None, **rules):
@@ -95,17 +106,22 @@ NEIGHBOURS = {
 }
 
 
+def excess(changed, before, tokens, pull):
+    """By how much the answers of neighbours differ more than so many tokens may, in either order."""
+    profile, losses = Profile(4 * pull, tokens), np.linspace(0, 4 * pull * tokens, 9)
+    divergences = [
+        [sum(max(p[said] - math.exp(x) * q.get(said, 0.0), 0) for said in p) for x in losses]
+        for p, q in ((changed, before), (before, changed))
+    ]
+    return np.max(divergences - profile.delta(losses))
+
+
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_an_answer_costs_no_more_than_accounted(name):
     """Against the slot's absence, and against one that insists on something else: all answers, both orders."""
-    tokens, pull = 3, 0.2
-    profile, losses = Profile(4 * pull, tokens), np.linspace(0, 4 * pull * tokens, 9)
-    changed = law(lambda: [Slot([A]), Slot(NEIGHBOURS[name])], tokens, pull)
+    changed = law(lambda: [Slot([A]), Slot(NEIGHBOURS[name])], 3)
     for other in (lambda: [Slot([A])], lambda: [Slot([A]), Slot([A])]):
-        before = law(other, tokens, pull)
-        for p, q in ((changed, before), (before, changed)):
-            divergence = [sum(max(p[said] - math.exp(x) * q[said], 0) for said in p) for x in losses]
-            assert np.all(divergence <= profile.delta(losses) + 1e-12)
+        assert excess(changed, law(other, 3), 3, 0.2) <= 1e-12
 
 
 class Grammar:
@@ -127,19 +143,46 @@ class Grammar:
 ANSWERS = [(A, A, B), (A, B, B), (A, B, B, A), (B, A)]
 
 
+def laws_of_a_grammar(neighbour, pull=0.2):
+    """Without and with a neighbour; there are three choices: A or B; then A or B; then the end or A."""
+    return [
+        law(slots, 3, pull, longest=9, grammar=lambda: Grammar(*ANSWERS))
+        for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(neighbour)])
+    ]
+
+
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_grammar_is_kept_to_and_costs_nothing(name):
     """Every answer that it allows and no other; and only what it leaves a choice of is paid for, though all is read."""
-    pull, choices = 0.2, 3  # A or B; then A or B; then the end or A
-    profile, losses = Profile(4 * pull, choices), np.linspace(0, 4 * pull * choices, 9)
-    before, changed = (
-        law(slots, choices, pull, longest=9, grammar=lambda: Grammar(*ANSWERS))
-        for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(NEIGHBOURS[name])])
-    )
+    before, changed = laws_of_a_grammar(NEIGHBOURS[name])
     assert before.keys() == changed.keys() == {*ANSWERS}
-    for p, q in ((changed, before), (before, changed)):
-        divergence = [sum(max(p[said] - math.exp(x) * q[said], 0) for said in p) for x in losses]
-        assert np.all(divergence <= profile.delta(losses) + 1e-12)
+    assert excess(changed, before, 3, 0.2) <= 1e-12
+
+
+BUGS = {
+    "slots have a say in a token that is not paid for": ("paid < writing.tokens", "paid < writing.tokens + 1"),
+    "where slots agree nothing is paid": (
+        "heard, paid = len(said), paid + 1",
+        "heard, paid = len(said), paid + (len({repr(opinion) for opinion in opinions}) > 1)",
+    ),
+    "an answer ends where a slot fails": ("if measuring and silent:", "if silent: break\n            if measuring:"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("rules", [{}, {"grammar": lambda: Grammar(*ANSWERS)}], ids=["free", "grammar"])
+def test_planted_bugs_are_caught(rules, bug, monkeypatch):
+    """By the same laws: of answers of which one token, or one choice of a grammar, is paid for."""
+
+    def worst():
+        before = law(lambda: [Slot([A]), Torn([A])], 1, longest=3, **rules)
+        neighbours = ([B], [B, A, B], [None])
+        changed = [law(lambda n=n: [Slot([A]), Torn(n)], 1, longest=3, **rules) for n in neighbours]
+        return max(excess(answers, before, 1, 0.2) for answers in changed)
+
+    assert worst() <= 1e-12
+    plant(Edit("service.engines.lock_step:write", *BUGS[bug]), monkeypatch)
+    assert worst() > 0.005
 
 
 def test_a_token_without_a_choice_asks_nobody():
