@@ -5,13 +5,15 @@
 
 A text is written on each product, of what all of its reviewers wrote (q = 1), and shown with the question on it.
 *Written* is the share of texts that have the fact that is asked for, *right* that of answers. Without ε: the engine's
-answers without any text, and with two of the reviews themselves, which is not private.
+answers without any text, and with two of the reviews themselves, which is not private. *A form* is a sentence with
+three gaps and public words for each: what no exemplar need be read for is not paid.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan, calibrate_plan, parse_plan
 from accounting.tasks import GenerateTask
+from benchmarks.evaluation.products import KINDS
 from benchmarks.evaluation.token_ensemble import mean, shared
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import Embedder
@@ -33,17 +36,29 @@ from service.pipeline.mechanisms.adapter import once_adapter_of
 from service.pipeline.queries import task_spec
 from service.pipeline.stages import Stages
 
-TOKENS, SLOTS, SHOTS, DELTA = 32, 30, 2, 1e-5
+SLOTS, SHOTS, DELTA = 30, 2, 1e-5
+FREE: Mapping[str, Any] = {"tokens": 12, "temperature": 0.7, "top_k": 120}
+FORM: Mapping[str, Any] = {
+    "tokens": 8,
+    "max_tokens": 40,
+    "gate": 0.9,
+    "weight": 3,
+    "regex": " It is made of ({material}) in ({origin}) and it is ({colour})[.]".format(
+        **{kind: "|".join(values) for kind, (_, values, _) in KINDS.items()}
+    ),
+}
+"""A sentence of public words, of which slots choose."""
 PROMPT = {
+    "instruction": "Reviews say what a product is made of, in which country it is made, and which colour it has.",
     "exemplar": "What is the {product} like? {answer}",
     "query": "What is the {product} like?",
-    "written": "{written}\n\nOne word about the {product}. {question}\nAnswer:",
+    "written": "{written}\n\n{question}",
 }
 
 
-def signed(topics: Sequence[str], size: int, epsilon: float) -> CalibratedPlan:
+def signed(topics: Sequence[str], size: int, epsilon: float, rules: Mapping[str, Any]) -> CalibratedPlan:
     """The plan that writes a text on each topic."""
-    mechanism = {"type": "token_ensemble", "tokens": TOKENS, "texts": 1, "topics": [*topics], "temperature": 0.7}
+    mechanism = {"type": "token_ensemble", "texts": 1, "topics": [*topics], **rules}
     task = {"kind": "generate", "release": "once", "prompt": PROMPT, "response_field": "answer", "ensemble": SLOTS}
     budget = {"epsilon": epsilon, "delta": DELTA}
     task |= {"shots": SHOTS, "slot_tokens": 200, "mechanism": mechanism}
@@ -72,12 +87,10 @@ async def run(arguments: argparse.Namespace) -> None:
     test = test[: arguments.products]
     topics, reviews = [row["product"] for row in test], [Exemplar(row, None) for row in train]
     embedder = Embedder()
-    config = VllmConfig(
-        name="vllm", model=model_folder(arguments.model), chat=False, max_answer_tokens=8, timeout_s=600
-    )
+    config = VllmConfig(name="vllm", model=model_folder(arguments.model), max_answer_tokens=24, timeout_s=600)
     engine = open_engine(config, embedder)
     stages = Stages(engine, embedder, 600.0)
-    print(f"{len(topics)} products, {SLOTS} slots of {SHOTS} reviews, {TOKENS} tokens; {arguments.model}")
+    print(f"{len(topics)} products, {SLOTS} slots of {SHOTS} reviews; {arguments.model}")
     print("| ε | log-odds | written | right | seconds to write |\n|---|---:|---:|---:|---:|")
 
     async def asked(
@@ -97,12 +110,12 @@ async def run(arguments: argparse.Namespace) -> None:
             print(f"    {row['question']} ({row['answer']}) {texts[row['product']]} -> {text}")
 
     try:
-        plain = signed(topics, len(train), arguments.epsilon[0])
+        plain = signed(topics, len(train), arguments.epsilon[0], FREE)
         await asked("without texts", plain, {topic: [" "] for topic in topics}, "", 0)
         own = {topic: [row["answer"] for row in train if row["product"] == topic][:2] for topic in topics}
         await asked("two reviews", plain, own, "", 0)
-        for epsilon in arguments.epsilon:
-            plan = signed(topics, len(train), epsilon)
+        for form, epsilon in itertools.product((False, True), arguments.epsilon):
+            plan = signed(topics, len(train), epsilon, FORM if form else FREE)
             task: Any = plan.plan.tasks["about"]
             each = task.model_copy(update={"release": "each"})
             spec = task_spec(
@@ -111,7 +124,13 @@ async def run(arguments: argparse.Namespace) -> None:
             begun = time.monotonic()
             release = await made(task, spec, stages, plan, [(review,) for review in reviews])
             told = once_adapter_of(task, plan.noise["about"]).outlook().noise["log_odds"]
-            await asked(f"{epsilon:g}", plan, release["texts"], f"± {told:.1f}", time.monotonic() - begun)
+            await asked(
+                f"{epsilon:g}{', a form' if form else ''}",
+                plan,
+                release["texts"],
+                f"± {told:.1f}",
+                time.monotonic() - begun,
+            )
     finally:
         engine.close()
 

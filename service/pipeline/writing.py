@@ -52,7 +52,6 @@ async def writer(stages: Stages, signed: SignedTask, described: KnowledgeBase, *
         EngineUnavailableError: it cannot write, or does not answer, or may not be shown the exemplars.
         service.pipeline.measured_grains.NotMeasuredError: not all of the largest slots could write.
         service.engines.protocol.UnanswerableQueryError: a topic's prompt is too long for it.
-        service.pipeline.queries.InvalidQueryError: it says nothing without exemplars.
         TimeoutError: it took too long.
     """
     engine = await stages.engine.describe()

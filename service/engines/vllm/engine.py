@@ -458,7 +458,12 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
             skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
         )
-        return str((await self._ask(task, prompt, parameters)).text).strip()
+        output = await self._ask(task, prompt, parameters)
+        if text := output.text.strip():
+            return str(text)
+        # Empty lines end an answer, unless it begins with them: then the model is to go on behind them.
+        begun = [token for token in output.token_ids if token not in self._tokens_of(task).special()]
+        return str((await self._ask(task, [*prompt, *begun], parameters)).text).strip()
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))

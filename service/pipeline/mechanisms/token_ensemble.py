@@ -83,7 +83,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
         """See :class:`.adapter.AnswerAdapter`."""
         words = self.words
         before = None if words is None else TestedKeywords(words, "", _unsaid)
-        return Written(self.writing, self.candidates(public.zero_shot)[0], before)
+        return Written(self.writing, next(iter(public.zero_shot.texts), ""), before)
 
     @property
     def words(self) -> KeywordPtr | None:
