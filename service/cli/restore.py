@@ -135,19 +135,10 @@ def publish(
 
 def show(report: dict[str, Any]) -> None:
     """Print a report for people: every figure beside what it must be compared with."""
+    from service.commands.restoring import CONTROLS
+
     controls = report["controls"]
-    names = {
-        "full": "the whole text",
-        "restored": "redacted, own vector, no noise",
-        "own_profile": "redacted, own profile, no noise",
-        "own_profile_as_text": "redacted, own profile's spans as text, no noise",
-        "redacted": "redacted",
-        "constant": "redacted, one vector tuned for everybody",
-        "another": "redacted, another person's vector",
-        "redacted_attacker": "an attacker who sees redacted texts only",
-        "option_prior": "the commonest answer, always",
-    }
-    rows = [(said, f"{controls[name]:.1%}") for name, said in names.items()]
+    rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]
     print_table(f"Answers right, {report['rows']['test']:,} people of nobody's training", ["what", "right"], rows)
     print_table(
         f"At equal true ε ({report['profiles']} profiles are best at {report['chosen_for_epsilon']:g})",
