@@ -136,7 +136,7 @@ def evaluate(
         options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": questions.unit_id}
         with data.filled(dataset, plan, name, embed, **options) as store:
             how: dict[str, Any] = {"limit": questions.queries, "same_slots": questions.same_slots}
-            asked = runner.run(data.ask_in(store, dataset, plan, name, engine, **how, **options))
+            asked = runner.run(data.ask(store, dataset, plan, name, engine, **how, **options))
             specification, size = data.specification(plan, name, field), data.training_size(dataset)
             given = Pass(asked, store, size, specification, engine, embedder, runner.run)
             rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
