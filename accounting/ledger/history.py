@@ -106,7 +106,7 @@ class History:
         """Answers spent per day and ``by``, in this order."""
         columns = (_day(self._database.dialect.name).label("day"), *by)
         recent = () if since is None else (charges.c.created_at >= since,)
-        query = (
+        query: sa.Select[Any] = (
             sa.select(*columns, sa.func.count().label("answers"))
             .select_from(charges.join(tasks).join(plans))
             .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)

@@ -245,9 +245,9 @@ def _refusals(records: Records, tasks: list[str]) -> Metric:
 def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
     """Ids, not names: scrapers may not list keys, and names are often people's."""
     now = datetime.now(UTC)
-    counted = Counter((key.role, key.status(now)) for key in keys)
-    known = [(role, status) for role in MAY for status in ("valid", "expired", "revoked")]
-    by_role = [(which, counted[which]) for which in known]
+    counted: Counter[tuple[str, str]] = Counter((key.role, key.status(now)) for key in keys)
+    statuses = ("valid", "expired", "revoked")
+    by_role = [((role, status), counted[role, status]) for role in MAY for status in statuses]
     yield _gauge("dpicl_keys", "API keys by role: valid, expired or revoked.", ("role", "status"), by_role)
     asking = [key for key in keys if key.role == "analyst" and key.status(now) == "valid"]
     charged = [((key.id,), key.charged) for key in asking]
