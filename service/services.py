@@ -47,7 +47,7 @@ class SanitizersMissingError(ValueError):
     """An engine's questions are to be sanitised, and there is nothing to do it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Services:
     """The records together with what answers queries."""
 
@@ -114,7 +114,6 @@ def open_services(
     """
     settings = records.settings
     check_witness(settings)
-    grain_s = None if settings.latency_grain_ms is None else settings.latency_grain_ms / 1000
     sanitizers = Sanitizers(settings.sanitizer_words, _public_texts(settings), embedder, cache_folder())
     check_sanitizers(settings, sanitize)
     if sanitize is not None:
@@ -124,9 +123,11 @@ def open_services(
     stages = Stages(engine, embedder, settings.query_timeout_s)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains: Grains = Unpadded()
+    public_grain_s = 0.0
     if not settings.latency_unpadded:
+        grain_s = None if settings.latency_grain_ms is None else settings.latency_grain_ms / 1000
         grains = MeasuredGrains(stages, records.store, records.ledger, blocks, grain_s=grain_s)
-    public_grain_s = 0.0 if settings.latency_unpadded else grain_s or SMALLEST_S
+        public_grain_s = grain_s or SMALLEST_S
     answering = Answering(
         records.ledger,
         records.store,
@@ -138,8 +139,6 @@ def open_services(
         max_in_flight=settings.max_queries_in_flight,
         realign=Realigner(realign) if realign else None,
     )
-    trials = Trials(stages, latency_grain_s=public_grain_s)
-    heartbeat = Heartbeat(records.database, engine, steerer)
     restoring = Restoring(
         settings.restore_bundles,
         engine,
@@ -148,18 +147,17 @@ def open_services(
         max_in_flight=settings.max_queries_in_flight,
         grain_s=public_grain_s,
     )
-    elsewhere = None if apart is None else apart.rehearse
-    rehearsals = Rehearsals(records, stages, padded=not settings.latency_unpadded, elsewhere=elsewhere)
+    elsewhere = apart.rehearse if apart else None
     return Services(
-        records,
-        engine,
-        embedder,
-        grains,
-        heartbeat,
-        answering,
-        trials,
-        apart.make if apart else partial(release, records, embed=embedder.embed, stages=stages),
-        rehearsals,
-        sanitizers,
-        restoring,
+        records=records,
+        engine=engine,
+        embedder=embedder,
+        grains=grains,
+        heartbeat=Heartbeat(records.database, engine, steerer),
+        answering=answering,
+        trials=Trials(stages, latency_grain_s=public_grain_s),
+        make=apart.make if apart else partial(release, records, embed=embedder.embed, stages=stages),
+        rehearsals=Rehearsals(records, stages, padded=not settings.latency_unpadded, elsewhere=elsewhere),
+        sanitizers=sanitizers,
+        restoring=restoring,
     )

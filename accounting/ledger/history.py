@@ -92,33 +92,29 @@ class History:
             knowledge_base: only of this one.
             since: only charges of this moment and later.
         """
-        day = _day(self._database.dialect.name).label("day")
-        recent = () if since is None else (charges.c.created_at >= since,)
-        query = (
-            sa.select(day, *_TASK, sa.func.count().label("answers"))
-            .select_from(charges.join(tasks).join(plans))
-            .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
-            .group_by(day, *_TASK)
-            .order_by(day, *_TASK)
-        )
-        with reading(self._database) as connection:
-            rows = connection.execute(query).all()
+        rows = self._charged(_TASK, knowledge_base, since)
         return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
 
     def usage(self, *, knowledge_base: str, since: datetime) -> list[Use]:
         """Answers spent per day, task and key, by day; only charges of this moment and later."""
-        day = _day(self._database.dialect.name).label("day")
-        columns = (day, *_TASK, charges.c.key_id)
-        query = (
+        rows = self._charged((*_TASK, charges.c.key_id), knowledge_base, since)
+        return [Use(date.fromisoformat(row.day), _address(row), row.key_id, row.answers) for row in rows]
+
+    def _charged(
+        self, by: Sequence[sa.Column[Any]], knowledge_base: str | None, since: datetime | None
+    ) -> Sequence[sa.Row[Any]]:
+        """Answers spent per day and ``by``, in this order."""
+        columns = (_day(self._database.dialect.name).label("day"), *by)
+        recent = () if since is None else (charges.c.created_at >= since,)
+        query: sa.Select[Any] = (
             sa.select(*columns, sa.func.count().label("answers"))
             .select_from(charges.join(tasks).join(plans))
-            .where(charges.c.state != "voided", charges.c.created_at >= since, *_of(knowledge_base, None))
+            .where(charges.c.state != "voided", *_of(knowledge_base, None), *recent)
             .group_by(*columns)
             .order_by(*columns)
         )
         with reading(self._database) as connection:
-            rows = connection.execute(query).all()
-        return [Use(date.fromisoformat(row.day), _address(row), row.key_id, row.answers) for row in rows]
+            return connection.execute(query).all()
 
     def fallbacks(self, *, knowledge_base: str) -> list[Fallbacks]:
         """How often tasks fell back, by task; the caller was told of each."""

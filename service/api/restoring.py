@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path
 from service.api.dependencies import AnalystKey, AnyKey
 from service.api.problems import Problem, may_meet
 from service.commands import restoring
-from service.commands.restoring import Bundles, BundleView, RedactedText, RestoredAnswer
-from service.pipeline.restoring import UnknownBundleError
+from service.commands.restoring import Bundles, BundleView, RestoredAnswer
+from service.pipeline.restoring import RedactedText, UnknownBundleError
 from service.problem_kinds import ProblemKind
 
 router = APIRouter(prefix="/v1/restore", tags=["restoring"])

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 import httpx
 import typer
-from pydantic import BaseModel
 from rich.progress import track
 
-from service.cli.gathering import gathered
+from service.cli.gathering import Options, gathered
 from service.cli.output import Json, print_json, say, state_folder
 from service.sources.typed import read_fields, read_file
 
@@ -27,11 +26,13 @@ _TIMEOUT_S = 180.0
 _RETRIES = 5
 
 
-class Service(BaseModel):
+class Service(Options):
     """Where the service runs, and who asks."""
 
-    url: Annotated[str, typer.Option(envvar="DPICL_URL", help="Where the service runs.")] = "http://127.0.0.1:8080"
-    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="An analyst's API key.", show_default=False)] = ""
+    url: Annotated[str, typer.Option(envvar="DPICL_URL")] = "http://127.0.0.1:8080"
+    """Where the service runs."""
+    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", show_default=False)] = ""
+    """An analyst's API key."""
 
     def checked_key(self) -> str:
         """The key.
@@ -63,13 +64,17 @@ def connect(service: Service) -> httpx.Client:
 @gathered
 def ask(
     task: Task,
-    query: Annotated[str, typer.Argument(help="The text to answer, or a JSON object of fields.")],
+    query: Annotated[str, typer.Argument()],
     *,
     service: Service,
     abstain_below: AbstainBelow = None,
     json: Json = False,
 ) -> None:
-    """Ask one question. A repeated question is answered for free."""
+    """Ask one question. A repeated question is answered for free.
+
+    Args:
+        query: The text to answer, or a JSON object of fields.
+    """
     with connect(service) as client:
         answer = _post(client, task, read_fields(query), abstain_below)
     if json:
@@ -101,12 +106,8 @@ def _first_told(url: str, notice: str) -> bool:
 @gathered
 def batch(
     task: Task,
-    file: Annotated[
-        Path, typer.Argument(help="JSON Lines, or CSV with a header: each row has the query's fields.", exists=True)
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for the answers, one a line, in the order of the input.")
-    ],
+    file: Annotated[Path, typer.Argument(exists=True)],
+    out: Annotated[Path, typer.Option("--out", "-o")],
     *,
     service: Service,
     abstain_below: AbstainBelow = None,
@@ -116,6 +117,10 @@ def batch(
     If it is interrupted, run the same command again: it continues where it stopped. Fields that the task does not use
     (such as an id) are kept beside the answer, and so are keywords and probabilities;
     the answer of an abstention is null.
+
+    Args:
+        file: JSON Lines, or CSV with a header: each row has the query's fields.
+        out: File for the answers, one a line, in the order of the input.
     """
     done = _whole_lines(out)
     rows = list(read_file(file))

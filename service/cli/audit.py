@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from accounting.replay.trail import Report, verify
+from service.cli.gathering import gathered
 from service.cli.output import Json, actor, print_json, print_table, records
 from service.commands import audit
 from service.plans.exported import problems
@@ -20,10 +21,15 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
+@gathered
 def export(
-    file: Annotated[Path | None, typer.Argument(help="Where to write it. [default: standard output]")] = None,
+    file: Annotated[Path | None, typer.Argument()] = None,
 ) -> None:
-    """Write every event as a line of JSON, and a last line that shows where the trail ended."""
+    """Write every event as a line of JSON, and a last line that shows where the trail ended.
+
+    Args:
+        file: Where to write it. [default: standard output]
+    """
     lines = audit.export(actor(), records())
     if file is None:
         sys.stdout.writelines(lines)
@@ -33,17 +39,11 @@ def export(
 
 
 @app.command("verify")
+@gathered
 def verify_(
-    file: Annotated[
-        Path | None, typer.Argument(help="An export. [default: the service's own database]", exists=True)
-    ] = None,
-    head: Annotated[
-        list[str] | None, typer.Option(help="A hash noted from an earlier replay; this trail must contain it.")
-    ] = None,
-    exemplars: Annotated[
-        list[Path] | None,
-        typer.Option(help="What `dpicl plan export` wrote: was it chosen by what this trail says was released?"),
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(exists=True)] = None,
+    head: list[str] | None = None,
+    exemplars: list[Path] | None = None,
     json: Json = False,
 ) -> None:
     """Replay the trail: is it whole, was every budget, plan and quota kept, do other accountants agree with each plan?
@@ -51,6 +51,11 @@ def verify_(
     An export needs neither database nor key. Without one, the database's trail is replayed and compared with the
     ledger's counters and tables. Exits with 1 if anything is wrong. Keep the printed hash somewhere else: with --head,
     a later replay shows whether the trail was rewritten or cut since.
+
+    Args:
+        file: An export. [default: the service's own database]
+        head: A hash noted from an earlier replay; this trail must contain it.
+        exemplars: What `dpicl plan export` wrote: was it chosen by what this trail says was released?
     """
     console = Console(stderr=True, quiet=json)
     with console.status("Replaying") as status:

@@ -7,21 +7,27 @@ from typing import Annotated
 import typer
 
 from service.cli.ask import Service, checked, connect
+from service.cli.gathering import gathered
 from service.cli.output import Json, actor, print_engine, print_json, print_table, records
 from service.commands import budgets
 from service.commands.budgets import BudgetsView
 from service.plans.budget_report import TaskBudget
 
 
+@gathered
 def budget(
-    url: Annotated[str | None, typer.Option(help="Ask a running service instead of the database.")] = None,
-    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY", help="API key, with --url.")] = "",
+    url: str | None = None,
+    key: Annotated[str, typer.Option(envvar="DPICL_API_KEY")] = "",
     json: Json = False,
 ) -> None:
     """Show every knowledge base's budget and the answers left to each task.
 
     A lifetime budget is *promised* to signed plans or still *free*. *ε so far* is what the charges cost to date; what
     counts is the promised ε of the plan.
+
+    Args:
+        url: Ask a running service instead of the database.
+        key: API key, with --url.
     """
     if url is None:
         read = budgets.read(actor(), records())

@@ -11,6 +11,7 @@ import typer
 
 from accounting.plan import load_plan
 from accounting.tasks import ClassifyTask
+from service.cli.gathering import gathered
 from service.cli.output import PlanFile
 from service.cli.trying import EngineConfigFile, engine_of, stages_of
 from service.engines.configs import EngineConfig
@@ -18,23 +19,22 @@ from service.plans.candidates import write_candidates
 from service.sources.typed import read_file
 
 
+@gathered
 def candidates(
     file: PlanFile,
-    task: Annotated[
-        str | None, typer.Option(help="For the labels of which task. [default: the first with any]")
-    ] = None,
-    per_label: Annotated[
-        int, typer.Option(min=1, max=100, help="At most so many of each label, or of each text that is varied.")
-    ] = 12,
-    vary: Annotated[
-        Path | None,
-        typer.Option(help="Vary these public exemplars: what `dpicl plan export` wrote.", exists=True, dir_okay=False),
-    ] = None,
+    task: str | None = None,
+    per_label: Annotated[int, typer.Option(min=1, max=100)] = 12,
+    vary: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
     engine_config: EngineConfigFile = None,
 ) -> None:
     """Let the engine write candidates for `synthetic_exemplars`: it is shown the plan, and nothing private.
 
     Prints YAML to put below `candidates:`. Read it before you sign: what is chosen of it is shown with every question.
+
+    Args:
+        task: For the labels of which task. [default: the first with any]
+        per_label: At most so many of each label, or of each text that is varied.
+        vary: Vary these public exemplars: what `dpicl plan export` wrote.
     """
     plan = load_plan(file.read_text())
     labelled = {name: planned for name, planned in plan.tasks.items() if isinstance(planned, ClassifyTask)}

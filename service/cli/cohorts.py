@@ -37,8 +37,13 @@ def open_(name: Name, wanted: NewCohort, yes: Yes = False) -> None:
 
 
 @app.command()
-def close(name: Name, number: Annotated[int, typer.Argument(help="The cohort's number.")], yes: Yes = False) -> None:
-    """Close a cohort: no further plan draws on it, for ever. Plans that are signed go on."""
+@gathered
+def close(name: Name, number: Annotated[int, typer.Argument()], yes: Yes = False) -> None:
+    """Close a cohort: no further plan draws on it, for ever. Plans that are signed go on.
+
+    Args:
+        number: The cohort's number.
+    """
     agreed(f"Let no further plan draw on cohort {number} of {name}, for ever?", yes=yes)
     cohorts.close(actor(), records(), name, number)
     typer.echo(f"Closed cohort {number} of {name}")

@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
 from exemplar_store import EncryptionKeyError, MasterKey, load_key
+from service.cli.gathering import gathered
 from service.cli.output import Yes, agreed, records, who
 from service.records.records import audited
 from service.records.synthetic_store import KEY
@@ -19,14 +20,16 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
+@gathered
 def rewrap(
-    new_key_file: Annotated[
-        Path, typer.Option(help="A file with the new key: `openssl rand -base64 32`.", dir_okay=False)
-    ],
+    new_key_file: Annotated[Path, typer.Option(dir_okay=False)],
 ) -> None:
     """Let a new encryption key open the database, and the present one no longer.
 
     This takes no time. Running services continue; from now on they start with the new key only.
+
+    Args:
+        new_key_file: A file with the new key: `openssl rand -base64 32`.
     """
     opened, key = records(), load_key(file=new_key_file)
     if opened.synthetic or hmac.compare_digest(key, KEY):

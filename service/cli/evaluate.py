@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field
+from pydantic import Field
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from accounting.mechanisms import LabelMechanism
 from accounting.plan import Plan
-from service.cli.gathering import gathered
+from service.cli.gathering import Options, gathered
 from service.cli.output import Json, TaskName, print_json, print_table
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
@@ -46,57 +46,55 @@ def evaluator_of(plan: Plan, task_name: str, mechanisms: Sequence[str]) -> Evalu
     return ONCE.get(task.mechanism.type, LabelEvaluator)(plan, task_name)
 
 
-class Noise(BaseModel):
+class Noise(Options):
     """The budgets, mechanisms and draws of noise that are compared."""
 
-    epsilon: list[float] = Field(default=[1.0, 3.0, 8.0], description="Repeat it.")
-    answers: list[int] = Field(default=[], description="Repeat it. [default: 1000, 10000; for free text, the plan's]")
-    mechanism: list[str] = Field(
-        default=[],
-        description="For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's "
-        "own, and one of each other type]",
-    )
-    draws: Annotated[int, typer.Option(min=1, help="Noise draws per query.")] = 20
-    prior: Annotated[float, typer.Option(min=0, help="For labels: weight of the prior, in σ of the noise.")] = 1.0
-    fit: bool = Field(
-        default=False,
-        description="For labels: fit the posterior's calibration and print it for the plan. Answers will depend on "
-        "these rows, training and test: you declare them public.",
-    )
+    epsilon: list[float] = Field(default=[1.0, 3.0, 8.0])
+    """Repeat it."""
+    answers: list[int] = Field(default=[])
+    """Repeat it. [default: 1000, 10000; for free text, the plan's]"""
+    mechanism: list[str] = Field(default=[])
+    """For free text, as in a plan: '{type: keyword_joint_em, k: 5}'. Repeat it. [default: the task's own, and one of
+    each other type]"""
+    draws: Annotated[int, typer.Option(min=1)] = 20
+    """Noise draws per query."""
+    prior: Annotated[float, typer.Option(min=0)] = 1.0
+    """For labels: weight of the prior, in σ of the noise."""
+    fit: bool = False
+    """For labels: fit the posterior's calibration and print it for the plan. Answers will depend on these rows,
+    training and test: you declare them public."""
 
 
-class Questions(BaseModel):
+class Questions(Options):
     """What is asked of the data, and where what a language model says is kept."""
 
-    queries: Annotated[int | None, typer.Option(min=2, help="Only the first so many test rows.")] = None
-    same_slots: bool = Field(
-        default=False,
-        description="Draw slots once, not for each test row: a language model that has read them is several times "
-        "faster.",
-    )
-    unit_id: str = Field(default="id", description="The column with the privacy unit's id.")
-    embedded_field: str | None = Field(
-        default=None, description="The field exemplars and queries are compared by. [default: the query's first]"
-    )
-    replies: Path | None = Field(default=None, description="Folder to keep a language model's replies in.")
+    queries: Annotated[int | None, typer.Option(min=2)] = None
+    """Only the first so many test rows."""
+    same_slots: bool = False
+    """Draw slots once, not for each test row: a language model that has read them is several times faster."""
+    unit_id: str = "id"
+    """The column with the privacy unit's id."""
+    embedded_field: str | None = None
+    """The field exemplars and queries are compared by. [default: the query's first]"""
+    replies: Path | None = None
+    """Folder to keep a language model's replies in."""
 
 
-class Drawn(BaseModel):
+class Drawn(Options):
     """Where the results go."""
 
-    csv: Path | None = Field(default=None, description="Write the table here.")
-    png: Path | None = Field(default=None, description="Draw it here.")
-    beside: list[Path] = Field(
-        default=[], description="Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."
-    )
+    csv: Path | None = None
+    """Write the table here."""
+    png: Path | None = None
+    """Draw it here."""
+    beside: list[Path] = Field(default=[])
+    """Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."""
 
 
 @gathered
 def evaluate(
-    dataset: Annotated[Path, typer.Argument(help="Folder with train.jsonl and test.jsonl.", exists=True)],
-    plan_file: Annotated[
-        Path, typer.Option("--plan", help="A plan; its budget's δ, and one of its tasks, are used.", exists=True)
-    ],
+    dataset: Annotated[Path, typer.Argument(exists=True)],
+    plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
     task: TaskName = None,
     *,
     noise: Noise,
@@ -113,6 +111,10 @@ def evaluate(
 
     What a language model says is kept as it is said, in clear text, in `--replies` or your cache folder. A run that is
     cut off goes on where it stopped, and other noise, budgets, votes and mechanisms are compared without asking again.
+
+    Args:
+        dataset: Folder with train.jsonl and test.jsonl.
+        plan_file: A plan; its budget's δ, and one of its tasks, are used.
     """
     from service.embedding.embedder import Embedder, cores
 
@@ -136,7 +138,7 @@ def evaluate(
         options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": questions.unit_id}
         with data.filled(dataset, plan, name, embed, **options) as store:
             how: dict[str, Any] = {"limit": questions.queries, "same_slots": questions.same_slots}
-            asked = runner.run(data.ask_in(store, dataset, plan, name, engine, **how, **options))
+            asked = runner.run(data.ask(store, dataset, plan, name, engine, **how, **options))
             specification, size = data.specification(plan, name, field), data.training_size(dataset)
             given = Pass(asked, store, size, specification, engine, embedder, runner.run)
             rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))

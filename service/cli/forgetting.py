@@ -16,16 +16,19 @@ from service.commands import exemplars
 @gathered
 def forget(
     name: Name,
-    unit: Annotated[str | None, typer.Argument(help="The unit's id.")] = None,
-    listed: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Forget all units of a file or an address, as of `kb ingest`.")
-    ] = None,
+    unit: Annotated[str | None, typer.Argument()] = None,
+    listed: Annotated[str | None, typer.Option(metavar="SOURCE")] = None,
     *,
     sql: SqlQuery,
     unit_id: UnitId = "unit_id",
     yes: Yes = False,
 ) -> None:
-    """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them."""
+    """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them.
+
+    Args:
+        unit: The unit's id.
+        listed: Forget all units of a file or an address, as of `kb ingest`.
+    """
     opened = records()
     if unit is not None:
         if listed or sql.query:

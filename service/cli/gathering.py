@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import wraps
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from typer.models import ParameterInfo
 
 NOTHING: Mapping[str, Any] = {}
 
 
+class Options(BaseModel):
+    """Options that belong together; the docstring below each says what it does."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
 def gathered(function: Callable[..., None]) -> Callable[..., None]:
     """A command with an option for each field of its parameters that are models; what nobody gives is left out of them.
 
-    An option says what its field's description says, unless the field is annotated with an option of its own, or the
-    parameter with a mapping of options by field.
+    What a parameter does is said under ``Args:``, the last of the docstring, and of a field in its description. Either
+    yields to what its annotation says, and a field to a mapping of options by field that the parameter has.
     """
     signature = inspect.signature(function, eval_str=True)
+    text, _, args = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    described = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", args, re.MULTILINE))
     models: dict[str, type[BaseModel]] = {}
     parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
+    for name, parameter in signature.parameters.items():
         model, *others = get_args(parameter.annotation) or (parameter.annotation,)
         if isinstance(model, type) and issubclass(model, BaseModel):
-            models[parameter.name] = model
+            models[name] = model
             parameters += _options(model, *others)
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            annotation = _described(parameter.annotation, described.get(name))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation))
 
     @wraps(function)
     def command(**given: Any) -> None:
@@ -44,6 +55,7 @@ def gathered(function: Callable[..., None]) -> Callable[..., None]:
             )
         function(**given)
 
+    command.__doc__ = text
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
@@ -55,12 +67,23 @@ def _options(model: type[BaseModel], others: Mapping[str, Any] = NOTHING) -> lis
     for name, field in model.model_fields.items():
         names = [f"--{name.replace('_', '-')}"] if types[name] is bool else []
         own = next((mark for mark in field.metadata if isinstance(mark, ParameterInfo)), None)
-        shown = others.get(name) or own or typer.Option(*names, help=field.description)
+        annotation = Annotated[types[name], others.get(name) or own or typer.Option(*names)]  # type: ignore[valid-type]
         default = field.get_default(call_default_factory=True)
         if field.is_required():
             default = None if type(None) in get_args(types[name]) else inspect.Parameter.empty
-        annotation = Annotated[types[name], shown]  # type: ignore[valid-type]
+        described = _described(annotation, field.description)
         parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
         )
     return parameters
+
+
+def _described(annotation: Any, text: str | None) -> Any:
+    """The annotation of an option that says what it does, by the text unless it does so already."""
+    marks = getattr(annotation, "__metadata__", ())
+    own = next((mark for mark in marks if isinstance(mark, ParameterInfo)), None)
+    if text is None or (own and own.help):
+        return annotation
+    described = copy(own) if own else typer.Option()
+    described.help = " ".join(text.split())
+    return Annotated[get_args(annotation)[0] if marks else annotation, described]

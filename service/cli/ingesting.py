@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, Field
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from service.cli.gathering import gathered
+from service.cli.gathering import Options, gathered
 from service.cli.output import Json, Name, actor, print_json, records
 from service.commands import exemplars
 from service.commands.exemplars import Ingested, Upload
@@ -37,59 +36,43 @@ if TYPE_CHECKING:
 UnitId = Annotated[str, typer.Option(help=Upload.model_fields["unit_id"].description)]
 
 
-class SqlQuery(BaseModel):
+class SqlQuery(Options):
     """Rows of a database, instead of a file."""
 
-    from_sql: Annotated[
-        str | None,
-        typer.Option(
-            envvar="DPICL_SOURCE_URL",
-            show_envvar=True,
-            help="The database that --query reads, such as postgresql+psycopg://user@host/shop.",
-        ),
-    ] = None
-    query: Annotated[str | None, typer.Option(help="SELECT the rows from a database instead of a file.")] = None
+    from_sql: Annotated[str | None, typer.Option(envvar="DPICL_SOURCE_URL", show_envvar=True)] = None
+    """The database that --query reads, such as postgresql+psycopg://user@host/shop."""
+    query: str | None = None
+    """SELECT the rows from a database instead of a file."""
 
 
-class TextFormat(BaseModel):
+class TextFormat(Options):
     """How a file of text is read."""
 
-    encoding: str | None = Field(default=None, description="Of JSON Lines or CSV, such as cp1252. [default: detected]")
-    delimiter: str | None = Field(default=None, description="Between cells of CSV. [default: detected]")
+    encoding: str | None = None
+    """Of JSON Lines or CSV, such as cp1252. [default: detected]"""
+    delimiter: str | None = None
+    """Between cells of CSV. [default: detected]"""
 
 
-class ReadOn(BaseModel):
+class ReadOn(Options):
     """Where the last time ended."""
 
-    cursor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Read on where the last time ended: a column that only grows, such as updated_at. --query then "
-            "selects the rows after :since.",
-        ),
-    ] = None
-    cursor_file: Annotated[Path | None, typer.Option(help="File for the last cursor value.", dir_okay=False)] = None
-    since: str | None = Field(default=None, description="After which value --cursor begins, without that file.")
+    cursor: Annotated[str | None, typer.Option(metavar="COLUMN")] = None
+    """Read on where the last time ended: a column that only grows, such as updated_at. --query then selects the rows
+    after :since."""
+    cursor_file: Annotated[Path | None, typer.Option(dir_okay=False)] = None
+    """File for the last cursor value."""
+    since: str | None = None
+    """After which value --cursor begins, without that file."""
 
 
 @gathered
 def ingest(
     name: Name,
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a "
-            "header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz); or a folder of Parquet "
-            "files, or a Hugging Face dataset that was saved to disk."
-        ),
-    ] = None,
+    source: Annotated[str | None, typer.Argument()] = None,
     *,
     sql: SqlQuery,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="FIELD=COLUMN", help="Take a field from a column of another name. Repeat it."),
-    ] = None,
+    columns: Annotated[list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN")] = None,
     text: TextFormat,
     read_on: ReadOn,
     upload: Upload,
@@ -98,6 +81,12 @@ def ingest(
     """Add exemplars: all rows, or none. Running it again is harmless.
 
     An error names the bad row. Columns that are not fields of the knowledge base are ignored, and listed.
+
+    Args:
+        source: A file, or an address such as s3://bucket/tickets.parquet: JSON Lines (.jsonl, .ndjson), CSV with a
+            header (.csv, .tsv), Parquet, Arrow (.arrow, .feather), perhaps compressed (.gz); or a folder of Parquet
+            files, or a Hugging Face dataset that was saved to disk.
+        columns: Take a field from a column of another name. Repeat it.
     """
     opened = records()
     bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())

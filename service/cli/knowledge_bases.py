@@ -49,14 +49,18 @@ def list_(json: Json = False) -> None:
 
 
 @app.command("remote-engine")
+@gathered
 def remote_engine(
     name: Name,
-    allow: Annotated[bool, typer.Option("--allow/--forbid", help="Applies from the next query.")],
+    allow: Annotated[bool, typer.Option("--allow/--forbid")],
     yes: Yes = False,
 ) -> None:
     """Allow or forbid a language model outside the deployment to see exemplars in clear text.
 
     What it has seen cannot be taken back.
+
+    Args:
+        allow: Applies from the next query.
     """
     opened = records()
     knowledge_bases.describe(actor(), opened, name)

@@ -13,6 +13,7 @@ import typer
 from accounting.ledger.events import AnswerCharged, ChargeVoided, UnitForgotten
 from accounting.ledger.restoring import Loss, acknowledge, find_loss
 from accounting.ledger.witness import Witness
+from service.cli.gathering import gathered
 from service.cli.output import Json, Yes, agreed, print_json, who
 from service.records.database import parse_url
 from service.records.records import Records, open_records
@@ -61,12 +62,16 @@ def acknowledge_(yes: Yes = False) -> None:
 
 
 @app.command()
+@gathered
 def backup(
-    file: Annotated[Path, typer.Argument(help="A new file.", dir_okay=False)],
+    file: Annotated[Path, typer.Argument(dir_okay=False)],
 ) -> None:
     """Copy a SQLite database while it is in use. Back up PostgreSQL with its own tools, such as pg_dump.
 
     The copy holds exemplars encrypted; keep the encryption key elsewhere. Leave the witness out of backups.
+
+    Args:
+        file: A new file.
     """
     url = parse_url(Settings().database_url)
     if url.get_backend_name() != "sqlite" or not url.database:

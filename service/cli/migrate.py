@@ -8,6 +8,7 @@ from typing import Annotated
 import sqlalchemy as sa
 import typer
 
+from service.cli.gathering import gathered
 from service.records.database import open_database
 from service.records.schema import SchemaError, migrate, require, revision
 from service.records.witness import check_witness, open_witness
@@ -16,18 +17,18 @@ from service.settings import Settings
 _LOOK_EVERY_S = 1.0
 
 
+@gathered
 def migrate_(
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit with 1 if this version cannot work on the database.")
-    ] = False,
-    wait: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="Like --check, but wait this long for another process to migrate."),
-    ] = 0,
+    check: Annotated[bool, typer.Option("--check")] = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS")] = 0,
 ) -> None:
     """Bring the schemas of database and witness up to date, and print the revisions before and after.
 
     Stop all services first.
+
+    Args:
+        check: Change nothing; exit with 1 if this version cannot work on the database.
+        wait: Like --check, but wait this long for another process to migrate.
     """
     settings = Settings()
     check_witness(settings)

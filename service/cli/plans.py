@@ -71,10 +71,7 @@ class _Announced(Arriving):
 @gathered
 def preview_(
     file: PlanFile,
-    public_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
-    ] = None,
+    public_size: Annotated[int | None, typer.Option(min=1)] = None,
     *,
     arriving: _Announced,
     plot_file: PlotFile = None,
@@ -84,6 +81,9 @@ def preview_(
 
     The noise, how many slots must agree for a reliable release, the plan's ε by every accountant, the engine calls each
     answer takes, and what the same budget gives if it is spent otherwise.
+
+    Args:
+        public_size: Public number of exemplars, for a knowledge base that does not exist yet.
     """
     me, plan = actor(), load_plan(file.read_text())
     opened = records() if public_size is None else None  # else it needs no database and no key
@@ -152,14 +152,19 @@ def proposals(knowledge_base: Name, json: Json = False) -> None:
 
 
 @app.command()
+@gathered
 def approve(
     knowledge_base: Name,
-    proposal: Annotated[str, typer.Argument(help="The proposal's id, from `dpicl plan proposals`.")],
+    proposal: Annotated[str, typer.Argument()],
     yes: Yes = False,
     signed_by: SignedBy = None,
     engine_config: WriterConfigFile = None,
 ) -> None:
-    """Approve a plan that somebody else proposed. Irrevocable, as signing is."""
+    """Approve a plan that somebody else proposed. Irrevocable, as signing is.
+
+    Args:
+        proposal: The proposal's id, from `dpicl plan proposals`.
+    """
     me, opened = actor(signed_by), records()
     for waiting in plans.list_proposals(me, opened, knowledge_base):
         if waiting.id == proposal:
@@ -204,13 +209,17 @@ def release(task: Task, engine_config: WriterConfigFile = None) -> None:
 
 
 @app.command()
+@gathered
 def export(
     task: Task,
-    file: Annotated[Path, typer.Argument(help="Where to write them, as lines of JSON.", dir_okay=False)],
+    file: Annotated[Path, typer.Argument(dir_okay=False)],
 ) -> None:
     """Write the exemplars that a release gives, chosen or written, and beside them a certificate.
 
     They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
+
+    Args:
+        file: Where to write them, as lines of JSON.
     """
     lines, certificate = plans.export(actor(), records(), task)
     file.write_bytes(lines)

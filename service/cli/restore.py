@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import Field
 
 from service.cli.ask import Service
 from service.cli.gathering import gathered
@@ -21,12 +20,14 @@ app = typer.Typer(no_args_is_help=True)
 class Asking(Service):
     """How a text's owner asks, and what it may cost."""
 
-    bundle: Annotated[str, typer.Option("--bundle", help="name@version.")]
-    epsilon: float = Field(default=4.0, description="Of each new question: above 0, at most 20.")
-    budget: Annotated[float, typer.Option(min=0, help="The ε that all questions in the ledger may cost together.")] = 40
-    ledger: Path | None = Field(
-        default=None, description="What was drawn; ~/.local/state/dpicl/restore.sqlite without."
-    )
+    bundle: Annotated[str, typer.Option("--bundle")]
+    """name@version."""
+    epsilon: float = 4.0
+    """Of each new question: above 0, at most 20."""
+    budget: Annotated[float, typer.Option(min=0)] = 40
+    """The ε that all questions in the ledger may cost together."""
+    ledger: Path | None = None
+    """What was drawn; ~/.local/state/dpicl/restore.sqlite without."""
 
     def client(self, mode: Literal["text", "steer"] = "text") -> RestoreClient:
         """Asks as the options say."""
@@ -47,14 +48,15 @@ def ask(
     span: Span = None,
     *,
     asking: Asking,
-    mode: Annotated[
-        Literal["text", "steer"], typer.Option(help="text: put a profile's spans back as text; steer: steer the model.")
-    ] = "text",
+    mode: Literal["text", "steer"] = "text",
     json: Json = False,
 ) -> None:
     """Ask about a text. Its spans stay here; the redacted text and one random number leave.
 
     The same question sends the same number again, and costs nothing more.
+
+    Args:
+        mode: text: put a profile's spans back as text; steer: steer the model.
     """
     with asking.client(mode) as client:
         answer = client.ask(text, span or [])
@@ -89,15 +91,21 @@ def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False
 
 
 @app.command()
+@gathered
 def train(
-    config: Annotated[Path, typer.Argument(help="What to train, a YAML file.", exists=True, dir_okay=False)],
-    job: Annotated[Path, typer.Option(help="Its folder. Run the command again to continue.", file_okay=False)],
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Also plot it to this PNG.", dir_okay=False)] = None,
+    config: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
+    job: Annotated[Path, typer.Option(file_okay=False)],
+    plot_file: Annotated[Path | None, typer.Option("--plot", dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
     """Train a bundle: probes, heads, restoration vectors, books of profiles, and a report with controls.
 
     Everything that it learns from goes to every client. The data must be public, or consented to.
+
+    Args:
+        config: What to train, a YAML file.
+        job: Its folder. Run the command again to continue.
+        plot_file: Also plot it to this PNG.
     """
     from sanitization.restore.training.data import TrainConfig
     from sanitization.restore.training.job import Job
@@ -115,17 +123,22 @@ def train(
 
 
 @app.command()
+@gathered
 def publish(
-    job: Annotated[Path, typer.Argument(help="A finished job's folder.", exists=True, file_okay=False)],
-    signing_key: Annotated[Path, typer.Option(help="An Ed25519 private key, PEM.", exists=True, dir_okay=False)],
-    margin: Annotated[
-        float, typer.Option(min=0.01, max=1, help="By what share of answers profiles must beat their controls.")
-    ] = 0.2,
-    by: Annotated[str | None, typer.Option(help="Who publishes. [default: your user name]")] = None,
+    job: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
+    signing_key: Annotated[Path, typer.Option(exists=True, dir_okay=False)],
+    margin: Annotated[float, typer.Option(min=0.01, max=1)] = 0.2,
+    by: str | None = None,
 ) -> None:
     """Sign a bundle and put it where `DPICL_RESTORE_BUNDLES` says, for services to serve.
 
     Refused unless profiles restore more answers than a constant vector, another person's vector, and the redacted text.
+
+    Args:
+        job: A finished job's folder.
+        signing_key: An Ed25519 private key, PEM.
+        margin: By what share of answers profiles must beat their controls.
+        by: Who publishes. [default: your user name]
     """
     from service.commands.publishing import publish as publish_
 
@@ -135,19 +148,10 @@ def publish(
 
 def show(report: dict[str, Any]) -> None:
     """Print a report for people: every figure beside what it must be compared with."""
+    from service.commands.restoring import CONTROLS
+
     controls = report["controls"]
-    names = {
-        "full": "the whole text",
-        "restored": "redacted, own vector, no noise",
-        "own_profile": "redacted, own profile, no noise",
-        "own_profile_as_text": "redacted, own profile's spans as text, no noise",
-        "redacted": "redacted",
-        "constant": "redacted, one vector tuned for everybody",
-        "another": "redacted, another person's vector",
-        "redacted_attacker": "an attacker who sees redacted texts only",
-        "option_prior": "the commonest answer, always",
-    }
-    rows = [(said, f"{controls[name]:.1%}") for name, said in names.items()]
+    rows = [(said, f"{controls[name]:.1%}") for name, said in CONTROLS.items()]
     print_table(f"Answers right, {report['rows']['test']:,} people of nobody's training", ["what", "right"], rows)
     print_table(
         f"At equal true ε ({report['profiles']} profiles are best at {report['chosen_for_epsilon']:g})",

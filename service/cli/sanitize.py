@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field
 from typer.core import TyperGroup
 
-from service.cli.gathering import gathered
+from service.cli.gathering import Options, gathered
 from service.cli.output import Json, print_json, print_table, state_folder
 
 if TYPE_CHECKING:
@@ -51,18 +50,17 @@ _OWNER = "local"
 _TOGETHER = 256
 
 
-class Words(BaseModel):
+class Words(Options):
     """Which words replace each other, and what is kept of them between runs."""
 
-    words: Annotated[int, typer.Option(min=50, help="How many words: the first, which are the most frequent.")] = 3000
-    vectors: Annotated[
-        Path | None,
-        typer.Option(
-            help="GloVe or word2vec text, .npy, or a Hugging Face folder; MiniLM's words without it.", exists=True
-        ),
-    ] = None
-    word_list: Annotated[Path | None, typer.Option(help="With .npy: a file with one word a line.", exists=True)] = None
-    cache: Path | None = Field(default=None, description="Keeps embeddings and tables; ~/.cache/dpicl without it.")
+    words: Annotated[int, typer.Option(min=50)] = 3000
+    """How many words: the first, which are the most frequent."""
+    vectors: Annotated[Path | None, typer.Option(exists=True)] = None
+    """GloVe or word2vec text, .npy, or a Hugging Face folder; MiniLM's words without it."""
+    word_list: Annotated[Path | None, typer.Option(exists=True)] = None
+    """With .npy: a file with one word a line."""
+    cache: Path | None = None
+    """Keeps embeddings and tables; ~/.cache/dpicl without it."""
 
     @property
     def folder(self) -> Path:
@@ -84,38 +82,34 @@ class Words(BaseModel):
 @app.command()
 @gathered
 def text(
-    file: Annotated[Path, typer.Argument(help="A line is a text; - or nothing reads standard input.")] = Path("-"),
-    epsilon: Annotated[float, typer.Option(help="True ε of a word, at most: 0.001 to 25.")] = 8.0,
-    public_texts: Annotated[
-        Path | None,
-        typer.Option(
-            help="Each text becomes one of this file's lines, all of it for one ε.", exists=True, dir_okay=False
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(help="See `dpicl sanitize audit`; medoid_rr unless given, and whole_rr with --public-texts."),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            help="What is released as it is, of stopwords, punctuation, placeholders, case; the first two unless given."
-        ),
-    ] = None,
-    conversation: Annotated[str, typer.Option(help="Count these texts under a name, too.")] = "",
-    cap: Annotated[float | None, typer.Option(min=0, help="Refuse texts above this ε, all texts together.")] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.")
-    ] = None,
+    file: Annotated[Path, typer.Argument()] = Path("-"),
+    epsilon: float = 8.0,
+    public_texts: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    mechanism: str | None = None,
+    keep: str | None = None,
+    conversation: str = "",
+    cap: Annotated[float | None, typer.Option(min=0)] = None,
+    ledger: Path | None = None,
     *,
     words: Words,
     json: Json = False,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="Print a line of JSON for each text.")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl")] = False,
 ) -> None:
     """Replace the words of a text at random: each line as it comes, all of it on this machine.
 
     The same line always becomes the same text, and costs nothing more. The first time, words are embedded, which takes
     some ten seconds of processor time.
+
+    Args:
+        file: A line is a text; - or nothing reads standard input.
+        epsilon: True ε of a word, at most: 0.001 to 25.
+        public_texts: Each text becomes one of this file's lines, all of it for one ε.
+        mechanism: See `dpicl sanitize audit`; medoid_rr unless given, and whole_rr with --public-texts.
+        keep: What is released as it is, of stopwords, punctuation, placeholders, case; the first two unless given.
+        conversation: Count these texts under a name, too.
+        cap: Refuse texts above this ε, all texts together.
+        ledger: What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.
+        jsonl: Print a line of JSON for each text.
     """
     from sanitization.whole import NAME, kept
     from service.records.text_ledger import open_local
@@ -156,8 +150,8 @@ def text(
 @app.command("audit")
 @gathered
 def audit_(
-    nominal: Annotated[list[float], typer.Option(min=0, help="ε of the papers' formulas.")] = _NOMINAL,
-    epsilon: Annotated[float, typer.Option(min=0.001, max=25, help="True ε for the corrected mechanisms.")] = 8.0,
+    nominal: Annotated[list[float], typer.Option(min=0)] = _NOMINAL,
+    epsilon: Annotated[float, typer.Option(min=0.001, max=25)] = 8.0,
     *,
     words: Words,
     json: Json = False,
@@ -165,6 +159,10 @@ def audit_(
     """Print the true ε of every mechanism, as published and corrected.
 
     The true ε compares every word with every other one, and one unknown word, by enumeration.
+
+    Args:
+        nominal: ε of the papers' formulas.
+        epsilon: True ε for the corrected mechanisms.
     """
     from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
 
@@ -201,28 +199,21 @@ def audit_(
     )
 
 
-class OnTexts(BaseModel):
+class OnTexts(Options):
     """Texts to attack, and attackers with a model."""
 
-    texts: Annotated[
-        Path | None,
-        typer.Option(
-            help="JSON Lines or CSV: `text`, perhaps `label`. The last are sanitised, the others known to attackers.",
-            exists=True,
-        ),
-    ] = None
-    keep: str = Field(default="stopwords,punctuation", description="What of the texts is released as it is.")
-    most_texts: Annotated[int, typer.Option(min=2, help="Sanitise so many, at most half.")] = 500
-    masked_model: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --texts: a folder of Hugging Face's; it guesses each word.", exists=True, file_okay=False
-        ),
-    ] = None
-    endpoint: str | None = Field(
-        default=None, description="With --texts: chat completions; its --model is asked what the words were."
-    )
-    model: str = Field(default="", description="Of the endpoint.")
+    texts: Annotated[Path | None, typer.Option(exists=True)] = None
+    """JSON Lines or CSV: `text`, perhaps `label`. The last are sanitised, the others known to attackers."""
+    keep: str = "stopwords,punctuation"
+    """What of the texts is released as it is."""
+    most_texts: Annotated[int, typer.Option(min=2)] = 500
+    """Sanitise so many, at most half."""
+    masked_model: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None
+    """With --texts: a folder of Hugging Face's; it guesses each word."""
+    endpoint: str | None = None
+    """With --texts: chat completions; its --model is asked what the words were."""
+    model: str = ""
+    """Of the endpoint."""
 
     def guessers(self) -> dict[str, Guesser]:
         """Attackers with a model, by what tables call them."""
@@ -248,10 +239,8 @@ class OnTexts(BaseModel):
 @app.command()
 @gathered
 def attack(
-    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25, help="True ε.")] = _ATTACKED,
-    mechanism: Annotated[
-        list[str] | None, typer.Option(help="Only these. whole_rr, with --texts: each becomes one of the others.")
-    ] = None,
+    epsilon: Annotated[list[float], typer.Option(min=0.001, max=25)] = _ATTACKED,
+    mechanism: list[str] | None = None,
     *,
     on: OnTexts,
     words: Words,
@@ -261,6 +250,10 @@ def attack(
 
     All by enumeration over the 1,500 most frequent words, but for ten copies of a word, which are drawn. With --texts
     also on these, after ±: standard errors. An endpoint sees sanitised texts only, and DPICL_REMOTE_API_KEY.
+
+    Args:
+        epsilon: True ε.
+        mechanism: Only these. whole_rr, with --texts: each becomes one of the others.
     """
     from sanitization.attacks import attack as attack_
     from sanitization.attacks import repeated

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service import local_ray, ray_private
+from service.cli.gathering import gathered
 from service.cli.synthetic import made_up_data, say_how_to_ask
 from service.pipeline.latency import Measured
 from service.records.database import parse_url
@@ -33,21 +34,13 @@ _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 _LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks after 2 s if left alone
 
 
+@gathered
 def serve(
-    config: Annotated[
-        Path,
-        typer.Option(help="A Ray Serve config, as for `serve run` and KubeRay.", dir_okay=False, show_default="ours"),
-    ] = DEFAULT_CONFIG,
-    host: Annotated[str | None, typer.Option(help="Address to listen on, instead of the config's.")] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port, instead of the config's.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Use vLLM, not the config's engine: smollm2, a folder, a GGUF file or a Hugging Face id."),
-    ] = None,
-    synthetic: Annotated[
-        bool,
-        typer.Option("--synthetic", help="Run on made-up tickets in a temporary database, with keys to paste."),
-    ] = False,
+    config: Annotated[Path, typer.Option(dir_okay=False, show_default="ours")] = DEFAULT_CONFIG,
+    host: str | None = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535)] = None,
+    model: str | None = None,
+    synthetic: Annotated[bool, typer.Option("--synthetic")] = False,
 ) -> None:
     """Run the service until Ctrl-C or SIGTERM; it then finishes its requests, unless it gets a second signal.
 
@@ -55,6 +48,13 @@ def serve(
     for a trial on made-up data. The database is DPICL_DATABASE_URL, by default a SQLite file in var/. With --synthetic
     it needs and touches neither: it fills a temporary database with made-up support tickets, signs plans for them, and
     removes everything at the end.
+
+    Args:
+        config: A Ray Serve config, as for `serve run` and KubeRay.
+        host: Address to listen on, instead of the config's.
+        port: Port, instead of the config's.
+        model: Use vLLM, not the config's engine: smollm2, a folder, a GGUF file or a Hugging Face id.
+        synthetic: Run on made-up tickets in a temporary database, with keys to paste.
     """
     # Before Ray is imported, which happens here: the other commands do without it.
     for name, value in local_ray.SETTINGS.items():

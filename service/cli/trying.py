@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from accounting.plan import CalibratedPlan, Plan, load_plan
+from service.cli.gathering import gathered
 from service.cli.output import Json, PlanFile, TaskName, actor, print_json, print_table, records, say
 from service.commands import trials
 from service.commands.trials import TrialView, Trying
@@ -55,25 +56,15 @@ def plan_and_task(file: Path, task: str | None) -> tuple[Plan, str]:
     return plan, name
 
 
+@gathered
 def try_(
     file: PlanFile,
-    exemplars: Annotated[
-        Path,
-        typer.Option(help="Public exemplars, JSON Lines or CSV, with the fields the task's prompt shows.", exists=True),
-    ],
-    query: Annotated[str, typer.Option(help="The text to answer, or a JSON object of fields.")],
+    exemplars: Annotated[Path, typer.Option(exists=True)],
+    query: str,
     task: TaskName = None,
-    repeats: Annotated[int, typer.Option(help="How many times noise is drawn, 1 to 100.")] = 20,
-    public_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Public number of exemplars, for a knowledge base that does not exist yet."),
-    ] = None,
-    embedded_field: Annotated[
-        str | None,
-        typer.Option(
-            help="With --public-size: the field by which exemplars are compared. [default: the query's first]"
-        ),
-    ] = None,
+    repeats: int = 20,
+    public_size: Annotated[int | None, typer.Option(min=1)] = None,
+    embedded_field: str | None = None,
     engine_config: EngineConfigFile = None,
     json: Json = False,
 ) -> None:
@@ -82,6 +73,13 @@ def try_(
     Engine, prompts, mechanism and noise are the real ones; the exemplars fill as many slots, as full, as a knowledge
     base of the public size would. Because nothing here is private, it also shows the answer without noise, and how
     often that survives the noise.
+
+    Args:
+        exemplars: Public exemplars, JSON Lines or CSV, with the fields the task's prompt shows.
+        query: The text to answer, or a JSON object of fields.
+        repeats: How many times noise is drawn, 1 to 100.
+        public_size: Public number of exemplars, for a knowledge base that does not exist yet.
+        embedded_field: With --public-size: the field by which exemplars are compared. [default: the query's first]
     """
     plan, name = plan_and_task(file, task)
     lines = list(read_file(exemplars))

@@ -68,8 +68,8 @@ class ProposalView(BaseModel):
     @classmethod
     def of(cls, proposal: Proposal, names: Mapping[str, str]) -> ProposalView:
         """A proposal, for somebody who may know these names of keys, by id."""
-        name, described = names.get(proposal.proposed_by), describe(proposal.calibrated)
-        return cls(**vars(proposal), digest=proposal.digest, proposed_by_name=name, preview=described)
+        name, plan = names.get(proposal.proposed_by), proposal.calibrated
+        return cls(**vars(proposal), digest=plan.digest, proposed_by_name=name, preview=describe(plan))
 
 
 class PlanResult(BaseModel):

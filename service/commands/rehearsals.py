@@ -11,7 +11,7 @@ from accounting.plan import CalibratedPlan, calibrate_plan
 from service.commands.command import command
 from service.pipeline.stages import Stages
 from service.plans.preview import PlanPreview, preview
-from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsals, Rehearsed, begin, written
+from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsals, Rehearsed, begin, finish, written
 from service.records.records import Records
 from service.records.roles import Actor, Right
 
@@ -58,5 +58,5 @@ async def start(actor: Actor, rehearsals: Rehearsals, offered: Offer) -> str:
 @command(Right.DECIDE)
 async def run(actor: Actor, records: Records, offered: Offer, stages: Stages) -> Rehearsed:
     """Charge a rehearsal for ever and run it to its end; errors as of :func:`service.plans.rehearsing.begin`."""
-    begun = await begin(records, offered.calibrated, actor.id, stages)
-    return await begun.run(padded=not records.settings.latency_unpadded)
+    charged = await begin(records, offered.calibrated, actor.id, stages)
+    return await finish(records, stages, charged, padded=not records.settings.latency_unpadded)

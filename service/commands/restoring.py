@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from sanitization.restore.bundle import LONGEST_TEXT, Bundle
+from sanitization.restore.bundle import Bundle
 from service.commands.command import command
-from service.commands.fields import inputs
-from service.pipeline.restoring import Redacted, Restoring
+from service.pipeline.restoring import Mode, RedactedText, Restoring
 from service.records.roles import Actor, Right
 
-_EXAMPLE: dict[str, Any] = {
-    "bundle": "clinic@1",
-    "bundle_sha256": "0" * 64,
-    "query": "Known: smoker. Reports: ___.",
-    "profile": 3,
-    "mode": "text",
+CONTROLS = {
+    "full": "The whole text",
+    "restored": "Redacted; its own vector, no noise",
+    "own_profile": "Redacted; its own profile, no noise",
+    "own_profile_as_text": "Redacted; its own profile's spans as text, no noise",
+    "redacted": "Redacted",
+    "constant": "Redacted; one vector tuned for everybody",
+    "another": "Redacted; another person's vector",
+    "redacted_attacker": "An attacker who sees redacted texts only",
+    "option_prior": "The commonest answer, always",
 }
-
-
-class RedactedText(BaseModel):
-    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
-
-    model_config = inputs(**_EXAMPLE)
-
-    bundle: str = Field(max_length=80)
-    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
-    query: str = Field(max_length=LONGEST_TEXT)
-    profile: int = Field(ge=0, lt=1 << 31)
-    mode: Literal["text", "steer"] = "text"
+"""What a bundle's report measures beside mechanisms, in words."""
 
 
 class RestoredAnswer(BaseModel):
@@ -39,7 +30,7 @@ class RestoredAnswer(BaseModel):
 
     answer: str
     bundle: str
-    mode: Literal["text", "steer"]
+    mode: Mode
 
 
 class BundleView(BaseModel):
@@ -74,7 +65,7 @@ class Bundles(BaseModel):
 @command(Right.ASK)
 async def answer(actor: Actor, restoring: Restoring, wanted: RedactedText) -> RestoredAnswer:
     """Answer as if the spans that were taken out had been what the profile says."""
-    said = await restoring.answer(Redacted(**wanted.model_dump()), actor.id)
+    said = await restoring.answer(wanted, actor.id)
     return RestoredAnswer(answer=said, bundle=wanted.bundle, mode=wanted.mode)
 
 

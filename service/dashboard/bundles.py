@@ -8,25 +8,13 @@ from typing import Any
 from starlette.responses import Response
 
 from service.commands import restoring as commands
+from service.commands.restoring import CONTROLS
 from service.dashboard.charts import STYLES, Axis, Chart, Line, LineChart, Mark
 from service.dashboard.pages import Pages, Visit
 from service.records.roles import Right
 from service.wording import figure, percent
 
 pages = Pages()
-
-CONTROLS = {
-    "full": "The whole text",
-    "restored": "Redacted; its own vector, no noise",
-    "own_profile": "Redacted; its own profile, no noise",
-    "own_profile_as_text": "Redacted; its own profile's spans as text, no noise",
-    "redacted": "Redacted",
-    "constant": "Redacted; one vector tuned for everybody",
-    "another": "Redacted; another person's vector",
-    "redacted_attacker": "An attacker who sees redacted texts only",
-    "option_prior": "The commonest answer, always",
-}
-"""What is measured beside mechanisms, in words."""
 
 
 @pages.get("/bundles", needs=Right.BROWSE)

@@ -19,15 +19,15 @@ _HOME = KNOWLEDGE_BASE + "/cohorts"
 @pages.get(_HOME, needs=Right.BROWSE)
 async def cohorts(visit: Visit) -> Response:
     """The page."""
-    listed = await commands.list_.aside(visit.actor, visit.services.records, visit.path("name"))
+    listed = await visit.do(commands.list_, visit.path("name"))
     return await tab(visit, "cohorts", cohorts=listed)
 
 
 @pages.post(_HOME, again=cohorts)
 async def open_(visit: Visit) -> Response:
     """Open a cohort with its lifetime budget, or say what is wrong, field by field."""
-    name, records = visit.path("name"), visit.services.records
-    opened = await commands.open_.aside(visit.actor, records, name, visit.read(NewCohort), visit.confirmed)
+    name = visit.path("name")
+    opened = await visit.do(commands.open_, name, visit.read(NewCohort), visit.confirmed)
     done = f"Cohort {opened.cohort} is open: people who arrive for the first time from now on belong to it, for ever."
     return visit.redirect(_HOME.format(name=name), done=done)
 
@@ -36,5 +36,5 @@ async def open_(visit: Visit) -> Response:
 async def close(visit: Visit) -> Response:
     """Keep new plans away from a cohort."""
     name, number = visit.path("name"), visit.path("number")
-    await commands.close.aside(visit.actor, visit.services.records, name, number)
+    await visit.do(commands.close, name, number)
     return visit.redirect(_HOME.format(name=name), done=f"Cohort {number} is closed: no further plan draws on it.")

@@ -16,18 +16,16 @@ pages = Pages()
 @pages.get("/groups", needs=Right.BROWSE)
 async def groups(visit: Visit) -> Response:
     """Every group and what is left of its budget."""
-    records = visit.services.records
-    listed = await commands.list_.aside(visit.actor, records)
+    listed = await visit.do(commands.list_)
     grouped = {name for group in listed for name in group.knowledge_bases}
-    known = await knowledge_bases.list_.aside(visit.actor, records)
-    alone = [view.name for view in known if view.name not in grouped]
+    alone = [view.name for view in await visit.do(knowledge_bases.list_) if view.name not in grouped]
     return visit.page("groups.html", here="overview", groups=listed, alone=alone)
 
 
 @pages.post("/groups", again=groups, about="name")
 async def open_(visit: Visit) -> Response:
     """Make a group with its lifetime budget, or say what is wrong, field by field."""
-    made = await commands.make.aside(visit.actor, visit.services.records, visit.read(NewGroup))
+    made = await visit.do(commands.make, visit.read(NewGroup))
     return visit.redirect("/groups", done=f"Group “{made.group}” has its budget. Next: put knowledge bases into it.")
 
 
@@ -35,5 +33,5 @@ async def open_(visit: Visit) -> Response:
 async def join(visit: Visit) -> Response:
     """Put a knowledge base into a group, with every plan that it has signed."""
     group, name = visit.path("group"), visit.field("knowledge_base")
-    await commands.join.aside(visit.actor, visit.services.records, group, name)
+    await visit.do(commands.join, group, name)
     return visit.redirect("/groups", done=f"“{name}” shares the budget of group “{group}” from now on.")

@@ -23,7 +23,7 @@ _ROTATED = "the key got another token after this page was shown, so nothing was 
 @pages.get("/keys")
 async def keys(visit: Visit) -> Response:
     """Every key, and the form for another."""
-    listed = await commands.list_.aside(visit.actor, visit.services.records)
+    listed = await visit.do(commands.list_)
     return visit.page(
         "keys.html",
         here="keys",
@@ -36,7 +36,7 @@ async def keys(visit: Visit) -> Response:
 @pages.post("/keys", again=keys)
 async def create(visit: Visit) -> Response:
     """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
-    key, token = await commands.create.aside(visit.actor, visit.services.records, visit.read(NewKey))
+    key, token = await visit.do(commands.create, visit.read(NewKey))
     example = await asyncio.to_thread(_example, visit.services, key)
     return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
 
@@ -44,27 +44,25 @@ async def create(visit: Visit) -> Response:
 @pages.get("/keys/{id}")
 async def key(visit: Visit) -> Response:
     """One key: its limits, and its end."""
-    standing = await commands.standing.aside(visit.actor, visit.services.records, visit.path("id"))
-    key = standing.key
-    return visit.page("key.html", here="keys", standing=standing, key=key, ended=_ended(key))
+    standing = await visit.do(commands.standing, visit.path("id"))
+    return visit.page("key.html", here="keys", standing=standing, key=standing.key, ended=_ended(standing.key))
 
 
 @pages.post("/keys/{id}/limits", again=key)
 async def limit(visit: Visit) -> Response:
     """Change what a key may do from now on."""
-    wanted = visit.read(KeyLimits)
-    key = await commands.limit.aside(visit.actor, visit.services.records, visit.path("id"), wanted)
+    key = await visit.do(commands.limit, visit.path("id"), visit.read(KeyLimits))
     return visit.redirect("/keys", done=f"The new limits of “{key.name}” apply from now on.")
 
 
 @pages.post("/keys/{id}/rotate", again=key, about="overlap_hours")
 async def rotate(visit: Visit) -> Response:
     """Give a key another token, and show it in this answer alone; the same form sent twice does it once."""
-    records, wanted = visit.services.records, visit.read(Rotation)
-    seen = await asyncio.to_thread(records.keys.get, visit.path("id"))
+    wanted = visit.read(Rotation)
+    seen = await asyncio.to_thread(visit.services.records.keys.get, visit.path("id"))
     if visit.field("rotated_at") != str(seen.rotated_at):
         raise KeyRotatedError(_ROTATED)
-    key, token = await commands.rotate.aside(visit.actor, records, seen, wanted)
+    key, token = await visit.do(commands.rotate, seen, wanted)
     response = visit.page("key_created.html", here="keys", key=key, token=token, example=None)
     if key.id == visit.actor.id and not wanted.overlap_hours:
         visit.forget(response)
@@ -74,7 +72,7 @@ async def rotate(visit: Visit) -> Response:
 @pages.post("/keys/{id}/revoke", again=key)
 async def revoke(visit: Visit) -> Response:
     """Revoke a key for good, once the admin has confirmed."""
-    standing = await commands.standing.aside(visit.actor, visit.services.records, visit.path("id"))
+    standing = await visit.do(commands.standing, visit.path("id"))
     key = standing.key
     if key.revoked_at is not None:
         return visit.redirect("/keys", done=f"“{key.name}” was already revoked; nothing changed.")
@@ -82,7 +80,7 @@ async def revoke(visit: Visit) -> Response:
         raise FieldError("sure", "tick the box to confirm. Nothing was changed")
     if standing.locks_out and visit.field("name") != key.name:
         raise FieldError("revoke_name", f"enter the key’s name, {key.name}, exactly. Nothing was changed")
-    await commands.revoke.aside(visit.actor, visit.services.records, key.id, {Confirmation.LOCK_OUT})
+    await visit.do(commands.revoke, key.id, {Confirmation.LOCK_OUT})
     if standing.own:
         response = visit.redirect("/sign-in", done=f"“{key.name}” is revoked, and you are signed out.")
         visit.forget(response)

@@ -57,9 +57,9 @@ _CHANGED = (
 async def budget(visit: Visit) -> Response:
     """What is promised, used and free, and how long the answers last."""
     records, name = visit.services.records, visit.path("name")
-    await knowledge_bases.describe.aside(visit.actor, records, name)
+    await visit.do(knowledge_bases.describe, name)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
-    listed = await groups.list_.aside(visit.actor, records)
+    listed = await visit.do(groups.list_)
     return await tab(
         visit,
         "budget",
@@ -75,12 +75,12 @@ async def budget(visit: Visit) -> Response:
 async def signed_plans(visit: Visit) -> Response:
     """A signed plan and what it gives; the newest unless the address names one."""
     records, name = visit.services.records, visit.path("name")
-    signed = await plans.list_.aside(visit.actor, records, name)
+    signed = await visit.do(plans.list_, name)
     version = visit.request.path_params.get("version", signed[-1].version if signed else None)
     plan = None if version is None else await asyncio.to_thread(records.ledger.budgets.plan, name, version)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
     names = await asyncio.to_thread(plans.names, visit.actor, records)
-    proposals = await plans.list_proposals.aside(visit.actor, records, name) if visit.decides else []
+    proposals = await visit.do(plans.list_proposals, name) if visit.decides else []
     return await tab(
         visit,
         "plans",
@@ -122,10 +122,8 @@ async def usage(visit: Visit) -> Response:
 @pages.get(HOME + "/releases", needs=Right.AUDIT)
 async def releases(visit: Visit) -> Response:
     """Answers that left, newest first."""
-    records, name, after = visit.services.records, visit.path("name"), visit.asked("after") or None
-    listed = await release_commands.list_.aside(
-        visit.actor, records, knowledge_base=name, after=after, limit=_RELEASES + 1
-    )
+    name, after = visit.path("name"), visit.asked("after") or None
+    listed = await visit.do(release_commands.list_, knowledge_base=name, after=after, limit=_RELEASES + 1)
     older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
     return await tab(visit, "releases", releases=listed[:_RELEASES], older=older, first_page=after is None)
 
@@ -134,8 +132,8 @@ async def releases(visit: Visit) -> Response:
 async def exemplars(visit: Visit) -> Response:
     """Files are uploaded here; what is stored is never shown, only what was done."""
     records, kinds = visit.services.records, [kind.kind for kind in _CHANGED]
-    events = await audit.events.aside(
-        visit.actor, records, kinds=kinds, knowledge_base=visit.path("name"), limit=_CHANGES, newest_first=True
+    events = await visit.do(
+        audit.events, kinds=kinds, knowledge_base=visit.path("name"), limit=_CHANGES, newest_first=True
     )
     names = await asyncio.to_thread(plans.names, visit.actor, records)
     return await tab(visit, "exemplars", changes=[in_words(event, names) for event in events])
@@ -147,7 +145,7 @@ async def forget(visit: Visit) -> Response:
     name, unit = visit.path("name"), visit.field("unit")
     if not unit or visit.field("sure") != "yes":
         raise FieldError("unit", "enter the unit’s id, and tick the box")
-    await exemplar_commands.forget.aside(visit.actor, visit.services.records, name, unit)
+    await visit.do(exemplar_commands.forget, name, unit)
     done = "The unit’s exemplars are deleted. Answers that were released stay: the guarantee covers them."
     return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
 
@@ -163,7 +161,7 @@ async def change_remote_engine(visit: Visit) -> Response:
     """Allow or forbid an engine outside the deployment."""
     name, allowed = visit.path("name"), visit.field("remote_engine") == "yes"
     wanted = KnowledgeBaseChange(remote_engine=allowed)
-    await knowledge_bases.change.aside(visit.actor, visit.services.records, name, wanted)
+    await visit.do(knowledge_bases.change, name, wanted)
     what = "exemplars may be shown to" if allowed else "no exemplar goes to"
     done = f"From the next query on, {what} an engine outside this deployment."
     return visit.redirect(f"{HOME.format(name=name)}/settings", done=done)
@@ -175,7 +173,7 @@ async def archive(visit: Visit) -> Response:
     name = visit.path("name")
     if visit.field("name") != name:
         raise FieldError("name", f"to archive it, write its name, {name}, exactly")
-    await knowledge_bases.archive.aside(visit.actor, visit.services.records, name, {Confirmation.FOR_EVER})
+    await visit.do(knowledge_bases.archive, name, {Confirmation.FOR_EVER})
     return visit.redirect(HOME.format(name=name), done=f"“{name}” is archived. Its ledger and audit trail stay.")
 
 
@@ -187,7 +185,7 @@ async def tab(visit: Visit, name: str, **context: Any) -> Response:
         name: of its template.
         context: what this page shows.
     """
-    described = await knowledge_bases.describe.aside(visit.actor, visit.services.records, visit.path("name"))
+    described = await visit.do(knowledge_bases.describe, visit.path("name"))
     return visit.page(f"knowledge_base/{name}.html", here="overview", tab=name, kb=described, **context)
 
 

@@ -39,7 +39,7 @@ async def blank(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
     wanted = visit.read(NewKnowledgeBase)
-    await knowledge_bases.create.aside(visit.actor, visit.services.records, wanted, visit.confirmed)
+    await visit.do(knowledge_bases.create, wanted, visit.confirmed)
     done = f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars."
     return visit.redirect(f"/knowledge-bases/{wanted.name}/exemplars", done=done)
 
@@ -61,7 +61,7 @@ async def upload(visit: Visit) -> Response:
         raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
     read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)
     try:
-        await exemplar_commands.ingest.aside(visit.actor, services.records, name, read, how, services.embedder.embed)
+        await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
     except BadRowError as error:
         raise FieldError("file", str(error)) from error
     except UnitTooLargeError:  # whose own words count units

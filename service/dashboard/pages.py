@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_origin
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
@@ -23,17 +23,20 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from service.bodies import streams_body
-from service.commands.command import Confirmation, UnconfirmedError
+from service.commands.command import Command, Confirmation, UnconfirmedError
 from service.commands.fields import problems
 from service.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
 from service.dashboard.security import is_https
 from service.dashboard.templating import render
+from service.records.records import Records
 from service.records.roles import Actor, Right, may
 from service.records.sessions import Session
 from service.refusals import KIND_OF, REFUSALS
 from service.services import Services
 
 M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 COOKIE = "dpicl_session"
 VOUCHER = "dpicl_id_token"
@@ -106,6 +109,10 @@ class Visit:
     def actor(self) -> Actor:
         """Whoever is signed in."""
         return self.session.actor
+
+    async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a command on the services' records; see :meth:`service.commands.command.Command.aside`."""
+        return await command.aside(self.actor, self.services.records, *args, **kwargs)
 
     @property
     def signed_in(self) -> Session | None:

@@ -86,38 +86,6 @@ def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
 
 
 async def ask(
-    dataset: Path,
-    plan: Plan,
-    task_name: str,
-    engine: Engine,
-    embed: Embed,
-    *,
-    field: str,
-    unit_id: str = "id",
-    limit: int | None = None,
-    progress: Progress = silent,
-) -> list[Asked]:
-    """Ingest ``train.jsonl`` into a store of its own and ask the engine every question of ``test.jsonl``.
-
-    Args:
-        dataset: the folder; its objects have the fields of the task's prompt.
-        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
-        task_name: one of the plan's tasks.
-        engine: answers.
-        embed: for ingest.
-        field: of the query, which exemplars and queries are compared by.
-        unit_id: the column that names the privacy unit.
-        limit: only the first so many test rows.
-        progress: told of exemplars, then of queries.
-
-    Raises:
-        ValueError: files or fields are missing.
-    """
-    with filled(dataset, plan, task_name, embed, field=field, unit_id=unit_id, progress=progress) as store:
-        return await ask_in(store, dataset, plan, task_name, engine, field=field, limit=limit, progress=progress)
-
-
-async def ask_in(
     store: ExemplarStore,
     dataset: Path,
     plan: Plan,
@@ -130,17 +98,17 @@ async def ask_in(
     progress: Progress = silent,
     unit_id: str = "id",
 ) -> list[Asked]:
-    """Ask the engine every question of ``test.jsonl``; see :func:`ask`.
+    """Ask the engine every question of ``test.jsonl``.
 
     A task whose release is made once draws no slots: the engine's outputs are empty.
 
     Args:
         store: from :func:`filled`.
-        dataset: as there.
-        plan: as there.
-        task_name: as there.
+        dataset: the folder; its objects have the fields of the task's prompt.
+        plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
+        task_name: one of the plan's tasks.
         engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
-        field: as there.
+        field: of the query, which exemplars and queries are compared by.
         limit: only the first so many test rows.
         same_slots: whether slots are drawn once, for all rows, rather than for each.
         progress: told of queries.
@@ -205,9 +173,19 @@ def filled(
     unit_id: str = "id",
     progress: Progress = silent,
 ) -> Iterator[ExemplarStore]:
-    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``; see :func:`ask`.
+    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``.
 
-    Without ``embed`` they have no embeddings.
+    Args:
+        dataset: as of :func:`ask`.
+        plan: as there.
+        task_name: as there.
+        embed: for ingest; None: exemplars have no embeddings.
+        field: as there.
+        unit_id: the column that names the privacy unit.
+        progress: told of exemplars.
+
+    Raises:
+        ValueError: files or fields are missing.
     """
     size = training_size(dataset)
     names = list(plan.tasks[task_name].exemplar_fields)

@@ -174,6 +174,9 @@ class LabelEvaluator:
         plan: its δ and accountant are used.
         task_name: a task that classifies.
 
+    Attributes:
+        calibration: fitted to all rows at the plan's own noise, as a plan writes it; None if that was not asked for.
+
     Raises:
         ValueError: its labels are not released by votes, which are what is measured here.
     """
@@ -186,7 +189,7 @@ class LabelEvaluator:
         if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
             raise ValueError(f"{task_name}: only votes (rnm_gaussian) are measured, not {task.mechanism.type}")
         self._plan, self._name, self._task, self._written = plan, task_name, task, task.mechanism
-        self._fitted: accounting.mechanisms.Calibration | None = None
+        self.calibration: accounting.mechanisms.Calibration | None = None
 
     def check(self, dataset: Path, limit: int | None) -> None:
         """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
@@ -200,8 +203,73 @@ class LabelEvaluator:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         if grid.fit:
-            self._fitted = self._fit(votes, given.public_size)
-        return evaluate(votes, self._plan, self._name, self._task, given.public_size, grid, progress)
+            self.calibration = self._fit(votes, given.public_size)
+        return self.scores(votes, given.public_size, grid, progress)
+
+    def scores(
+        self, votes: Votes, public_size: int, grid: Grid, progress: Callable[[int], None] = lambda done: None
+    ) -> list[LabelScores]:
+        """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
+
+        Raises:
+            accounting.plan.PlanError: a budget that cannot be kept.
+        """
+        rows = [
+            score("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
+            score(f"one slot of {self._task.shots}", votes.single, vote="hard"),
+            score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
+            score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
+        ]
+        for answers in grid.answers:
+            task = self._task.model_copy(update={"answers": answers})
+            for epsilon in grid.epsilons:
+                noise = noise_of(self._plan, self._name, task, public_size, epsilon)
+                for vote in get_args(Vote):
+                    private = self._private(votes, vote, _multiplier(noise), grid)
+                    rows += [replace(row, epsilon=epsilon, answers=answers) for row in private]
+                progress(len(rows))
+        return rows
+
+    def _private(self, votes: Votes, vote: Vote, z: float, grid: Grid) -> list[LabelScores]:
+        """A row for each way to decide, with the noise multiplier z."""
+        task, sums = self._task, votes.of(vote).votes
+        plain = RnmGaussian(z, len(task.labels), vote)
+        informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
+        posteriors = {
+            decide: [LabelPosterior(plain.sigma, task.ensemble, calibration) for calibration in each]
+            for decide, each in self._calibrations(votes, vote, plain.sigma, grid.fit).items()
+        }
+        right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
+        probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
+        exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
+        noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
+        for i, truth in enumerate(votes.truth):
+            prior = votes.zero_shot[i]
+            right[ARGMAX][:, i] = [plain.select(drawn) == truth for drawn in noisy[:, i]]
+            right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(drawn, prior) == truth for drawn in noisy[:, i]]
+            for decide, posterior in posteriors.items():
+                believed = posterior[i].probabilities(noisy[:, i], prior)
+                right[decide][:, i] = believed.argmax(axis=-1) == truth
+                probability[decide][:, i] = believed.max(axis=-1)
+        rows = []
+        for decide, hits in right.items():
+            row = score("private", hits.mean(axis=0), vote=vote, decide=decide, sigma=plain.sigma)
+            rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
+        return rows
+
+    def _calibrations(self, votes: Votes, vote: Vote, sigma: float, fitted: bool) -> Calibrations:
+        """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
+        default, rows = _believed(self._task, vote), len(votes.truth)
+        calibrations = {POSTERIOR: [default] * rows}
+        if fitted:
+            shuffled = np.random.default_rng(0).permutation(rows)
+            halves = shuffled[::2], shuffled[1::2]
+            calibrations[FITTED] = [default] * rows
+            for seen, unseen in (halves, halves[::-1]):
+                calibration = fit(votes.of(vote).only(seen), sigma, self._task.ensemble, default)
+                for row in unseen:
+                    calibrations[FITTED][row] = calibration
+        return calibrations
 
     def table(self, rows: Sequence[LabelScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
@@ -209,11 +277,6 @@ class LabelEvaluator:
             return table(rows, title)
         block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
         return replace(table(rows, title), notes=["For the plan's mechanism, fitted to all rows:", block.rstrip()])
-
-    @property
-    def calibration(self) -> accounting.mechanisms.Calibration | None:
-        """Fitted to all rows at the plan's own noise, as a plan writes it; None if that was not asked for."""
-        return self._fitted
 
     def _fit(self, votes: Votes, public_size: int) -> accounting.mechanisms.Calibration:
         vote, task = self._written.vote, self._task
@@ -240,87 +303,9 @@ def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
     return Votes(np.array(truth), np.array(zero_shot), np.array(single), np.array(hard), np.array(soft))
 
 
-def evaluate(
-    votes: Votes,
-    plan: Plan,
-    task_name: str,
-    task: ClassifyTask,
-    public_size: int,
-    grid: Grid,
-    progress: Callable[[int], None] = lambda done: None,
-) -> list[LabelScores]:
-    """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
-
-    Raises:
-        accounting.plan.PlanError: a budget that cannot be kept.
-    """
-    results = [
-        score("zero-shot", votes.zero_shot.argmax(axis=1) == votes.truth),
-        score(f"one slot of {task.shots}", votes.single, vote="hard"),
-        score("aggregate, no noise", votes.hard.argmax(axis=1) == votes.truth, vote="hard"),
-        score("aggregate, no noise", votes.soft.argmax(axis=1) == votes.truth, vote="soft"),
-    ]
-    for answers in grid.answers:
-        for epsilon in grid.epsilons:
-            noise = noise_of(plan, task_name, task.model_copy(update={"answers": answers}), public_size, epsilon)
-            for vote in get_args(Vote):
-                results += _private(votes, task, vote, _multiplier(noise), epsilon, answers, grid)
-            progress(len(results))
-    return results
-
-
-def _private(
-    votes: Votes,
-    task: ClassifyTask,
-    vote: Vote,
-    z: float,
-    epsilon: float,
-    answers: int,
-    grid: Grid,
-) -> list[LabelScores]:
-    sums = votes.of(vote).votes
-    plain = RnmGaussian(z, len(task.labels), vote)
-    informed = RnmGaussian(z, len(task.labels), vote, prior_weight=grid.prior_in_sigmas * plain.sigma)
-    posteriors = {
-        decide: [LabelPosterior(plain.sigma, task.ensemble, calibration) for calibration in each]
-        for decide, each in _calibrations(votes, task, vote, plain.sigma, grid.fit).items()
-    }
-    right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
-    probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
-    exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
-    noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
-    for i, truth in enumerate(votes.truth):
-        right[ARGMAX][:, i] = [plain.select(drawn) == truth for drawn in noisy[:, i]]
-        right[ARGMAX_WITH_PRIOR][:, i] = [informed.select(drawn, votes.zero_shot[i]) == truth for drawn in noisy[:, i]]
-        for decide, posterior in posteriors.items():
-            believed = posterior[i].probabilities(noisy[:, i], votes.zero_shot[i])
-            right[decide][:, i] = believed.argmax(axis=-1) == truth
-            probability[decide][:, i] = believed.max(axis=-1)
-    rows = []
-    for decide, hits in right.items():
-        row = score("private", hits.mean(axis=0), epsilon, answers, vote, decide, plain.sigma)
-        rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
-    return rows
-
-
 def _multiplier(noise: TaskNoise) -> float:
     assert isinstance(noise.mechanism, Gaussian)  # noqa: S101  (as votes are released)  # nosec B101
     return noise.mechanism.noise_multiplier
-
-
-def _calibrations(votes: Votes, task: ClassifyTask, vote: Vote, sigma: float, fitted: bool) -> Calibrations:
-    """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
-    default, rows = _believed(task, vote), len(votes.truth)
-    calibrations = {POSTERIOR: [default] * rows}
-    if fitted:
-        shuffled = np.random.default_rng(0).permutation(rows)
-        halves = shuffled[::2], shuffled[1::2]
-        calibrations[FITTED] = [default] * rows
-        for seen, unseen in (halves, halves[::-1]):
-            calibration = fit(votes.of(vote).only(seen), sigma, task.ensemble, default)
-            for row in unseen:
-                calibrations[FITTED][row] = calibration
-    return calibrations
 
 
 def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
@@ -351,26 +336,16 @@ def _calibration_error(right: np.ndarray, probability: np.ndarray) -> float:
     return 100 * float(np.abs(gap).sum()) / right.size
 
 
-def score(
-    method: str,
-    right: np.ndarray,
-    epsilon: float | None = None,
-    answers: int | None = None,
-    vote: str = "",
-    decide: str = "",
-    sigma: float = 0.0,
-) -> LabelScores:
-    """A row, without what is said of probabilities.
+def score(method: str, right: np.ndarray, *, vote: str = "", decide: str = "", sigma: float = 0.0) -> LabelScores:
+    """A row of no plan, without what is said of probabilities.
 
     Args:
         method: what is measured.
         right: whether each query's answer is right, or how often, float or bool (queries,).
-        epsilon: of the plan.
-        answers: that it gives; None: any number, or it is no plan's.
         vote: of the slots.
         decide: how labels are chosen.
         sigma: of the noise.
     """
     right = np.asarray(right, dtype=np.float64)
     error = right.std(ddof=1) / np.sqrt(len(right))
-    return LabelScores(method, epsilon, answers, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))
+    return LabelScores(method, None, None, vote, decide, sigma, 100 * float(right.mean()), 100 * float(error))

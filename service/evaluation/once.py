@@ -16,7 +16,7 @@ from accounting.tasks import ClassifyTask
 from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.labels import LabelScores, check_labels, plot, score, sureness, table
-from service.evaluation.tables import Grid, Table
+from service.evaluation.tables import Grid
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
@@ -32,7 +32,7 @@ class OnceEvaluator(ABC, Generic[A]):
 
     answers: Sequence[int] = (1,)
     calibration: Calibration | None = None
-    plot = staticmethod(plot)
+    plot, table = staticmethod(plot), staticmethod(table)
 
     def __init__(self, plan: Plan, task_name: str):
         task = plan.tasks[task_name]
@@ -85,10 +85,6 @@ class OnceEvaluator(ABC, Generic[A]):
             rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
             progress(len(rows))
         return rows
-
-    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
-        """See :class:`.evaluator.Evaluator`."""
-        return table(rows, title)
 
     def _scored(
         self, method: str, adapter: A, released: Sequence[np.ndarray], truth: np.ndarray, given: Pass, *, sigma: float

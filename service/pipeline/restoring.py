@@ -7,14 +7,14 @@ request depends on the request and the bundle alone; a profile beyond the bundle
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from sanitization.restore import bundle as bundles
-from sanitization.restore.bundle import Bundle, BundleError
+from sanitization.restore.bundle import LONGEST_TEXT, Bundle, BundleError
 from sanitization.restore.spans import put_back
 from service.engines.protocol import (
     Engine,
@@ -29,6 +29,13 @@ from service.pipeline.latency import on_grain
 from service.pipeline.queries import InvalidQueryError
 
 Mode = Literal["text", "steer"]
+_EXAMPLE: dict[str, Any] = {
+    "bundle": "clinic@1",
+    "bundle_sha256": "0" * 64,
+    "query": "Known: smoker. Reports: ___.",
+    "profile": 3,
+    "mode": "text",
+}
 
 
 class UnknownBundleError(LookupError):
@@ -43,23 +50,16 @@ class SteeringNotServedError(ValueError):
     """No engine here can be steered."""
 
 
-@dataclass(frozen=True)
-class Redacted:
-    """What a client sends.
+class RedactedText(BaseModel):
+    """A redacted text, and the profile that its owner's randomised response drew. Nothing else may leave."""
 
-    Attributes:
-        bundle: ``name@version``.
-        bundle_sha256: what the client takes it for.
-        query: the redacted text.
-        profile: the number it drew.
-        mode: how the profile is to be used.
-    """
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
-    bundle: str
-    bundle_sha256: str
-    query: str
-    profile: int
-    mode: Mode
+    bundle: str = Field(max_length=80)
+    bundle_sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of the bundle the text was redacted with.")
+    query: str = Field(max_length=LONGEST_TEXT)
+    profile: int = Field(ge=0, lt=1 << 31)
+    mode: Mode = "text"
 
 
 class Steerer(Protocol):
@@ -133,7 +133,7 @@ class Restoring:
             self._known[address] = bundle
         return self._known[address]
 
-    async def answer(self, asked: Redacted, key_id: str) -> str:
+    async def answer(self, asked: RedactedText, key_id: str) -> str:
         """The option that the model finds most likely.
 
         Args:
@@ -158,7 +158,7 @@ class Restoring:
         finally:
             self._in_flight -= 1
 
-    async def _ask(self, bundle: Bundle, asked: Redacted, key_id: str) -> str:
+    async def _ask(self, bundle: Bundle, asked: RedactedText, key_id: str) -> str:
         spec = task_spec(bundle, key_id)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -173,7 +173,7 @@ class Restoring:
             raise EngineUnavailableError("the engine answers something else than a label")
         return spec.labels[int(said.argmax())]
 
-    async def _probabilities(self, bundle: Bundle, asked: Redacted, spec: TaskSpec) -> np.ndarray | None:
+    async def _probabilities(self, bundle: Bundle, asked: RedactedText, spec: TaskSpec) -> np.ndarray | None:
         steerer = self._steerer
         if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
@@ -187,7 +187,7 @@ class Restoring:
         return await steerer.restore(spec, asked.query, bundle.sha256, profile)
 
 
-def _filled(bundle: Bundle, asked: Redacted) -> str:
+def _filled(bundle: Bundle, asked: RedactedText) -> str:
     return put_back(asked.query, bundle.book.medoids[asked.profile], bundle.manifest.placeholder)
 
 
@@ -204,7 +204,7 @@ def task_spec(bundle: Bundle, key_id: str) -> TaskSpec:
     )
 
 
-def _check(asked: Redacted, bundle: Bundle) -> None:
+def _check(asked: RedactedText, bundle: Bundle) -> None:
     if asked.bundle_sha256 != bundle.sha256:
         raise BundleDiffersError(f"{asked.bundle} is another bundle here than where the text was redacted")
     longest = bundle.manifest.longest_text

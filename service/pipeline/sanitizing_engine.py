@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 from exemplar_store import Slot
 from sanitization.text import TextError, TextSanitizer
@@ -40,19 +40,18 @@ from service.private_threads import privately
 from service.records.text_ledger import TextBudgetExhaustedError, TextLedger
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the probe hands to the slots.
+class _Seen(NamedTuple):
+    """A question and the answer to it without exemplars, as one of the two engines has them."""
 
-    Attributes:
-        query: as it was sent.
-        remote: the remote engine's own context.
-        local: the local engine's answer to the question as it was asked.
-    """
+    query: Mapping[str, str]
+    zero_shot: ZeroShot
 
-    query: SanitizedQuery
-    remote: Any
-    local: ZeroShot | None
+
+class _Context(NamedTuple):
+    """What the probe hands on: what the remote engine has seen, and the engine that answers slots."""
+
+    remote: _Seen
+    slots: _Seen
 
 
 class SanitizingEngine:
@@ -79,6 +78,7 @@ class SanitizingEngine:
         self._sanitizers = sanitizers
         self._texts = texts
         self._local = local
+        self._slots = local or remote
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """See :meth:`service.engines.protocol.Engine.zero_shot`.
@@ -88,32 +88,29 @@ class SanitizingEngine:
         """
         work = partial(self._sanitize, task, query)
         sanitized = await (asyncio.to_thread(work) if task.asker else privately(work))
-        local = await self._local.zero_shot(task, query) if self._local else None
-        remote = await self._remote.zero_shot(task, sanitized)
-        embedded = local.embedded if local else remote.embedded
-        return replace(remote, embedded=embedded, context=_Asked(sanitized, remote.context, local))
+        here = _Seen(query, await self._local.zero_shot(task, query)) if self._local else None
+        remote = _Seen(sanitized, await self._remote.zero_shot(task, sanitized))
+        slots = here or remote
+        return replace(remote.zero_shot, embedded=slots.zero_shot.embedded, context=_Context(remote, slots))
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
         """See :meth:`service.engines.protocol.Engine.contributions`."""
-        asked: _Asked = zero_shot.context
-        if self._local and asked.local:
-            return await self._local.contributions(task, query, slots, asked.local)
-        return await self._remote.contributions(task, asked.query, slots, replace(zero_shot, context=asked.remote))
+        seen: _Seen = zero_shot.context.slots
+        return await self._slots.contributions(task, seen.query, slots, seen.zero_shot)
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
-        """See :meth:`service.engines.protocol.WritesTogether.write`. The local engine does it."""
-        asked: _Asked = zero_shot.context
-        return await cast(WritesTogether, self._local).write(task, query, slots, asked.local or zero_shot)
+        """See :meth:`service.engines.protocol.WritesTogether.write`."""
+        seen: _Seen = zero_shot.context.slots
+        return await cast(WritesTogether, self._slots).write(task, seen.query, slots, seen.zero_shot)
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`. The remote engine does it."""
-        asked: _Asked = zero_shot.context
-        inner = replace(zero_shot, context=asked.remote)
-        return await self._remote.reconstruct(task, asked.query, keywords, ordered, inner)
+        seen: _Seen = zero_shot.context.remote
+        return await self._remote.reconstruct(task, seen.query, keywords, ordered, seen.zero_shot)
 
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""

@@ -77,14 +77,8 @@ class CohortBudget(BaseModel):
     @classmethod
     def of(cls, status: CohortStatus) -> CohortBudget:
         """A cohort as JSON shows it."""
-        return cls(
-            cohort=status.number,
-            opened_at=status.opened_at,
-            closed_at=status.closed_at,
-            lifetime=_pair(status.epsilon, status.delta),
-            promised=_pair(status.promised_epsilon, status.promised_delta),
-            free=_pair(status.free_epsilon, status.free_delta),
-        )
+        opened, closed = status.opened_at, status.closed_at
+        return cls(cohort=status.number, opened_at=opened, closed_at=closed, **_amounts(status))
 
 
 class GroupBudget(BaseModel):
@@ -99,13 +93,7 @@ class GroupBudget(BaseModel):
     @classmethod
     def of(cls, status: GroupStatus) -> GroupBudget:
         """A group as JSON shows it."""
-        return cls(
-            group=status.name,
-            knowledge_bases=list(status.knowledge_bases),
-            lifetime=_pair(status.epsilon, status.delta),
-            promised=_pair(status.promised_epsilon, status.promised_delta),
-            free=_pair(status.free_epsilon, status.free_delta),
-        )
+        return cls(group=status.name, knowledge_bases=list(status.knowledge_bases), **_amounts(status))
 
 
 class KnowledgeBaseBudget(BaseModel):
@@ -187,6 +175,14 @@ def _one_release(task: TaskStatus) -> OneRelease:
     if task.states["charged"]:
         return "being made"
     return "lost" if task.states["lost"] else "not made"
+
+
+def _amounts(status: CohortStatus | GroupStatus) -> dict[str, Pair]:
+    return {
+        "lifetime": _pair(status.epsilon, status.delta),
+        "promised": _pair(status.promised_epsilon, status.promised_delta),
+        "free": _pair(status.free_epsilon, status.free_delta),
+    }
 
 
 def _pair(epsilon: Decimal, delta: Decimal) -> Pair:

@@ -5,7 +5,6 @@ A proposal lapses when another plan of its knowledge base is signed: it was made
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,11 +60,6 @@ class Proposal:
         """The plan."""
         return read_signed(self.document)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the document, in hexadecimal."""
-        return hashlib.sha256(self.document.encode()).hexdigest()
-
 
 def propose(records: Records, calibrated: CalibratedPlan, by: str, *, after_version: int | None = None) -> Proposal:
     """Propose a plan. Nothing is taken from the budget; the same plan proposed again is the same proposal.
@@ -89,9 +83,9 @@ def propose(records: Records, calibrated: CalibratedPlan, by: str, *, after_vers
         raise PlansChangedError(f"plan {newest} of {plan.knowledge_base!r} was signed in the meantime; look again")
     made = Proposal(str(uuid.uuid4()), plan.knowledge_base, calibrated.model_dump_json(), newest, by, datetime.now(UTC))
     for standing in open_proposals(records, plan.knowledge_base):
-        if (standing.digest, standing.proposed_by) == (made.digest, by):
+        if (standing.document, standing.proposed_by) == (made.document, by):
             return standing
-    told = PlanProposed(knowledge_base=plan.knowledge_base, proposal=made.id, digest=made.digest, by=by)
+    told = PlanProposed(knowledge_base=plan.knowledge_base, proposal=made.id, digest=calibrated.digest, by=by)
     with records.database.begin() as connection:
         connection.execute(sa.insert(proposals).values(**vars(made)))
         trail.append(connection, made.proposed_at, told)

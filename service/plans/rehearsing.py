@@ -145,56 +145,7 @@ class Charged:
     arrived: int | None
 
 
-@dataclass(frozen=True)
-class Begun:
-    """Such a rehearsal, where it can be run.
-
-    Attributes:
-        charged: the rehearsal.
-    """
-
-    charged: Charged
-    _records: Records
-    _stages: Stages
-
-    async def run(self, *, padded: bool = True) -> Rehearsed:
-        """Run it, once.
-
-        Args:
-            padded: whether it ends after a whole number of grains, also if it fails.
-        """
-        signed, grain = self.charged.signed, self.charged.grain_s
-        begun, failure = time.monotonic(), None
-        adapter = _adapter(signed)
-        try:
-            released = await self._released(adapter)
-        except Exception as error:
-            failure = error
-        if padded:
-            took = time.monotonic() - begun
-            await asyncio.sleep(grain * math.ceil(took / grain) - took)
-        if failure is not None:
-            raise failure
-        stored = await asyncio.to_thread(store_once, self._records.ledger, signed, self.charged.charge, released)
-        return Rehearsed(signed.address, adapter.counts(stored.answer))
-
-    async def _released(self, adapter: RehearsalAdapter) -> Answer:
-        name, cohorts = self.charged.signed.knowledge_base, self.charged.signed.plan.cohorts
-        arrived = self.charged.arrived
-        units = await privately(lambda: [*self._records.store.every_unit(name, cohorts, arrived=arrived)])
-        asked = await count(
-            units,
-            adapter.written.asking,
-            adapter.rehearsed,
-            adapter.rehearsed_noise,
-            self.charged.spec,
-            self._stages,
-            adapter.mechanism,
-        )
-        return adapter.released(adapter.mechanism.release(asked))
-
-
-async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, stages: Stages) -> Begun:
+async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, stages: Stages) -> Charged:
     """Sign a rehearsal and charge it, before anything is read; it is never charged twice.
 
     Args:
@@ -231,7 +182,46 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
     charge = await asyncio.to_thread(charge_once, records.ledger, signed, takes_s=grain)
     assert isinstance(charge, str)  # noqa: S101  (the plan is new)  # nosec B101
-    return Begun(Charged(signed, charge, spec, grain, described.arrived), records, stages)
+    return Charged(signed, charge, spec, grain, described.arrived)
+
+
+async def finish(records: Records, stages: Stages, charged: Charged, *, padded: bool = True) -> Rehearsed:
+    """Run a charged rehearsal to its end, once.
+
+    Args:
+        records: as of :func:`begin`.
+        stages: as there.
+        charged: what that returned.
+        padded: whether it ends after a whole number of grains, also if it fails.
+    """
+    grain, begun, failure = charged.grain_s, time.monotonic(), None
+    adapter = _adapter(charged.signed)
+    try:
+        released = await _released(records, stages, charged, adapter)
+    except Exception as error:
+        failure = error
+    if padded:
+        took = time.monotonic() - begun
+        await asyncio.sleep(grain * math.ceil(took / grain) - took)
+    if failure is not None:
+        raise failure
+    stored = await asyncio.to_thread(store_once, records.ledger, charged.signed, charged.charge, released)
+    return Rehearsed(charged.signed.address, adapter.counts(stored.answer))
+
+
+async def _released(records: Records, stages: Stages, charged: Charged, adapter: RehearsalAdapter) -> Answer:
+    name, cohorts = charged.signed.knowledge_base, charged.signed.plan.cohorts
+    units = await privately(lambda: [*records.store.every_unit(name, cohorts, arrived=charged.arrived)])
+    asked = await count(
+        units,
+        adapter.written.asking,
+        adapter.rehearsed,
+        adapter.rehearsed_noise,
+        charged.spec,
+        stages,
+        adapter.mechanism,
+    )
+    return adapter.released(adapter.mechanism.release(asked))
 
 
 Elsewhere = Callable[[Charged], Awaitable[None]]
@@ -244,7 +234,7 @@ class Rehearsals:
     Args:
         records: where they are signed, charged and stored.
         stages: those that answer.
-        padded: as of :meth:`Begun.run`.
+        padded: as of :func:`finish`.
         elsewhere: runs what is charged in another process; in this one unless given.
     """
 
@@ -266,19 +256,19 @@ class Rehearsals:
             raise BusyError("another rehearsal is running; nothing was signed")
         self._beginning = True
         try:
-            begun = await begin(self._records, calibrated, signed_by, self._stages)
+            charged = await begin(self._records, calibrated, signed_by, self._stages)
         finally:
             self._beginning = False
         # A context of its own: Ray Serve cancels the calls made in the context of a request that has ended.
-        self._running = asyncio.create_task(self.run(begun.charged), context=contextvars.Context())
-        address = begun.charged.signed.address
+        self._running = asyncio.create_task(self.run(charged), context=contextvars.Context())
+        address = charged.signed.address
         self._running.add_done_callback(lambda ended: _told(ended, address))
         return address
 
     async def run(self, charged: Charged) -> None:
         """Run one that is begun, to its end."""
         if self._elsewhere is None:
-            await Begun(charged, self._records, self._stages).run(padded=self._padded)
+            await finish(self._records, self._stages, charged, padded=self._padded)
         else:
             await self._elsewhere(charged)
 

@@ -8,7 +8,7 @@ depends on exemplars or on how long an engine took: metrics are as public as ans
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
@@ -40,6 +40,9 @@ log = structlog.get_logger()
 _REFUSED_FOR = (ProblemKind.ANSWERS_EXHAUSTED.slug, ProblemKind.QUOTA_EXHAUSTED.slug)
 """What every task can refuse a question for."""
 _CHECKED_AT_ONCE = 10_000  # events of the audit trail: about a tenth of a second
+
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""Of a metric, each with its labels' values."""
 
 
 class Metrics:
@@ -135,71 +138,76 @@ def _engine(records: Records, up: bool) -> Iterator[Metric]:
         yield InfoMetricFamily("dpicl_engine", "Always 1: the engine that answers, or answered last.", told)
 
 
+def _gauge(name: str, says: str, labels: Sequence[str], values: Values) -> Metric:
+    return _with(GaugeMetricFamily(name, says, labels=labels), values)
+
+
+def _counter(name: str, says: str, labels: Sequence[str], values: Values) -> Metric:
+    return _with(CounterMetricFamily(name, says, labels=labels), values)
+
+
+def _with(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    for where, value in values:
+        family.add_metric(where, value)
+    return family
+
+
 def _budgets(budgets: list[BudgetStatus]) -> Iterator[Metric]:
-    share = (
+    says = (
         "of each knowledge base, by share: lifetime (in all), promised (to signed plans), free (for further plans); of "
         "several cohorts the open one with least epsilon free."
     )
+    shares = {"lifetime": "", "promised": "promised_", "free": "free_"}
     for letter in ("epsilon", "delta"):
-        family = GaugeMetricFamily(
-            f"dpicl_budget_{letter}", f"The {letter} {share}", labels=("knowledge_base", "share")
-        )
-        for budget in budgets:
-            lifetime, promised, free = (
-                getattr(budget.tightest, before + letter) for before in ("", "promised_", "free_")
-            )
-            family.add_metric((budget.knowledge_base, "lifetime"), float(lifetime))
-            family.add_metric((budget.knowledge_base, "promised"), float(promised))
-            family.add_metric((budget.knowledge_base, "free"), float(free))
-        yield family
+        values = [
+            ((budget.knowledge_base, share), float(getattr(budget.tightest, before + letter)))
+            for budget in budgets
+            for share, before in shares.items()
+        ]
+        yield _gauge(f"dpicl_budget_{letter}", f"The {letter} {says}", ("knowledge_base", "share"), values)
 
 
 def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
-    family = GaugeMetricFamily(
+    tasks = {budget.knowledge_base: budget.tasks for budget in budgets}
+
+    def spent(plan: SignedPlan) -> float:
+        charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
+        return epsilon_spent(plan.document, charged)
+
+    return _gauge(
         "dpicl_plan_epsilon_spent",
         "The epsilon of each plan's charges so far, for information only: the whole plan counts once it is signed.",
-        labels=("knowledge_base", "version"),
+        ("knowledge_base", "version"),
+        [((plan.knowledge_base, str(plan.version)), spent(plan)) for plan in plans],
     )
-    tasks = {budget.knowledge_base: budget.tasks for budget in budgets}
-    for plan in plans:
-        charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
-        family.add_metric((plan.knowledge_base, str(plan.version)), epsilon_spent(plan.document, charged))
-    return family
 
 
 def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metric]:
     """Of every task; those whose release is made once, by address, are spent from the beginning and never run out."""
     labels = ("knowledge_base", "task")
-    planned = GaugeMetricFamily("dpicl_task_answers", "Answers a task may give in all.", labels=labels)
-    left = GaugeMetricFamily("dpicl_task_answers_left", "Answers a task may still give.", labels=labels)
-    current = GaugeMetricFamily(
-        "dpicl_task_current",
-        "1 for the version that answers questions without a version, 0 for older ones.",
-        labels=labels,
-    )
     newest = {(knowledge_base, task.name): task.version for knowledge_base, task in tasks}  # they come by version
-    made = CounterMetricFamily("dpicl_charges", "Charges ever made.", labels=labels)
-    released = CounterMetricFamily("dpicl_charges_released", "Charges that became an answer.", labels=labels)
-    voided = CounterMetricFamily(
-        "dpicl_charges_voided", "Charges given back: the question failed without exemplars.", labels=labels
-    )
+    placed = [((knowledge_base, task.address), task) for knowledge_base, task in tasks]
+    counted = [(where, task) for where, task in placed if task.address not in once]
+
+    def charges(state: str) -> Values:
+        return [(where, task.states[state]) for where, task in placed]
+
+    answers = [(where, task.answers) for where, task in counted]
+    yield _gauge("dpicl_task_answers", "Answers a task may give in all.", labels, answers)
+    left = [(where, task.left) for where, task in counted]
+    yield _gauge("dpicl_task_answers_left", "Answers a task may still give.", labels, left)
+    current = [(where, int(task.version == newest[where[0], task.name])) for where, task in placed]
+    says = "1 for the version that answers questions without a version, 0 for older ones."
+    yield _gauge("dpicl_task_current", says, labels, current)
+    made = [(where, sum(task.states.values())) for where, task in placed]
+    yield _counter("dpicl_charges", "Charges ever made.", labels, made)
+    yield _counter("dpicl_charges_released", "Charges that became an answer.", labels, charges("released"))
+    says = "Charges given back: the question failed without exemplars."
+    yield _counter("dpicl_charges_voided", says, labels, charges("voided"))
     # Not counters: an open charge is settled, and a lost one may still become an answer.
-    unsettled = GaugeMetricFamily("dpicl_charges_open", "Charges being answered now.", labels=labels)
-    lost = GaugeMetricFamily(
-        "dpicl_charges_lost", "Charges spent without an answer: their replica died.", labels=labels
-    )
-    for knowledge_base, task in tasks:
-        where = (knowledge_base, task.address)
-        if task.address not in once:
-            planned.add_metric(where, task.answers)
-            left.add_metric(where, task.left)
-        current.add_metric(where, int(task.version == newest[knowledge_base, task.name]))
-        made.add_metric(where, sum(task.states.values()))
-        released.add_metric(where, task.states["released"])
-        voided.add_metric(where, task.states["voided"])
-        unsettled.add_metric(where, task.states["charged"])
-        lost.add_metric(where, task.states["lost"])
-    yield from (planned, left, current, made, released, voided, unsettled, lost)
+    yield _gauge("dpicl_charges_open", "Charges being answered now.", labels, charges("charged"))
+    says = "Charges spent without an answer: their replica died."
+    yield _gauge("dpicl_charges_lost", says, labels, charges("lost"))
 
 
 def _attention(settings: Settings) -> Iterator[Metric]:
@@ -226,53 +234,32 @@ def _overdue(records: Records) -> Metric:
 
 
 def _refusals(records: Records, tasks: list[str]) -> Metric:
-    family = CounterMetricFamily(
-        "dpicl_refusals",
-        "Questions refused without a charge: answers-exhausted, quota-exhausted, remote-engine-forbidden.",
-        labels=("task", "reason"),
-    )
     # From 0 on, or Prometheus would not see the first one as an increase.
     times: Counter[tuple[str, str]] = Counter({(task, reason): 0 for task in tasks for reason in _REFUSED_FOR})
     for refusal in records.ledger.refusals():
         times[refusal.task, refusal.reason] += refusal.times
-    for which, count in sorted(times.items()):
-        family.add_metric(which, count)
-    return family
+    says = "Questions refused without a charge: answers-exhausted, quota-exhausted, remote-engine-forbidden."
+    return _counter("dpicl_refusals", says, ("task", "reason"), sorted(times.items()))
 
 
 def _keys(keys: list[ApiKey]) -> Iterator[Metric]:
     """Ids, not names: scrapers may not list keys, and names are often people's."""
-    number = GaugeMetricFamily("dpicl_keys", "API keys by role: valid, expired or revoked.", labels=("role", "status"))
     now = datetime.now(UTC)
-    counted = Counter((key.role, key.status(now)) for key in keys)
-    for role in MAY:
-        for status in ("valid", "expired", "revoked"):
-            number.add_metric((role, status), counted[role, status])
-    charged = GaugeMetricFamily(
-        "dpicl_key_answers", "Answers charged to a valid analyst key, by its id.", labels=("key",)
-    )
-    quota = GaugeMetricFamily(
-        "dpicl_key_quota_answers",
-        "The key's quota, if it has one.",
-        labels=("key",),
-    )
-    for key in keys:
-        if key.role == "analyst" and key.status(now) == "valid":
-            charged.add_metric((key.id,), key.charged)
-            if key.quota is not None:
-                quota.add_metric((key.id,), key.quota)
-    yield from (number, charged, quota)
+    counted: Counter[tuple[str, str]] = Counter((key.role, key.status(now)) for key in keys)
+    statuses = ("valid", "expired", "revoked")
+    by_role = [((role, status), counted[role, status]) for role in MAY for status in statuses]
+    yield _gauge("dpicl_keys", "API keys by role: valid, expired or revoked.", ("role", "status"), by_role)
+    asking = [key for key in keys if key.role == "analyst" and key.status(now) == "valid"]
+    charged = [((key.id,), key.charged) for key in asking]
+    yield _gauge("dpicl_key_answers", "Answers charged to a valid analyst key, by its id.", ("key",), charged)
+    quotas = [((key.id,), key.quota) for key in asking if key.quota is not None]
+    yield _gauge("dpicl_key_quota_answers", "The key's quota, if it has one.", ("key",), quotas)
 
 
 def _responses(responses: Responses) -> Metric:
-    family = CounterMetricFamily(
-        "dpicl_http_responses",
-        "Responses of api or dashboard, by status and problem; those about exemplars only if the key was wrong.",
-        labels=("surface", "status", "problem"),
-    )
-    for (surface, status, problem), times in responses.counts().items():
-        family.add_metric((surface, str(status), problem), times)
-    return family
+    says = "Responses of api or dashboard, by status and problem; those about exemplars only if the key was wrong."
+    counts = [((surface, str(status), slug), times) for (surface, status, slug), times in responses.counts().items()]
+    return _counter("dpicl_http_responses", says, ("surface", "status", "problem"), counts)
 
 
 def _audit(events: int, checked: Checked) -> Iterator[Metric]:

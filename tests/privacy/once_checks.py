@@ -28,7 +28,7 @@ from service.pipeline import making
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
 from service.pipeline.stages import Stages
-from service.plans.rehearsing import begin, written
+from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import sign
 from service.private_threads import privately
 from service.records.records import Records
@@ -247,9 +247,10 @@ def _rehearse(of: Records, calibrated: CalibratedPlan, engine: Overheard, *, pad
     """Run one; the noise that it drew. How long the longest question takes is not measured before."""
 
     async def both() -> list[float]:
-        begun = await begin(of, calibrated, "checker", Stages(engine, Compass(), 60.0))
+        stages = Stages(engine, Compass(), 60.0)
+        charged = await begin(of, calibrated, "checker", stages)
         with drawing() as drawn:
-            await begun.run(padded=padded)
+            await finish(of, stages, charged, padded=padded)
         return drawn
 
     async def took(*_args: object) -> float:

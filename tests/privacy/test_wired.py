@@ -534,8 +534,8 @@ BUGS = {
     "a rehearsal reads all cohorts": bug(
         "rehearsal",
         "cohorts that ask and answer",
-        "service.plans.rehearsing:Begun._released",
-        "self.charged.signed.plan.cohorts",
+        "service.plans.rehearsing:_released",
+        "charged.signed.plan.cohorts",
         "range(1, 9)",
     ),
     "a rehearsal reads before it is charged": bug(
@@ -562,7 +562,7 @@ BUGS = {
     "rehearsed answers with the noise of the counts": bug(
         "rehearsal",
         "noise of the answers",
-        "service.plans.rehearsing:Begun._released",
+        "service.plans.rehearsing:_released",
         "adapter.rehearsed_noise",
         "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
     ),
@@ -590,9 +590,9 @@ BUGS = {
     "a rehearsal that fails is given back": bug(
         "no way back, once",
         "the charge of a rehearsal",
-        "service.plans.rehearsing:Begun.run",
+        "service.plans.rehearsing:finish",
         "failure = error\n",
-        "failure = error\n        self._records.ledger.void(self.charged.charge, 'failed')\n",
+        "failure = error\n        records.ledger.void(charged.charge, 'failed')\n",
     ),
     "a release that is made once is stored before the wait": bug(
         "stored last, once",
@@ -605,13 +605,13 @@ BUGS = {
     "a rehearsal is stored before the wait": bug(
         "stored last, once",
         "order of a rehearsal",
-        "service.plans.rehearsing:Begun.run",
-        "        released = await self._released(adapter)",
-        "        released = await self._released(adapter)\n"
-        "        stored = store_once(self._records.ledger, signed, self.charged.charge, released)",
+        "service.plans.rehearsing:finish",
+        "        released = await _released(records, stages, charged, adapter)",
+        "        released = await _released(records, stages, charged, adapter)\n"
+        "        stored = store_once(records.ledger, charged.signed, charged.charge, released)",
         (
-            "service.plans.rehearsing:Begun.run",
-            "await asyncio.to_thread(store_once, self._records.ledger, signed, self.charged.charge, released)",
+            "service.plans.rehearsing:finish",
+            "await asyncio.to_thread(store_once, records.ledger, charged.signed, charged.charge, released)",
             "stored",
         ),
     ),

@@ -137,7 +137,7 @@ async def open_desk(visit: Visit, *, patiently: bool = False) -> Desk:
         computed = await compute(visit, key, lambda: _compute(plan, public_size), patiently=patiently)
         if computed is not None:
             calibrated, charts = computed
-            offer = await plans.preview.aside(visit.actor, records, calibrated, grains=visit.services.grains)
+            offer = await visit.do(plans.preview, calibrated, grains=visit.services.grains)
             desk.outcome = Outcome(calibrated, charts, offer, desk.status.of(calibrated.cohorts))
     except PlanError as error:
         desk.problems = located(error.problems, desk.text)

@@ -56,8 +56,8 @@ async def _sign(visit: Visit, desk: Desk, outcome: Outcome) -> str:
     if visit.field("name") != name:
         raise FieldError("name", f"to sign, write the knowledge base’s name, {name}, exactly")
     try:
-        result = await plans.sign.aside(
-            visit.actor, services.records, outcome.calibrated, visit.confirmed, after_version=after, make=services.make
+        result = await visit.do(
+            plans.sign, outcome.calibrated, visit.confirmed, after_version=after, make=services.make
         )
     except NotMadeError as error:
         raise FieldError("made", str(error)) from error  # which says whether it is signed
@@ -72,9 +72,7 @@ async def approve(visit: Visit) -> Response:
     name, services = visit.path("name"), visit.services
     home = _PLANS.format(name=name)
     with visit.refusals():
-        signed = await plans.approve.aside(
-            visit.actor, services.records, name, visit.path("proposal"), make=services.make
-        )
+        signed = await visit.do(plans.approve, name, visit.path("proposal"), make=services.make)
         return visit.redirect(home, done=f"Plan {signed.version} is approved and signed.")
     return visit.redirect(home, refused=sentence(visit.refused))
 

@@ -110,7 +110,7 @@ class Adapter(ABC, Generic[M, P]):
     profile: type[P]
     example: M
     about: str
-    task: Any  # of the kind that may have such a mechanism; each kind's adapter says which
+    task: ClassifyTask | GenerateTask  # each kind's adapter says which
 
     def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
         written, profile = task.mechanism, noise.mechanism
@@ -171,16 +171,16 @@ class AnswerAdapter(Adapter[M, P]):
     @property
     def calls(self) -> int:
         """See :class:`Adapter`: those of the slots, and the public ones."""
-        return int(self.task.ensemble) * self.rounds + self.public_calls
+        return self.task.ensemble * self.rounds + self.public_calls
 
     @property
     def exemplars(self) -> int:
         """See :class:`Adapter`: those of the slots."""
-        return int(self.task.ensemble * self.task.shots) * self.rounds
+        return self.task.ensemble * self.task.shots * self.rounds
 
     def voices(self, public_size: int) -> int:
         """See :class:`Adapter`: the slots."""
-        return int(self.task.ensemble)
+        return self.task.ensemble
 
 
 class Reader(Protocol):

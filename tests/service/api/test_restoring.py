@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RefusedError, RestoreClient
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
-from service.pipeline.restoring import Redacted, Restoring
+from service.pipeline.restoring import RedactedText, Restoring
 from service.services import Services, open_services
 from service.settings import Settings
 from service.web import create_app
@@ -102,8 +102,9 @@ def test_what_the_engine_says_leaves_on_a_grain(
     doctor.fails = fails
     restoring = Restoring(tmp_path / "bundles", doctor, timeout_s=60, max_in_flight=4, grain_s=0.2)
     begun = time.monotonic()
+    asked = RedactedText(bundle=bundle.address, bundle_sha256=bundle.sha256, query="has fever", profile=0)
     with contextlib.suppress(EngineUnavailableError):
-        asyncio.run(restoring.answer(Redacted(bundle.address, bundle.sha256, "has fever", 0, "text"), "ann"))
+        asyncio.run(restoring.answer(asked, "ann"))
     assert time.monotonic() - begun >= 0.2
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from pydantic import BaseModel, Field
+from pydantic import Field
 from typer.testing import CliRunner
 
-from service.cli.gathering import gathered
+from service.cli.gathering import Options, gathered
 
 
-class Toy(BaseModel):
+class Toy(Options):
     name: str
-    weight: float | None = Field(description="What it weighs.")
+    weight: float | None
+    """What it weighs."""
     colours: list[str] = Field(default=["red"], description="Repeat it.")
     size: Annotated[int | None, typer.Option(min=1)] = None
 
@@ -25,6 +26,12 @@ def test_a_command_takes_a_model_and_what_nobody_gives_is_left_out_of_it() -> No
     @app.command()
     @gathered
     def make(toy: Annotated[Toy, {"name": typer.Argument()}], quick: bool = False) -> None:
+        """Make a toy.
+
+        Args:
+            quick: Today,
+                not tomorrow.
+        """
         made.append((toy, toy.model_fields_set))
 
     for args in (["kite"], ["kite", "--weight", "2", "--colours", "a", "--colours", "b", "--size", "3", "--quick"]):
@@ -34,4 +41,6 @@ def test_a_command_takes_a_model_and_what_nobody_gives_is_left_out_of_it() -> No
         (Toy(name="kite", weight=2, colours=["a", "b"], size=3), {"name", "weight", "colours", "size"}),
     ]
     assert CliRunner().invoke(app, ["kite", "--size", "0"]).exit_code == 2
-    assert "What it weighs." in CliRunner().invoke(app, ["--help"]).output
+    shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert all(said in shown for said in ("Make a toy.", "What it weighs.", "Repeat it.", "Today, not tomorrow."))
+    assert "Args" not in shown

@@ -56,7 +56,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.yaml").write_text(yaml.safe_dump(settings))
     done = run("train", folder / "train.yaml", "--job", folder / "job", "--plot", folder / "report.png")
     assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
-    for said in ("the commonest answer", "an attacker who sees redacted texts only", "5-RR", "d_chi"):
+    for said in ("The commonest answer", "An attacker who sees redacted texts only", "5-RR", "d_chi"):
         assert said in done.output
     key = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "key.pem").write_bytes(key)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.dashboard.bundles import CONTROLS
+from service.commands.restoring import CONTROLS
 from tests.sanitization.restore.made_up import published
 from tests.service.dashboard.conftest import serving
 from tests.service.dashboard.dashboard_browser import Browser

@@ -14,7 +14,7 @@ from sanitization.restore.bundle import Bundle
 from sanitization.restore.training.model import SteeredModel
 from service.engines.configs import VllmConfig
 from service.engines.protocol import EngineUnavailableError, UnanswerableQueryError
-from service.pipeline.restoring import Mode, Redacted, Restoring, SteeringNotServedError, task_spec
+from service.pipeline.restoring import Mode, RedactedText, Restoring, SteeringNotServedError, task_spec
 from tests.service.conftest import MajorityEngine
 from tests.service.engines.steered_bundles import publish, right
 
@@ -52,7 +52,9 @@ class Running:
             restore, health = staticmethod(self.engine.restore), staticmethod(self.engine.health)
 
         restoring = Restoring(self.root, MajorityEngine(), Served(), timeout_s=60, max_in_flight=4)
-        asked = Redacted(bundle.address, bundle.sha256, query, profile, mode)
+        asked = RedactedText(
+            bundle=bundle.address, bundle_sha256=bundle.sha256, query=query, profile=profile, mode=mode
+        )
         return self.runner.run(restoring.answer(asked, "ann"))
 
 

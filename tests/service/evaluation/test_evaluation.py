@@ -17,8 +17,8 @@ from scipy import stats
 
 from accounting.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plan import load_plan, parse_plan
-from service.evaluation.dataset import ask
-from service.evaluation.labels import LabelScores, Votes, evaluate, plot, sureness
+from service.evaluation.dataset import ask, filled
+from service.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
 from service.evaluation.tables import Grid, read_csv
 from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import PLAN, embed
@@ -167,7 +167,8 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
         PLAN.replace("[red, blue]", "[kitchen, workshop]").replace("shots: 2", f"shots: 2\n    sampling: {sampling}")
     )
     assert plan.tasks["colour"].sampling == sampling
-    asyncio.run(ask(dataset, plan, "colour", Seeing(), embed, field="text"))
+    with filled(dataset, plan, "colour", embed, field="text") as store:
+        asyncio.run(ask(store, dataset, plan, "colour", Seeing(), field="text"))
     together = {frozenset(pair) for slot in drawn for pair in itertools.combinations(slot, 2)}
     apart = {pair for pair in together for slot in drawn if len(pair & slot) == 1}
     assert len(drawn) > 20
@@ -189,7 +190,8 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     grid = Grid([8.0], [5], draws=5, prior_in_sigmas=0.0)
     calibrated = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=50))
     task = plan.tasks["colour"].model_copy(update={"ensemble": 1000, "mechanism": calibrated})
-    rows = evaluate(votes, plan, "colour", task, 6000, grid)
+    plan = plan.model_copy(update={"tasks": {"colour": task}})
+    rows = LabelEvaluator(plan, "colour").scores(votes, 6000, grid)
     argmax = [row for row in rows if row.decide in ("", "argmax")]
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2

@@ -25,7 +25,7 @@ from service.engines.remote.engine import OpenAiCompatibleEngine
 from service.pipeline.answering import Answer, RemoteEngineForbiddenError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
-from service.plans.rehearsing import begin, written
+from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import sign
 from service.records import text_ledger
 from service.records.records import Records
@@ -247,7 +247,8 @@ def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_p
                 await begin(records, rehearsal, "ana", opened.answering.stages)
             forbidden = [asked.prompt for asked in server.asked]
             records.store.allow_remote_engine("toys", True)
-            await (await begin(records, rehearsal, "ana", opened.answering.stages)).run(padded=False)
+            stages = opened.answering.stages
+            await finish(records, stages, await begin(records, rehearsal, "ana", stages), padded=False)
             opened.engine.close()
             return forbidden, [asked.prompt for asked in server.asked]
 

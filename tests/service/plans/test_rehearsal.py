@@ -27,7 +27,7 @@ from service.pipeline.stages import Stages
 from service.plans import rehearsing
 from service.plans.budget_report import budget_report
 from service.plans.preview import preview
-from service.plans.rehearsing import Rehearsals, Rehearsed, begin, written
+from service.plans.rehearsing import Rehearsals, Rehearsed, begin, finish, written
 from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
@@ -72,8 +72,8 @@ def run(
     records: Records, calibrated: CalibratedPlan, engine: MajorityEngine | None = None, *, padded: bool = False
 ) -> Rehearsed:
     async def both() -> Rehearsed:
-        begun = await begin(records, calibrated, "ana", Stages(engine or MajorityEngine(), EMBEDDER, 60.0))
-        return await begun.run(padded=padded)
+        stages = Stages(engine or MajorityEngine(), EMBEDDER, 60.0)
+        return await finish(records, stages, await begin(records, calibrated, "ana", stages), padded=padded)
 
     return asyncio.run(both())
 
