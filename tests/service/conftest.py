@@ -30,6 +30,7 @@ from service.plans.signing import sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
+from tests.service.shell import Shell
 
 PLAN = """
 knowledge_base: toys
@@ -287,3 +288,20 @@ class RepeatingEngine:
     async def health(self) -> None:
         if self.down:
             raise EngineUnavailableError("down")
+
+
+@pytest.fixture
+def dpicl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/cli.sqlite")
+    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.yaml"
+    file.write_text(PLAN)
+    return file

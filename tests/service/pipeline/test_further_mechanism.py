@@ -29,11 +29,11 @@ from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 from service.trials.consensus import Consensus, consensus, most
 from service.web import create_app
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, RepeatingEngine
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.pipeline.test_text_answers import ask, make_services, states
+from tests.service.shell import Shell
 from tests.service.trials.test_trials import RED, attempt, text_plan
 
 WRITTEN = "type: candidate_vote, fold: true"
@@ -127,7 +127,7 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
     assert "CandidateVoteMechanism" in client.app.openapi()["components"]["schemas"]
 
 
-def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:  # noqa: F811
+def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:
     shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["preview"]["tasks"][
         "story"
     ]

@@ -10,8 +10,8 @@ import pytest
 
 from service.plans.exported import certificate_of, problems
 from service.plans.signing import sign
-from tests.service.cli.test_cli import Shell
 from tests.service.pipeline.test_once import PLAN, VOTED, alone, embed, noisy, opened
+from tests.service.shell import Shell
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,9 @@ from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows
 from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.shell import Shell
 
 LARGE = PLAN.replace("epsilon: 4", "epsilon: 20")
 EPSILON = 12.0
@@ -244,7 +244,7 @@ def test_nobody_writes_one_by_hand(records, brief) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, toys = tmp_path / "plan.yaml", tmp_path / "toys.jsonl"
     plan.write_text(LARGE.replace("ensemble: 10", "ensemble: 5"))
     colours = {"red": "a red fire engine", "blue": "the blue sea"}

@@ -28,11 +28,9 @@ from service.records.witness import bring_back, witness_url
 from service.services import Services, open_services
 from service.settings import Settings
 from service.web import create_app
-from tests.service.cli.test_cli import Shell, dpicl
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser
-
-__all__ = ["dpicl"]
+from tests.service.shell import Shell
 
 
 class Database:
