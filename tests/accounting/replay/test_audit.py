@@ -40,6 +40,7 @@ from accounting.ledger.trail import FIRST, AuditTrail, append, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
+from tests.accounting.books import signed
 from tests.conftest import Clock
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -55,15 +56,7 @@ def ledger(engine: sa.Engine, clock: Clock) -> Ledger:
 def sign(ledger: Ledger, engine: sa.Engine, calibrated: CalibratedPlan) -> SignedTask:
     with engine.begin() as connection:
         ledger.budgets.open(connection, "kb", 2, 1e-4)
-    ledger.budgets.sign(
-        "kb",
-        epsilon=1,
-        delta=1e-5,
-        accountant="pld",
-        document=calibrated.model_dump_json(),
-        tasks=[("topic", 4)],
-        signed_by="root",
-    )
+    signed(ledger, document=calibrated.model_dump_json())
     return ledger.budgets.task("kb.topic")
 
 
