@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 import accounting.plan
 from accounting.ledger.budgets import SignedTask
@@ -28,8 +29,10 @@ from service.pipeline.latency import Departure, Measured, Unpadded
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
 from service.records.records import Records, open_records
+from service.records.roles import Role
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
 from tests.service.shell import Shell
 
 PLAN = """
@@ -140,16 +143,17 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
 
+def development(folder: Path, **settings: Any) -> Settings:
+    """Of a service on a database in a folder, unless told otherwise."""
+    given = {"database_url": f"sqlite:///{folder / 'service.sqlite'}", "development": True, "latency_unpadded": True}
+    return Settings(**given | settings)
+
+
 def make_records(
     folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None
 ) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
-    records = open_records(
-        settings
-        or Settings(
-            database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_unpadded=True
-        )
-    )
+    records = open_records(settings or development(folder, **({"database_url": url} if url else {})))
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
@@ -158,6 +162,20 @@ def make_records(
     ]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
     return records
+
+
+def serving(folder: Path, engine: Engine | None = None, embedder: Any = EMBEDDER, **settings: Any) -> Services:
+    """A service of its own, with toys and no plan, and with further settings."""
+    folder.mkdir(exist_ok=True)
+    return open_services(
+        make_records(folder, settings=development(folder, **settings)), engine or MajorityEngine(), embedder
+    )
+
+
+def client_of(services: Services, role: Role = "analyst", name: str = "ann", **options: Any) -> TestClient:
+    """Over HTTP, with a new key."""
+    token = services.records.keys.create(name, role)[1]
+    return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}, **options)
 
 
 def nearly_noiseless(plan: Plan) -> CalibratedPlan:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask, budget
 from service.services import Services
 from service.web import create_app
+from tests.service.conftest import client_of
 from tests.service.shell import Shell
 
 
 @pytest.fixture(autouse=True)
 def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands' client reaches the application without a network."""
-    _, token = services.records.keys.create("ana", "analyst")
-
-    def connect(_service: ask.Service) -> httpx.Client:
-        return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
-
-    monkeypatch.setattr(ask, "connect", connect)
+    monkeypatch.setattr(ask, "connect", lambda _service: client_of(services))
 
 
 def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from service.dashboard.bundles import CONTROLS
 from tests.sanitization.restore.made_up import published
-from tests.service.dashboard.conftest import serving
+from tests.service.conftest import serving
 from tests.service.dashboard.dashboard_browser import Browser
 
 REPORT: dict[str, Any] = {

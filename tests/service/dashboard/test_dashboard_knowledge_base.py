@@ -18,8 +18,7 @@ from service.dashboard.usage import _series, charged_by_day
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.latency import Measured
 from service.services import Services, open_services
-from tests.service.conftest import PLAN, Embedding, MajorityEngine
-from tests.service.dashboard.conftest import serving
+from tests.service.conftest import PLAN, Embedding, MajorityEngine, serving
 from tests.service.dashboard.dashboard_browser import Browser, words
 
 CANARY = "canary-4f1d"

@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from accounting.mechanisms import MECHANISMS, TextMechanism
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
@@ -28,8 +27,7 @@ from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 from service.trials.consensus import Consensus, consensus, most
-from service.web import create_app
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine
+from tests.service.conftest import TEXT_PLAN, RepeatingEngine, client_of
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
 from tests.service.pipeline.test_text_answers import ask, make_services, states
@@ -120,8 +118,7 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
     assert (answer.release.answer["text"], answer.release.answer["method"]) == ("a red kite", "voted for")
     assert states(services) == {"released": 1}
     assert ask(services).charged is False
-    _, key = services.records.keys.create("analyst", "analyst")
-    client = TestClient(create_app(services), headers={"Authorization": f"Bearer {key}"})
+    client = client_of(services)
     release = client.get(f"/v1/releases/{answer.release.id}").json()
     assert (release["text"], release["method"], release["task"]) == ("a red kite", "voted for", "toys.story@1")
     assert "CandidateVoteMechanism" in client.app.openapi()["components"]["schemas"]

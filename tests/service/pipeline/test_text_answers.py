@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from fastapi.testclient import TestClient
 
 from accounting.ledger.tables import charges
 from accounting.plan import load_plan
@@ -20,8 +19,7 @@ from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
-from service.web import create_app
-from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, client_of, make_records, nearly_noiseless
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -203,9 +201,7 @@ def test_unusable_outputs_abstain(tmp_path: Path, mechanism: str, garbage, monke
 
 
 def test_the_api_shows_what_each_task_gives(tmp_path: Path) -> None:
-    services = make_services(tmp_path, "keyword_ptr")
-    client = TestClient(create_app(services))
-    client.headers["Authorization"] = f"Bearer {services.records.keys.create('ana', 'analyst')[1]}"
+    client = client_of(make_services(tmp_path, "keyword_ptr"))
     task = client.get("/v1/tasks/toys.story").json()
     assert (task["kind"], task["mechanism"], task["labels"]) == ("generate", "keyword_ptr", [])
     answer = client.post("/v1/tasks/toys.story/answers", json={"query": "which toy?"}).json()
