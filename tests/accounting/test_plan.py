@@ -85,8 +85,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
     plan = load_plan(PLAN)
     assert plan.budget.delta == 1e-4
     task = plan.tasks["topic"]
-    assert task.query_fields == ("text",)
-    assert task.exemplar_fields == ("text", "label")
+    assert (task.query_fields, task.exemplar_fields) == (("text",), ("text", "label"))
     assert task.slot_cap == 8
 
 
@@ -303,8 +302,7 @@ def test_a_text_task_has_defaults_and_may_state_everything() -> None:
         "mechanism": {"type": "embedding_mean", "radius": 0.5, "centred": True},
     }
     full = load_plan(yaml.safe_dump(document)).tasks["reply"]
-    assert full.answer_field == "answer"
-    assert full.query_fields == ("page", "text")
+    assert (full.answer_field, full.query_fields) == ("answer", ("page", "text"))
     assert full.public_answers == ("Ask the desk.", "Nobody knows.")
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -60,14 +61,11 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
 
 
 def test_a_change_that_cannot_be_changes_nothing(store, engine, tickets):
-    def fail(_connection: sa.Connection) -> None:
-        raise RuntimeError("power cut")
-
     before = wrap(engine)
     with pytest.raises(EncryptionKeyError, match="opens this database already"):
         store.keyring.rewrap(MasterKey(OLD))
     with pytest.raises(RuntimeError):
-        store.keyring.rewrap(MasterKey(NEW), fail)
+        store.keyring.rewrap(MasterKey(NEW), Mock(side_effect=RuntimeError("power cut")))
     assert wrap(engine) == before
     store.keyring.rewrap(MasterKey(NEW))
     with pytest.raises(WrongKeyError, match="start with the new one"):

@@ -31,8 +31,7 @@ def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path
     assert (trial["task"], trial["repeats"]) == ("toys.colour", 7)
     assert (trial["exemplars"]["supplied"], trial["exemplars"]["public_size"]) == (3, 60)
     assert set(trial["support"]) == {"red", "blue"}
-    assert trial["measure"] == "votes"
-    assert trial["engine"]["name"] == "nearest_exemplar"
+    assert (trial["measure"], trial["engine"]["name"]) == ("votes", "nearest_exemplar")
     assert trial["took_s"] > 0
     assert not (tmp_path / "cli.sqlite").exists()
     said = dpicl.ok("plan", "try", plan_file, *options)

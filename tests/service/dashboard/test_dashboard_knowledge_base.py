@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -249,9 +250,7 @@ def test_a_bad_file_is_refused_whole_and_not_repeated(
 
 
 def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> None:
-    def down(_texts: object) -> None:
-        raise EngineUnavailableError("the embedder does not answer")
-
+    down = Mock(side_effect=EngineUnavailableError("the embedder does not answer"))
     browser = Browser(open_services(services.records, MajorityEngine(), Embedding(down)))
     browser.sign_in()
     response = upload(browser, ROW)
@@ -261,10 +260,7 @@ def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> Non
 
 
 def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    def to_disk(*_args: object, **_options: object) -> None:
-        raise AssertionError("an upload was written to disk")
-
-    monkeypatch.setattr(SpooledTemporaryFile, "rollover", to_disk)
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", Mock(side_effect=AssertionError("written to disk")))
     row = {"text": "t" * 15_000, "label": "green"}
     rows = b"".join(json.dumps({**row, "unit_id": f"new {i}"}).encode() + b"\n" for i in range(150))
     assert len(rows) > 2 * 1024 * 1024
@@ -291,10 +287,8 @@ def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
 def test_a_database_that_is_gone_is_said_and_logged(
     browser: Browser, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_args: object) -> None:
-        raise error("SELECT secret-7", {}, OSError("secret-7"))
-
-    monkeypatch.setattr(browser.records.store, "get", gone)
+    gone = error("SELECT secret-7", {}, OSError("secret-7"))
+    monkeypatch.setattr(browser.records.store, "get", Mock(side_effect=gone))
     with capture_logs() as logs:
         page = browser.get(HOME)
     assert (page.status_code, "The database does not answer" in page.text) == (503, True)

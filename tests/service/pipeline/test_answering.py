@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import AsyncMock, Mock, create_autospec
 
 import numpy as np
 import pytest
@@ -80,10 +81,8 @@ def test_an_exhausted_task_refuses_new_queries_and_still_repeats_old_ones(servic
 
 
 def test_a_refusal_that_cannot_be_counted_is_still_that_refusal(services: Services, monkeypatch, capsys) -> None:
-    def busy(*_args):
-        raise sa.exc.OperationalError("insert", {}, Exception("database is locked"))
-
-    monkeypatch.setattr(services.records.ledger, "refuse", busy)
+    locked = sa.exc.OperationalError("insert", {}, Exception("database is locked"))
+    monkeypatch.setattr(services.records.ledger, "refuse", Mock(side_effect=locked))
     with services.records.database.begin() as connection:
         set_quota(connection, "k", 0)
     with pytest.raises(QuotaExhaustedError):
@@ -114,10 +113,7 @@ def test_a_failing_probe_voids_the_charge(services: Services, toy_engine: Majori
 def test_a_refusing_engine_voids_the_charge_and_says_why(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, refusal, told
 ) -> None:
-    async def refuses(*_args):
-        raise refusal
-
-    monkeypatch.setattr(toy_engine, "zero_shot", refuses)
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=refusal))
     with pytest.raises(told) as error:
         ask(services)
     assert type(error.value) is told
@@ -130,23 +126,17 @@ def test_a_refusing_engine_voids_the_charge_and_says_why(
 def test_after_the_probe_every_failure_is_an_abstention(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    async def fails(*_args):
-        raise RuntimeError("private detail")
-
     async def hangs(*_args):
         await asyncio.sleep(60)
 
-    def cannot_sample(*_args, **_options):
-        raise OSError("disk")
-
     match stage:
         case "engine":
-            monkeypatch.setattr(toy_engine, "contributions", fails)
+            monkeypatch.setattr(toy_engine, "contributions", AsyncMock(side_effect=RuntimeError("private detail")))
         case "engine_hangs":
             monkeypatch.setattr(toy_engine, "contributions", hangs)
             monkeypatch.setattr(services.answering, "stages", replace(services.answering.stages, timeout_s=0.2))
         case "store":
-            monkeypatch.setattr(services.records.store, "sample_slots", cannot_sample)
+            monkeypatch.setattr(services.records.store, "sample_slots", Mock(side_effect=OSError("disk")))
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert states(services) == {"released": 1}
 
@@ -154,27 +144,13 @@ def test_after_the_probe_every_failure_is_an_abstention(
 def test_the_charge_is_durable_before_the_sample_is_drawn(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order: list[str] = []
-    ledger, store = services.records.ledger, services.records.store
-
-    def noting(name, call):
-        def wrapped(*args, **options):
-            order.append(name)
-            return call(*args, **options)
-
-        return wrapped
-
-    probe = toy_engine.zero_shot
-
-    async def noted_probe(*args):
-        order.append("probe")
-        return await probe(*args)
-
-    monkeypatch.setattr(toy_engine, "zero_shot", noted_probe)
-    for owner, name in [(ledger, "charge"), (store, "sample_slots"), (ledger, "release")]:
-        monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
+    order, ledger, store = Mock(), services.records.ledger, services.records.store
+    for owner, name in ((ledger, "charge"), (toy_engine, "zero_shot"), (store, "sample_slots"), (ledger, "release")):
+        noting = Mock(wraps=getattr(owner, name))
+        order.attach_mock(noting, name)
+        monkeypatch.setattr(owner, name, noting)
     ask(services)
-    assert order == ["charge", "probe", "sample_slots", "release"]
+    assert [name for name, *_ in order.mock_calls] == ["charge", "zero_shot", "sample_slots", "release"]
 
 
 def test_concurrent_twins_share_one_charge(services: Services) -> None:
@@ -348,15 +324,10 @@ def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services,
     poisoned = [any(exemplar.fields["text"] == "toy 7" for exemplar in slot) for slot in slots]
     assert sum(poisoned) == 1
     monkeypatch.setattr(records.store, "sample_slots", lambda *_args, **_options: slots)
-    seen: list[np.ndarray | None] = []
-
-    def spy(self, contributions):
-        seen.extend(contributions)
-        return np.zeros(2)
-
-    monkeypatch.setattr(RnmGaussian, "noisy_votes", spy)
+    counted = Mock(return_value=np.zeros(2))
+    monkeypatch.setattr(RnmGaussian, "noisy_votes", counted)
     run(fragile.answer("toys.colour", "q", key_id="k"))
-    assert [output is None for output in seen] == [
+    assert [output is None for output in counted.call_args.args[0]] == [
         poison or not slot for poison, slot in zip(poisoned, slots, strict=True)
     ]
 
@@ -373,38 +344,18 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     sign(records, calibrated, "test")
     records.store.forget("toys", "u1")  # the live size is another than the public one
     services = open_services(records, MajorityEngine(), EMBEDDER)
-    sampled, mechanisms, priors = [], [], []
-    sample, release = records.store.sample_slots, RnmGaussian.release
-
-    def spy_sample(*args, **options):
-        sampled.append((args, options))
-        return sample(*args, **options)
-
-    def spy_release(self, contributions, prior=None):
-        mechanisms.append(self)
-        priors.append(prior)
-        return release(self, contributions, prior)
-
-    monkeypatch.setattr(records.store, "sample_slots", spy_sample)
-    monkeypatch.setattr(RnmGaussian, "release", spy_release)
+    sampled = Mock(wraps=records.store.sample_slots)
+    released = create_autospec(RnmGaussian.release, side_effect=RnmGaussian.release)
+    monkeypatch.setattr(records.store, "sample_slots", sampled)
+    monkeypatch.setattr(RnmGaussian, "release", released)
     run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert sampled == [
-        (
-            ("toys",),
-            {
-                "probability": 21 / 60,
-                "ensemble": 7,
-                "max_exemplars": 5,
-                "cohorts": (1,),
-                "arrived": 60,
-                "embeddings": False,
-            },
-        )
-    ]
+    drawn = {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "cohorts": (1,), "arrived": 60}
+    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
-    assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
-    assert priors[0].tolist() == [0.5, 0.5]
+    mechanism, _, prior = released.call_args.args
+    assert mechanism == RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)
+    assert prior.tolist() == [0.5, 0.5]
     with records.database.connect() as connection:
         assert connection.execute(sa.select(tasks.c.answers)).scalar_one() == plan.tasks["colour"].answers
 
@@ -480,10 +431,8 @@ def test_another_data_key_is_found_out_before_the_charge(services: Services) -> 
 
 
 def test_an_unusable_prior_is_found_out_before_the_sample(services: Services, toy_engine, monkeypatch) -> None:
-    async def nonsense(*_args):
-        return ZeroShot(np.array([np.nan, 1.0]))
-
-    monkeypatch.setattr(toy_engine, "zero_shot", nonsense)
+    nonsense = ZeroShot(np.array([np.nan, 1.0]))
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(return_value=nonsense))
     with pytest.raises(EngineUnavailableError):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -513,10 +462,7 @@ def test_charged_answers_take_whole_grains(services: Services) -> None:
 def test_a_probe_whose_call_is_cancelled_is_a_failure_like_any_other(
     services: Services, toy_engine, monkeypatch
 ) -> None:
-    async def cancelled(*_args):
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(toy_engine, "zero_shot", cancelled)
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=asyncio.CancelledError))
     started = time.monotonic()
     with pytest.raises(EngineUnavailableError):
         run(answering(services, grains=FixedGrain(0.3)).answer("toys.colour", "q", key_id="k"))
@@ -621,30 +567,14 @@ def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
 
 def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     services = blocks_services(tmp_path, MajorityEngine())
-    store, sampled = services.records.store, []
+    store = services.records.store
     store.forget("toys", "u1")  # the live size is another than the public one
-    sample = store.sample_blocks
-
-    def spy(*args, **options):
-        sampled.append((args, options))
-        return sample(*args, **options)
-
-    monkeypatch.setattr(store, "sample_blocks", spy)
+    sampled = Mock(wraps=store.sample_blocks)
+    monkeypatch.setattr(store, "sample_blocks", sampled)
     monkeypatch.delattr(ExemplarStore, "sample_slots")
     assert ask(services).release.answer["label"] in ("red", "blue")
-    assert sampled == [
-        (
-            ("toys",),
-            {
-                "probability": 28 / 60,
-                "blocks": 8,
-                "max_exemplars": 9,
-                "cohorts": (1,),
-                "arrived": 60,
-                "embeddings": False,
-            },
-        )
-    ]
+    drawn = {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "cohorts": (1,), "arrived": 60}
+    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
 
 
 def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
@@ -665,10 +595,7 @@ def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pyt
     engine = RememberingEngine()
     services = blocks_services(tmp_path, engine)
 
-    def cannot_sample(*_args, **_options):
-        raise OSError("disk")
-
-    monkeypatch.setattr(services.records.store, "sample_blocks", cannot_sample)
+    monkeypatch.setattr(services.records.store, "sample_blocks", Mock(side_effect=OSError("disk")))
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert engine.queries == [[()] * 4]
     assert states(services) == {"released": 1}

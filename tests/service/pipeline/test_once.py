@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -183,9 +184,7 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
 
 
 def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services, monkeypatch) -> None:
-    def refuse(*_args, **_options):
-        raise AssertionError("read")
-
+    refuse = Mock(side_effect=AssertionError("read"))
     for name in ("every_unit", "sample_slots", "sample_blocks"):
         monkeypatch.setattr(services.records.store, name, refuse)
     monkeypatch.setattr(services.engine, "zero_shot", refuse)
@@ -289,8 +288,7 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-def crash(*_args, **_options):
-    raise Crash
+crash = Mock(side_effect=Crash)
 
 
 @BOTH
@@ -508,11 +506,9 @@ def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
         assert time.monotonic() - begun >= 0.2
 
 
-def crash_of_an_embedder(_texts):
-    raise RuntimeError("no memory")
-
-
-@pytest.mark.parametrize("embedder", [crash_of_an_embedder, lambda texts: np.eye(3)[: len(texts)]])
+@pytest.mark.parametrize(
+    "embedder", [Mock(side_effect=RuntimeError("no memory")), lambda texts: np.eye(3)[: len(texts)]]
+)
 def test_nothing_is_charged_where_candidates_cannot_be_embedded(embedder, records: Records) -> None:
     with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
         sign(records, noisy(alone(VOTED)), "test", embed=embedder)

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 import sqlalchemy as sa
@@ -174,21 +175,14 @@ def test_nothing_is_signed_where_it_cannot_be_run(records, brief) -> None:
 def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
-    async def work(*_args) -> float:
-        return 0.5
-
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(rehearsing, "longest_question_s", work)
+    monkeypatch.setattr(rehearsing, "longest_question_s", AsyncMock(return_value=0.5))
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
-
-    async def fail(*_args) -> None:
-        raise RuntimeError("a red toy")
-
     for took, outcome in ((20.0, nullcontext()), (60.0, nullcontext()), (60.0, pytest.raises(RuntimeError))):
         if not isinstance(outcome, nullcontext):
-            monkeypatch.setattr(rehearsing, "count", fail)
+            monkeypatch.setattr(rehearsing, "count", AsyncMock(side_effect=RuntimeError("a red toy")))
         clock = iter((1000.0, 1000.0 + took))
         monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
         with outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -103,11 +104,8 @@ def test_what_is_not_stored_is_not_given(
 ) -> None:
     """A fault after the draw: neither a text nor a charge."""
 
-    def fails(*_: object) -> float:
-        raise OSError("no space left")
-
     with monkeypatch.context() as patched:
-        patched.setattr(text_ledger, "_add", fails)
+        patched.setattr(text_ledger, "_add", Mock(side_effect=OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
             TextLedger(database, SECRET).sanitize(sanitizer, [TEXT], owner="ann")
     assert TextLedger(database, SECRET).cost("ann") == TextCost(0, 0, 0.0)
