@@ -159,24 +159,22 @@ def _flip(connection: sa.Connection) -> None:
     connection.execute(sa.update(data_key).values(wrapped=wrapped[:-1] + bytes([wrapped[-1] ^ 1])))
 
 
-def _renumber(connection: sa.Connection) -> None:
-    connection.execute(sa.update(data_key).values(number=2))
+def changed(**values: object) -> Callable[[sa.Connection], object]:
+    return lambda connection: connection.execute(sa.update(data_key).values(**values))
 
 
-def _rename(connection: sa.Connection) -> None:
-    connection.execute(sa.update(data_key).values(fingerprint=MasterKey(NEW).fingerprint))
+ATTACKS = {
+    "flipped": _flip,
+    "renumbered": changed(number=2),
+    "renamed": changed(fingerprint=MasterKey(NEW).fingerprint),
+    "dropped": lambda connection: connection.execute(sa.delete(data_key)),
+}
 
 
-def _drop(connection: sa.Connection) -> None:
-    connection.execute(sa.delete(data_key))
-
-
-@pytest.mark.parametrize("attack", [_flip, _renumber, _rename, _drop])
-def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(
-    store, engine, tickets, attack: Callable[[sa.Connection], None]
-):
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(store, engine, tickets, attack: str):
     with engine.begin() as connection:
-        attack(connection)
+        ATTACKS[attack](connection)
     for key in (OLD, NEW):
         with pytest.raises(WrongKeyError):
             ExemplarStore(engine, key).list()

@@ -33,6 +33,7 @@ from service.records.roles import Role
 from service.services import Services, open_services
 from service.settings import Settings
 from service.web import create_app
+from tests.accounting.books import wrong
 from tests.service.shell import Shell
 
 PLAN = """
@@ -176,6 +177,14 @@ def client_of(services: Services, role: Role = "analyst", name: str = "ann", **o
     """Over HTTP, with a new key."""
     token = services.records.keys.create(name, role)[1]
     return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}, **options)
+
+
+def states(services: Services | Records, task: str = "") -> dict[str, int]:
+    """How many charges there are in each state, of the task of a name or of all, in books that balance."""
+    records = services.records if isinstance(services, Services) else services
+    assert wrong(records.database) == []
+    tasks = [one for budget in records.ledger.budgets.statuses() for one in budget.tasks if task in ("", one.name)]
+    return dict(+sum((Counter(one.states) for one in tasks), Counter()))
 
 
 def nearly_noiseless(plan: Plan) -> CalibratedPlan:

@@ -19,7 +19,6 @@ from accounting.ledger.errors import UnknownBudgetError, UnknownTaskError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges, tasks
 from accounting.plan import calibrate_plan, load_plan
-from accounting.replay.books import violations
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore, WrongKeyError
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
@@ -27,7 +26,7 @@ from service.pipeline.answering import Answering, BusyError, StillAnsweringError
 from service.pipeline.queries import InvalidQueryError, check_query
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records
+from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records, states
 
 
 def run(coroutine):
@@ -41,13 +40,6 @@ def ask(services: Services, query="toy", **options):
 async def started(answering: Answering) -> None:
     while not answering._running:  # noqa: ASYNC110  (there is no event to wait for, and none is needed elsewhere)
         await asyncio.sleep(0.001)
-
-
-def states(services: Services) -> dict[str, int]:
-    (budget,) = services.records.ledger.budgets.statuses()
-    with services.records.database.connect() as connection:
-        assert violations(connection) == []
-    return {state: n for state, n in budget.tasks[0].states.items() if n}
 
 
 def test_an_answer_is_a_label_charged_once_and_repeated_for_free(services: Services) -> None:
@@ -178,7 +170,7 @@ def test_a_caller_who_hangs_up_does_not_lose_the_answer(services: Services) -> N
     assert states(services) == {"released": 1}
 
 
-def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(services: Services, monkeypatch) -> None:
+async def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(services: Services, monkeypatch) -> None:
     ledger = services.records.ledger
     charge, writing = ledger.charge, threading.Event()
 
@@ -187,16 +179,13 @@ def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(service
         time.sleep(0.2)
         return charge(*args, **options)
 
-    async def hang_up():
-        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
-        await asyncio.to_thread(writing.wait, 10)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await services.answering.drain()
-
     monkeypatch.setattr(ledger, "charge", slow)
-    run(hang_up())
+    call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+    await asyncio.to_thread(writing.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await services.answering.drain()
     assert states(services) == {"released": 1}
 
 
@@ -208,18 +197,14 @@ def test_idempotency_key_names_one_query(services: Services) -> None:
     assert states(services) == {"released": 1}
 
 
-def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
+async def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
     small = answering(services, max_in_flight=1)
-
-    async def crowd():
-        calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
-        first = asyncio.create_task(calls[0])
-        await started(small)
-        with pytest.raises(BusyError, match="come back"):
-            await calls[1]
-        await first
-
-    run(crowd())
+    calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
+    first = asyncio.create_task(calls[0])
+    await started(small)
+    with pytest.raises(BusyError, match="come back"):
+        await calls[1]
+    await first
     assert states(services) == {"released": 1}
 
 
@@ -248,7 +233,7 @@ def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, pad
 
 
 @pytest.mark.parametrize(("stage", "state"), [("probe", "voided"), ("sample", "charged"), ("slots", "charged")])
-def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
+async def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str, state: str
 ) -> None:
     reached, over = threading.Event(), threading.Event()
@@ -271,16 +256,12 @@ def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
             monkeypatch.setattr(services.records.store, "sample_slots", draws)
         case "slots":
             monkeypatch.setattr(toy_engine, "contributions", hangs)
-
-    async def end():
-        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
-        await asyncio.to_thread(reached.wait, 10)
-        for work in services.answering._running:
-            work.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        over.set()
-
-    run(end())
+    call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+    await asyncio.to_thread(reached.wait, 10)
+    for work in services.answering._running:
+        work.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    over.set()
     assert states(services) == {state: 1}
 
 
@@ -375,7 +356,7 @@ def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: S
     assert answers[0].release.created_at - before >= timedelta(seconds=0.4)
 
 
-def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine, monkeypatch) -> None:
+async def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine, monkeypatch) -> None:
     """Ray Serve cancels what runs in an abandoned request's context; the paid work must run in its own."""
     marker: contextvars.ContextVar[str] = contextvars.ContextVar("marker", default="none")
     seen = []
@@ -386,12 +367,8 @@ def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine,
         return await probe(*args)
 
     monkeypatch.setattr(toy_engine, "zero_shot", look)
-
-    async def request():
-        marker.set("of the request")
-        await services.answering.answer("toys.colour", "q", key_id="k")
-
-    run(request())
+    marker.set("of the request")
+    await services.answering.answer("toys.colour", "q", key_id="k")
     assert seen == ["none"]
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
-from accounting.ledger.tables import charges
 from accounting.plan import load_plan
-from accounting.replay.books import violations
 from service.embedding.embedder import Embed
 from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, client_of, make_records, nearly_noiseless
+from tests.service.conftest import (
+    TEXT_PLAN,
+    Embedding,
+    RepeatingEngine,
+    client_of,
+    make_records,
+    nearly_noiseless,
+    states,
+)
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -55,12 +59,6 @@ def make_services(
 
 def ask(services: Services, query: str = "which toy?"):
     return asyncio.run(services.answering.answer("toys.story", query, key_id="k"))
-
-
-def states(services: Services) -> dict[str, int]:
-    with services.records.database.connect() as connection:
-        assert violations(connection) == []
-        return dict(Counter(connection.execute(sa.select(charges.c.state)).scalars()))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

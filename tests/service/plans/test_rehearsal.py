@@ -33,7 +33,7 @@ from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows, states
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
@@ -77,11 +77,6 @@ def run(
         return await begun.run(padded=padded)
 
     return asyncio.run(both())
-
-
-def states(records: Records) -> dict[str, int]:
-    (budget,) = records.ledger.budgets.statuses()
-    return {state: count for task in budget.tasks for state, count in task.states.items() if count}
 
 
 @pytest.mark.slow
@@ -305,23 +300,20 @@ def test_the_button(records) -> None:
     assert plan.signed_by == browser.key.id
 
 
-def test_one_at_a_time_and_a_failure_tells_nothing(records, brief, monkeypatch, capsys) -> None:
+async def test_one_at_a_time_and_a_failure_tells_nothing(records, brief, monkeypatch, capsys) -> None:
     async def fail(*_args) -> None:
         await asyncio.sleep(0)
         raise RuntimeError("a red toy")
 
-    async def twice() -> None:
-        rehearsals = Rehearsals(records, Stages(MajorityEngine(), EMBEDDER, 60.0), padded=False)
-        first = asyncio.create_task(rehearsals.start(brief, "ana"))
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="another rehearsal is running"):
-            await rehearsals.start(brief, "ana")
-        assert await first == "toys.colour-rehearsal@1"
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-        assert await rehearsals.start(brief, "ana") == "toys.colour-rehearsal@2"
-
     monkeypatch.setattr(rehearsing, "count", fail)
-    asyncio.run(twice())
+    rehearsals = Rehearsals(records, Stages(MajorityEngine(), EMBEDDER, 60.0), padded=False)
+    first = asyncio.create_task(rehearsals.start(brief, "ana"))
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="another rehearsal is running"):
+        await rehearsals.start(brief, "ana")
+    assert await first == "toys.colour-rehearsal@1"
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    assert await rehearsals.start(brief, "ana") == "toys.colour-rehearsal@2"
     said = "".join(capsys.readouterr())
     assert "rehearsal_failed" in said
     assert "red toy" not in said

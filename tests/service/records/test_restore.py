@@ -8,7 +8,7 @@ import json
 import secrets
 import shutil
 import subprocess
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,14 +80,8 @@ class Database:
 def database(
     database_url: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Database:
-    witness = f"sqlite:///{tmp_path}/witness.sqlite"
-    if database_url.startswith("postgresql"):
-        name = f"w{uuid.uuid4().hex[:12]}"
-        admin = open_database(database_url).execution_options(isolation_level="AUTOCOMMIT")
-        with admin.connect() as connection:
-            connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        admin.dispose()
-        witness = sa.make_url(database_url).set(database=name).render_as_string(hide_password=False)
+    on_postgresql = database_url.startswith("postgresql")
+    witness = request.getfixturevalue("new_postgres")() if on_postgresql else f"sqlite:///{tmp_path}/witness.sqlite"
     monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
     monkeypatch.setenv("DPICL_WITNESS_URL", witness)
     return Database(database_url, witness, tmp_path)
@@ -288,14 +282,8 @@ def test_the_witness_lies_beside_a_sqlite_database_unless_told(tmp_path: Path) -
         open_records(same)
 
 
-def test_a_postgresql_database_wants_to_know_where_its_witness_is(
-    postgres_server: str, tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
-    admin = open_database(postgres_server).execution_options(isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(sa.text("CREATE DATABASE without_witness"))
-    admin.dispose()
-    url = sa.make_url(postgres_server).set(database="without_witness").render_as_string(hide_password=False)
+def test_a_postgresql_database_wants_to_know_where_its_witness_is(new_postgres: Callable[[], str]) -> None:
+    url = new_postgres()
     records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
     with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
         open_services(records, MajorityEngine(), EMBEDDER)
@@ -303,7 +291,7 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(
     records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
     assert open_services(records, MajorityEngine(), EMBEDDER).records.witness is None
     records.database.dispose()
-    nowhere = sa.make_url(postgres_server).set(database="nowhere").render_as_string(hide_password=False)
+    nowhere = sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False)
     with pytest.raises(WitnessUnavailableError):
         open_records(Settings(database_url=url, witness_url=nowhere, development=True))
 
