@@ -114,9 +114,7 @@ def test_keys_and_bundles_share_no_cache(services: Services, doctor: Doctor, bun
     assert all(" " in name for name in names)  # as no knowledge base's
 
 
-def test_answers_to_the_same_request_are_the_same_bytes(
-    services: Services, bundle: Bundle, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_to_the_same_request_are_the_same_bytes(services: Services, bundle: Bundle, caplog, capfd) -> None:
     """Nothing but redacted text and number exists here; and neither is logged."""
     caplog.set_level(logging.DEBUG)
     asking = client_of(services)

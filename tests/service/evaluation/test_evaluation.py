@@ -100,9 +100,7 @@ def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset:
     assert results[2]["sigma"] > 100 * results[3]["sigma"]
 
 
-def test_a_missing_plotting_library_is_explained(
-    dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_plotting_library_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--png", dataset / "picture.png"]

@@ -196,9 +196,7 @@ async def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Pa
     assert {len(slots) for slots in engine.shown} == {10, 20}
 
 
-def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(
-    tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
+def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(tmp_path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine(), latency_grain_ms=150)
     (measured,) = asyncio.run(services.grains.all())
     assert "set DPICL_LATENCY_GRAIN_MS to at least" in measured.problem

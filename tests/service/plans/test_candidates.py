@@ -67,9 +67,7 @@ def test_they_are_written_for_each_label_and_make_a_plan(
     assert "σ" in dpicl.ok("plan", "preview", tmp_path / "chosen.yaml", "--public-size", 600)
 
 
-def test_what_was_chosen_is_varied(
-    asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path: Path
-) -> None:
+def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path) -> None:
     chosen = tmp_path / "chosen.jsonl"
     given = [{"text": "A red toy, number 0.", "label": "red"}, {"text": "the {sea}", "label": "blue"}]
     chosen.write_text("".join(json.dumps(one) + "\n" for one in given))

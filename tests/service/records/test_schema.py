@@ -120,9 +120,7 @@ def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, e
 
 
 @pytest.mark.slow
-def test_the_command_tells_what_it_did(
-    database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_tells_what_it_did(database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch):
     def run(*arguments: str) -> tuple[int, str]:
         code, out, err = dpicl(*arguments)
         return code, " ".join((out + err).split())

@@ -50,9 +50,7 @@ def test_a_text_is_drawn_once_and_costs_once(database: sa.Engine, sanitizer: Tex
     assert ledger.cost("ann", "tomorrow") == TextCost(0, 0, 0.0)
 
 
-def test_whose_text_and_how_it_is_sanitised_matter(
-    database: sa.Engine, sanitizer: TextSanitizer, tmp_path: Path
-) -> None:
+def test_whose_text_and_how_it_is_sanitised_matter(database: sa.Engine, sanitizer: TextSanitizer, tmp_path) -> None:
     """With 200 words at ε = 1 two draws of 40 words are equal once in 10⁵⁰."""
     ledger, text = TextLedger(database, SECRET), "bdf " * 40
     asked = [
@@ -99,9 +97,7 @@ def test_threads_get_one_text_and_one_charge(database: sa.Engine, sanitizer: Tex
     assert ledger.cost("ann") == TextCost(8, 16, pytest.approx(16 * sanitizer.epsilon))
 
 
-def test_what_is_not_stored_is_not_given(
-    database: sa.Engine, sanitizer: TextSanitizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_stored_is_not_given(database: sa.Engine, sanitizer: TextSanitizer, monkeypatch) -> None:
     """A fault after the draw: neither a text nor a charge."""
 
     with monkeypatch.context() as patched:
