@@ -1,7 +1,5 @@
 """Fixtures every package's tests share: real databases, both kinds."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

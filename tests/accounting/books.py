@@ -1,7 +1,5 @@
 """Lifetime budgets that are opened, plans that are signed, and whether the books balance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

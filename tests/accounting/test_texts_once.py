@@ -1,7 +1,5 @@
 """Plans whose slots write texts once, on public topics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

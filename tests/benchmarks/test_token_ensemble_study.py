@@ -1,7 +1,5 @@
 """The study of whole texts, with an engine that says which slots it was given."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the overlays' pods may do, hold, ask for, and how they are asked whether they are well."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The component for signing in with a provider: to service pods alone, and the settings that the service has."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -6,8 +6,6 @@ The ingress and the embedder are on the head, three replicas of a simulated engi
 once questions can be asked, removes a worker for each line it reads, and stops when its input ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The real thing: ``dpicl serve`` on Ray Serve with the example's tickets, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Cohorts: who arrives when, for ever, and that only those named are drawn."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

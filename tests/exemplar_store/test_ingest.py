@@ -1,7 +1,5 @@
 """Uploads are stored whole or not at all, once, side by side."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

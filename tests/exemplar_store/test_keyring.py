@@ -1,7 +1,5 @@
 """The data key under master keys that follow each other: who opens what, and what attackers and accidents achieve."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal

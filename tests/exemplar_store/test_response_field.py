@@ -1,7 +1,5 @@
 """A second embedding of each exemplar: that of its response, stored when it is ingested."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Vocabularies and channels that tests make up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The auditor: the definition, closed forms, and mechanisms broken on purpose."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Personal data in a conversation, then the draws, then the answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Medoids: the greedy order, the best number, and any string at all."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

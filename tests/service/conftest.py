@@ -1,7 +1,5 @@
 """A small service without Ray: a real database, the real pipeline, and an engine that counts labels."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """``dpicl`` in process."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

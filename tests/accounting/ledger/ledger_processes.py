@@ -5,8 +5,6 @@
 It forks the processes, lets them start at one instant, and prints what each returned as a JSON list.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

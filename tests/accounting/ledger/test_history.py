@@ -1,7 +1,5 @@
 """The ledger read back by time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Charges and releases, one caller at a time; races and crashes are in test_ledger_processes.py."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

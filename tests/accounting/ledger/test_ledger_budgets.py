@@ -1,7 +1,5 @@
 """Lifetime budgets and signed plans: exact sums, all or nothing, nothing ever changed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

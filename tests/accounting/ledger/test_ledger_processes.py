@@ -1,7 +1,5 @@
 """The ledger under many processes, and under SIGKILL at every moment of a query, on both databases."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Two histories of one ledger: a knowledge base of which both tell ends, and stays so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

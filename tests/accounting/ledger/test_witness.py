@@ -1,7 +1,5 @@
 """A ledger restored from a backup is refused, and going on from it gives no answer back."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The audit trail: appended with what it records, and no change of an export goes unnoticed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The plan studio and the audit trail in a real browser: live with script, and no less able without."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The client: what it sends, what it refuses, and what it does without."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The steps in chains of the real library."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The REST surface, over the real pipeline, ledger and store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -4,8 +4,6 @@ The routes are read off the application, so one that is added without an entry h
 leave the database as it was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A service takes no more requests than it has places, none when it stops, and answers those that are inside."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The OpenAI surface, asked by OpenAI's own client, over the real pipeline."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

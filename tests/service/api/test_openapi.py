@@ -1,7 +1,5 @@
 """The API against its own OpenAPI document: Schemathesis sends what the document allows, and what it forbids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Previews over REST: free, marked, and without the private exemplars."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from unittest.mock import AsyncMock, Mock

@@ -1,7 +1,5 @@
 """Every kind of problem is made somewhere, explains itself, and tells clients whether to retry."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import urljoin

@@ -1,7 +1,5 @@
 """Redacted texts over HTTP, through the client that people use and the application that serves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

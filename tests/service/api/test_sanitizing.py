@@ -1,7 +1,5 @@
 """``POST /v1/sanitize``: texts that may leave, what they cost, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

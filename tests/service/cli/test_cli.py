@@ -1,7 +1,5 @@
 """The command line, as typed."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """``dpicl ask`` and ``dpicl batch`` against the service's own application, in this process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dpicl plan try``, as typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

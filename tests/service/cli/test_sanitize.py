@@ -1,7 +1,5 @@
 """``dpicl sanitize``, and its page of the documentation."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

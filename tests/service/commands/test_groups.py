@@ -1,7 +1,5 @@
 """Groups, whoever makes and joins them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Knowledge bases, whoever makes them: what is wrong is said by field, and what lasts for ever is confirmed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who looks at the dashboard: an admin, unless a file says otherwise."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.services import Services

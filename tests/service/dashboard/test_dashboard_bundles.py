@@ -1,7 +1,5 @@
 """Pages of bundles: what was measured, beside its controls."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Cohorts in the dashboard: what is left of each, and opened and closed for good."""
 
-from __future__ import annotations
-
 import re
 
 from tests.service.dashboard.dashboard_browser import Browser, words

@@ -1,7 +1,5 @@
 """Groups in the dashboard: made, joined and seen, by the rules of the ledger."""
 
-from __future__ import annotations
-
 import re
 
 from service.services import Services

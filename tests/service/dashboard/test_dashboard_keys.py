@@ -1,7 +1,5 @@
 """Keys on the dashboard: made and shown once, limited, and stopped without locking oneself out unawares."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """A knowledge base's page, and creating and filling one from it."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta

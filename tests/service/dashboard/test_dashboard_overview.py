@@ -1,7 +1,5 @@
 """The overview: what is promised, used and free, and how long the answers last."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

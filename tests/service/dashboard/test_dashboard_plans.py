@@ -1,7 +1,5 @@
 """The plan studio: what a plan would give, tried for free, and signed once by somebody who means it."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import io

@@ -1,7 +1,5 @@
 """Signing in with an OpenID Connect provider, over real HTTP: who comes in, as what, and every way of being refused."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

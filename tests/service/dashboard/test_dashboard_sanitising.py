@@ -1,7 +1,5 @@
 """The page on which an admin sees what becomes of a sentence."""
 
-from __future__ import annotations
-
 import html
 import math
 import re

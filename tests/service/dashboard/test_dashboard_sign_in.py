@@ -1,7 +1,5 @@
 """The dashboard's door: sessions, forms from elsewhere, and what browsers are told."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import UTC, datetime, timedelta

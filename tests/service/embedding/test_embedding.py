@@ -1,7 +1,5 @@
 """The embedder with its real model: what it returns, what it refuses, and that texts do not touch each other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

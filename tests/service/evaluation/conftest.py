@@ -1,7 +1,5 @@
 """A small data set: what was bought, for the kitchen or the workshop."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dpicl eval`` on a small data set with the real embedder and engine."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import itertools

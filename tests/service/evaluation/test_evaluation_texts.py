@@ -1,7 +1,5 @@
 """``dpicl eval`` on free text: end to end with the real embedder and engine, and the figures on answers made up."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

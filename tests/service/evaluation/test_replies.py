@@ -1,7 +1,5 @@
 """``dpicl eval --engine-config``: a language model behind a real HTTP server, and what it said kept on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The pipeline with a real ledger and store, and an engine that counts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

@@ -3,8 +3,6 @@
 It is a vote among the public candidates: a slot votes for the first that holds what the slot says.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Blocks read ahead: when they are read again, how long that takes, and what it holds up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

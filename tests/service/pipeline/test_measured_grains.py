@@ -1,7 +1,5 @@
 """Latency grains: measured with the largest slots there can be, chosen or refused by that."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

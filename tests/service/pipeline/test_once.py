@@ -1,7 +1,5 @@
 """A release that is made once, with a real ledger and store, on both databases."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Rehearsals: who asks, who answers, what one unit can change, and what is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Free text through the whole pipeline: a real ledger, store, mechanisms and embeddings."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

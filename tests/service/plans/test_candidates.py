@@ -1,7 +1,5 @@
 """``dpicl plan candidates`` against a real chat server: what it is shown, and what comes of its replies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

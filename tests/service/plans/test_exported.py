@@ -1,7 +1,5 @@
 """Exported exemplars, checked with the command line against the database and against an export of its trail."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two people sign: nothing is taken before another one approves, once, and whoever proposed is never the other one."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Rehearsals from the plan to the interval, with a real ledger and store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """A knowledge base keeps the model that embedded it: processes with another one refuse it, and charge nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

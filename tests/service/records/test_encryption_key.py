@@ -1,7 +1,5 @@
 """The encryption key changed: nobody waits, nothing is lost, repeated questions stay free."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gc

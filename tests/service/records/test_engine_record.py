@@ -1,7 +1,5 @@
 """Admins see how the engine keeps slots apart where they decide: in plans and budgets."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

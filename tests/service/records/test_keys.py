@@ -1,7 +1,5 @@
 """API keys: shown once, hashed at rest, revocable."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Backing up and restoring, as an operator does it: with the databases' own tools and ``dpicl ledger``."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """The schema: an empty database becomes what the tables say, once, and no code works on another version's."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The text ledger: a text is drawn once for its owner, its cost is counted once, and a cap holds."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock

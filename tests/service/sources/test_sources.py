@@ -1,7 +1,5 @@
 """The same rows, wherever they are and however they are written."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import gzip

@@ -1,7 +1,5 @@
 """The synthetic mode: real in everything but its data, which cannot be taken for real ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Metrics: the ledger's own numbers, the same from every replica, and nothing private."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Responses are counted by all replicas together, and none that could tell of exemplars."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

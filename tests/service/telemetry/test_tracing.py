@@ -1,7 +1,5 @@
 """Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of what was asked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Trials on public exemplars: what they draw, what they tell, and what they cannot reach."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import re

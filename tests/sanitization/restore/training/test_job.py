@@ -1,7 +1,5 @@
 """The whole training on a small made-up world: what is restored, what its controls say, and what a stopped job does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """E2: usefulness and attacks are measured on one release, by one law."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
