@@ -7,14 +7,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from accounting.mechanisms import (
-    LARGEST_DELTA0,
-    MECHANISMS,
-    Calibration,
-    RnmGaussianMechanism,
-    TextMechanism,
-    register,
-)
+from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism, register
 from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import GaussianFamily
@@ -168,10 +161,7 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("written", "signed"),
     [
-        (
-            {"vote": "soft"},
-            '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}',
-        ),
+        ({"vote": "soft"}, '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}'),
         (
             {"calibration": {"decisiveness": 3}},
             '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14,"echo":1.0}',

@@ -18,11 +18,7 @@ from tests.deploy.overlays import (
     settings,
 )
 
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
+RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 MIGRATION = "dp-icl-migrate"
 OF_THE_LEDGER = {"DPICL_DATABASE_URL": "dp-icl-database", "DPICL_WITNESS_URL": "dp-icl-witness"}
 

@@ -40,11 +40,6 @@ def test_the_component_lets_service_pods_ask_the_provider(tmp_path: Path, overla
     assert {key["name"] for key in given.values()} == {"dp-icl-sign-in"}
     assert (
         {name.removeprefix("DPICL_").lower() for name in given}
-        == {
-            "oidc_issuer",
-            "oidc_client_id",
-            "oidc_client_secret",
-            "oidc_roles",
-        }
+        == {"oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_roles"}
         < Settings.model_fields.keys()
     )

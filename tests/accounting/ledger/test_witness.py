@@ -412,10 +412,7 @@ def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deploym
         lost = connection.execute(sa.select(witnessed.c.kind).where(witnessed.c.lost_in == 1)).scalars().all()
     assert lost == ["charge"]
     for statement in ("DELETE FROM witnessed_events", "UPDATE witnessed_events SET body = '{}'"):
-        with (
-            pytest.raises(sa.exc.IntegrityError, match="cannot be"),
-            running.witness_database.begin() as connection,
-        ):
+        with pytest.raises(sa.exc.IntegrityError, match="cannot be"), running.witness_database.begin() as connection:
             connection.exec_driver_sql(statement)
 
 

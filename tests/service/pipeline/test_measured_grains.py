@@ -24,14 +24,7 @@ from service.pipeline.latency import GrainTooSmallError, Turns, smallest_grain_s
 from service.plans.signing import sign
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import (
-    EMBEDDER,
-    TEXT_PLAN,
-    MajorityEngine,
-    RepeatingEngine,
-    make_records,
-    nearly_noiseless,
-)
+from tests.service.conftest import EMBEDDER, TEXT_PLAN, MajorityEngine, RepeatingEngine, make_records, nearly_noiseless
 
 SLOW_S = 0.12
 
