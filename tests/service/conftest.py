@@ -57,8 +57,7 @@ class MajorityEngine:
         self.slots_seen: list[int] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        if self.down:
-            raise EngineUnavailableError("down")
+        await self.health()
         return ZeroShot(np.full(len(task.labels), 1 / len(task.labels)))
 
     async def contributions(
@@ -269,30 +268,23 @@ tasks:
 """
 
 
-class RepeatingEngine:
+class RepeatingEngine(MajorityEngine):
     """Answers with the most frequent response of a slot; its zero-shot answers are the task's public ones.
 
     Attributes:
-        down: makes the probe fail.
         mute: makes :meth:`reconstruct` fail so many times.
     """
 
     def __init__(self) -> None:
-        self.down = False
+        super().__init__()
         self.mute = 0
         self.asked: list[tuple[tuple[str, ...], bool]] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        if self.down:
-            raise EngineUnavailableError("down")
+        await self.health()
         return ZeroShot(texts=task.public_answers)
 
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[str | None]:
-        return [self._answer(task, slot) for slot in slots]
-
-    def _answer(self, task: TaskSpec, slot: Slot) -> str | None:
+    def _vote(self, task: TaskSpec, slot: Slot) -> str | None:
         if not slot:
             return None
         (response, _), *_ = Counter(exemplar.fields[task.answer_field] for exemplar in slot).most_common(1)
@@ -309,10 +301,6 @@ class RepeatingEngine:
 
     async def describe(self) -> EngineInfo:
         return EngineInfo("repeating", "each slot by itself", False, "for tests")
-
-    async def health(self) -> None:
-        if self.down:
-            raise EngineUnavailableError("down")
 
 
 @pytest.fixture
