@@ -1,8 +1,8 @@
 """Fixtures every package's tests share: real databases, both kinds."""
 
-from __future__ import annotations
-
+import asyncio
 import gc
+import inspect
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -70,6 +70,15 @@ class Sharing(LoadScopeScheduling):
         if node is self.nodes[-1]:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test may be a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Sharing:

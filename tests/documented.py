@@ -1,7 +1,5 @@
 """What the documentation shows, and running it as a reader would."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -6,8 +6,6 @@ check with probability at most ALPHA = 1e-9; there are about 100 in all tests, w
 probability of about 1e-7. Where a wrong sampler must be rejected, it escapes less than once in 10⁹ runs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

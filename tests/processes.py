@@ -1,7 +1,5 @@
 """What tests with several processes need."""
 
-from __future__ import annotations
-
 import multiprocessing
 import socket
 

@@ -1,7 +1,5 @@
 """The audit of pinned packages, against a small index over HTTP."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

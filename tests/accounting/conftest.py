@@ -1,7 +1,5 @@
 """A small plan, calibrated once."""
 
-from __future__ import annotations
-
 import pytest
 
 from accounting.plan import CalibratedPlan, calibrate_plan, parse_plan

@@ -7,14 +7,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from accounting.mechanisms import (
-    LARGEST_DELTA0,
-    MECHANISMS,
-    Calibration,
-    RnmGaussianMechanism,
-    TextMechanism,
-    register,
-)
+from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism, register
 from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import GaussianFamily
@@ -85,8 +78,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
     plan = load_plan(PLAN)
     assert plan.budget.delta == 1e-4
     task = plan.tasks["topic"]
-    assert task.query_fields == ("text",)
-    assert task.exemplar_fields == ("text", "label")
+    assert (task.query_fields, task.exemplar_fields) == (("text",), ("text", "label"))
     assert task.slot_cap == 8
 
 
@@ -169,10 +161,7 @@ def test_errors_name_the_key(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("written", "signed"),
     [
-        (
-            {"vote": "soft"},
-            '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}',
-        ),
+        ({"vote": "soft"}, '"vote":"soft","decide":"posterior","calibration":{"prior":1.0,"lead":0.14,"echo":1.0}'),
         (
             {"calibration": {"decisiveness": 3}},
             '"vote":"hard","decide":"posterior","calibration":{"prior":1.0,"decisiveness":3.0,"lead":0.14,"echo":1.0}',
@@ -303,8 +292,7 @@ def test_a_text_task_has_defaults_and_may_state_everything() -> None:
         "mechanism": {"type": "embedding_mean", "radius": 0.5, "centred": True},
     }
     full = load_plan(yaml.safe_dump(document)).tasks["reply"]
-    assert full.answer_field == "answer"
-    assert full.query_fields == ("page", "text")
+    assert (full.answer_field, full.query_fields) == ("answer", ("page", "text"))
     assert full.public_answers == ("Ask the desk.", "Nobody knows.")
 
 

@@ -1,7 +1,5 @@
 """Plans whose slots write texts once, on public topics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -78,10 +76,7 @@ def test_a_question_brings_the_fields_of_the_template_that_shows_the_texts() -> 
         ({"mechanism": {"topics": ["cafe\u0301"]}}, "topics: 'cafe\u0301' is not in Unicode NFC without"),
         ({"mechanism": {"texts": 33}}, "texts: texts × tokens is 330, and may be 320"),
         ({"release": "each", "answers": 5}, "release: token_ensemble is made once: write `release: once`"),
-        (
-            {"mechanism": {"after": {"type": "keyword_ptr", "k_min": 1, "k_max": 2}}},
-            "after: no words are released",
-        ),
+        ({"mechanism": {"after": {"type": "keyword_ptr", "k_min": 1, "k_max": 2}}}, "after: no words are released"),
         ({"without": ("ensemble",)}, "ensemble: say to how many slots the units of a topic are dealt"),
         ({"answers": 5}, "answers: a release that is made once"),
         ({"sampling": "blocks"}, "sampling: a release that is made once"),

@@ -3,8 +3,6 @@
 What the figures are is not judged: that takes an idle machine and the whole benchmark.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

@@ -1,7 +1,5 @@
 """Figures of guesses whose rights and wrongs are counted by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

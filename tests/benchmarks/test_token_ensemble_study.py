@@ -1,7 +1,5 @@
 """The study of whole texts, with an engine that says which slots it was given."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,9 +67,7 @@ def study(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], d
 
 
 @pytest.mark.slow
-def test_each_condition_is_shown_what_is_its_own(
-    engine: Counting, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_condition_is_shown_what_is_its_own(engine: Counting, data: Path, monkeypatch, capsys) -> None:
     lines = study(monkeypatch, capsys, data, "--set", "topics")
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
     shown = [line.partition(": ")[2] for line in lines if line.startswith("    ")]
@@ -89,9 +85,7 @@ def test_each_condition_is_shown_what_is_its_own(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_where_another_ended(
-    engine: Counting, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_where_another_ended(engine: Counting, data: Path, monkeypatch, capsys) -> None:
     run = ["--set", "products", "--condition", "token_ensemble:8,answers=50"]
     first = study(monkeypatch, capsys, data, *run, "--questions", "2")
     assert engine.asked == 2

@@ -1,7 +1,5 @@
 """The command: each scenario in turn, a table at the end, exit status 1 if anything did not hold."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A language model outside the service, which notes what it was shown and can be told to misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

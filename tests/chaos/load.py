@@ -1,7 +1,5 @@
 """Analysts who keep asking whatever happens, each remembering what it was told."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

@@ -1,7 +1,5 @@
 """A PostgreSQL server of the run's own, flushing to disk as in production, which can be stopped, killed and started."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

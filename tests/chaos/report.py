@@ -1,7 +1,5 @@
 """What a run found: a row per scenario, as a table, CSV and JSON."""
 
-from __future__ import annotations
-
 import csv
 import json
 import statistics

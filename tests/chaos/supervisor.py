@@ -1,7 +1,5 @@
 """Keeps ``dpicl serve`` running as Kubernetes keeps a container: what exits or hangs is ended whole and begun again."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The made-up knowledge base that is asked, with canaries in whatever is private."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """The overlays as `kubectl kustomize` renders them, and the Dockerfiles, read: what the tests here look at."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

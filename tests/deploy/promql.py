@@ -1,7 +1,5 @@
 """Rules and dashboards, and what their PromQL names."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

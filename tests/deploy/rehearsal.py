@@ -8,8 +8,6 @@ without capabilities, with no network but loopback, writing to /tmp and its own 
 outside a temporary folder is touched. The CPU image takes some minutes and 5 GB: it downloads what Docker would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

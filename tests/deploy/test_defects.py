@@ -1,7 +1,5 @@
 """Each promise of the manifests is broken once, to see that a test notices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

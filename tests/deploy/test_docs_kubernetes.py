@@ -1,7 +1,5 @@
 """docs/kubernetes.md: its ``bash`` blocks are executed; of the others, for a cluster or Docker, what can be told."""
 
-from __future__ import annotations
-
 import base64
 import re
 import shutil

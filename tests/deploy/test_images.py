@@ -1,7 +1,5 @@
 """The Dockerfiles, read as text: there is no Docker here. Each keeps what an operator is promised of the images."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What each overlay is for, and that everything lies in a namespace that is restricted."""
 
-from __future__ import annotations
-
 from tests.deploy.overlays import each_overlay, groups, rendered, serve_config
 
 

@@ -1,7 +1,5 @@
 """Who reaches whom: network policies, the Service, TLS and Ray's token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.deploy.overlays import component, each_overlay, groups, pods, ray_service, rendered, serve_config

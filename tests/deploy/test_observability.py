@@ -1,8 +1,6 @@
 """Rules, dashboards and runbooks are whole, and agree with each other. Whether they name metrics that the service tells
 is asked where it is scraped (tests/service/telemetry/test_metrics.py)."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the overlays' pods may do, hold, ask for, and how they are asked whether they are well."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -20,11 +18,7 @@ from tests.deploy.overlays import (
     settings,
 )
 
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
+RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 MIGRATION = "dp-icl-migrate"
 OF_THE_LEDGER = {"DPICL_DATABASE_URL": "dp-icl-database", "DPICL_WITNESS_URL": "dp-icl-witness"}
 

@@ -1,7 +1,5 @@
 """The rehearsal of an image leaves nothing out. It is too long to run here: `make images`."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

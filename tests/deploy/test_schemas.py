@@ -1,7 +1,5 @@
 """Every overlay is what Kubernetes, KubeRay and Ray Serve take: unknown fields are refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

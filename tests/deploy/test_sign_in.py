@@ -1,7 +1,5 @@
 """The component for signing in with a provider: to service pods alone, and the settings that the service has."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,11 +40,6 @@ def test_the_component_lets_service_pods_ask_the_provider(tmp_path: Path, overla
     assert {key["name"] for key in given.values()} == {"dp-icl-sign-in"}
     assert (
         {name.removeprefix("DPICL_").lower() for name in given}
-        == {
-            "oidc_issuer",
-            "oidc_client_id",
-            "oidc_client_secret",
-            "oidc_roles",
-        }
+        == {"oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_roles"}
         < Settings.model_fields.keys()
     )

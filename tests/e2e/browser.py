@@ -1,7 +1,5 @@
 """Debian's Chromium, driven over the real service; what it complains of is collected."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ The ingress and the embedder are on the head, three replicas of a simulated engi
 once questions can be asked, removes a worker for each line it reads, and stops when its input ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -46,10 +44,7 @@ def main() -> None:
     try:
         serve.start(http_options={"port": port, "request_timeout_s": 300}, proxy_location="HeadOnly")
         on_head = {"ray_actor_options": {"num_cpus": 0.1, "resources": {"head": 1}}}
-        engines = {
-            "num_replicas": 3,
-            "ray_actor_options": {"num_cpus": 0.1, "resources": {"engine": 1}},
-        }
+        engines = {"num_replicas": 3, "ray_actor_options": {"num_cpus": 0.1, "resources": {"engine": 1}}}
         serve.run(application(simulation, engine=engines, ingress=on_head, embedder=on_head))
         print("ready", file=replies)
         for _ in sys.stdin:

@@ -1,7 +1,5 @@
 """What KubeRay does with a RayService, done here: start Ray in a pod's environment, hand it the Serve config."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

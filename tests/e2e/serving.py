@@ -1,7 +1,5 @@
 """``dpicl serve`` in a process of its own, with the example's tickets."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

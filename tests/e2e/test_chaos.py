@@ -1,7 +1,5 @@
 """A short run of the fault-injection suite, and its checks on evidence that was tampered with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

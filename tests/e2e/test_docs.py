@@ -1,7 +1,5 @@
 """The documentation's own commands, plans and links."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The documentation as a site: it builds without a warning and without a network, and hangs together."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The operators' two pages, executed as they stand, one after the other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whole knowledge bases are read by a replica of their own: the ingress, on real Ray Serve, cannot read any here."""
 
-from __future__ import annotations
-
 import base64
 import html
 import os

@@ -5,8 +5,6 @@ file of Ray's session, processes' titles, metrics, the audit trail, traces, the 
 long a call between processes took, and the database may not hold questions, tokens, unit ids or exemplars in clear.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The remote engine with a real vLLM server: answers through the real pipeline, charged in a real ledger."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Each overlay as rendered, on a Ray here that gets it as KubeRay would give it; what differs from the manifests is
 written below: addresses, files, the numbers of GPUs and replicas, and the language model."""
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets

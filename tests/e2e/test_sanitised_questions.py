@@ -3,8 +3,6 @@
 Another model, beside the service, fits released texts to the questions as they were asked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Several engine replicas on several nodes share one stream of questions, and die under it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

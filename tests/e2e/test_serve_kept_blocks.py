@@ -1,7 +1,5 @@
 """Blocks that vLLM keeps, end to end: read at the first question, and anew after each change, on real Ray Serve."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

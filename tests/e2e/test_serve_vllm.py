@@ -1,7 +1,5 @@
 """A language model end to end: ``dpicl serve`` with a tiny model of random weights on vLLM's CPU engine."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Redacted texts answered by a steered language model: ``dpicl serve`` with ``restore``, vLLM on the CPU, over HTTP."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import os

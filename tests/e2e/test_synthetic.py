@@ -1,7 +1,5 @@
 """``dpicl serve --synthetic``: from one command to an answer, by pasting what it printed."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``make demo`` finds out what runs here before it installs anything."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A store on either database, and stand-ins for what the service brings to it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """How much of a database something touches, in its own terms."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

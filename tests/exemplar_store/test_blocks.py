@@ -1,7 +1,5 @@
 """Blocks: whose they are, how they are drawn, and that nothing else moves when a unit comes or goes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Keys, and what a reader of the database without them can and cannot do."""
 
-from __future__ import annotations
-
 import base64
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every unit read, for a release that is made of the whole knowledge base."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 

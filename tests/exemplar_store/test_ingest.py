@@ -1,12 +1,11 @@
 """Uploads are stored whole or not at all, once, side by side."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -68,10 +67,7 @@ def test_a_dry_run_tells_what_would_be_stored(store, engine, tickets, rows, embe
     store.ingest("tickets", rows(2), **kind)
     before = counts(engine)
 
-    def never(_texts):
-        raise AssertionError
-
-    kind = {"embed": never} if embedded else {}
+    kind = {"embed": Mock(side_effect=AssertionError)} if embedded else {}
     assert store.ingest("tickets", rows(3), **kind, dry_run=True) == IngestReport(1, 1, 2, ())
     assert counts(engine) == before
     many = [Row(n, "u0", {"text": f"t{n}", "label": "l"}) for n in range(1000)]
@@ -95,15 +91,9 @@ def test_progress_is_told_batch_by_batch(store, tickets, rows, embed):
 
 
 def test_a_text_that_several_rows_share_is_embedded_once(store, tickets, rows, embed):
-    asked: list[str] = []
-
-    def noting(texts):
-        asked.extend(texts)
-        return embed(texts)
-
-    same = [Row(i, f"unit {i}", {"text": f"text {i % 2}", "label": "l"}) for i in range(6)]
+    same, noting = [Row(i, f"unit {i}", {"text": f"text {i % 2}", "label": "l"}) for i in range(6)], Mock(wraps=embed)
     assert store.ingest("tickets", same, noting).exemplars == 6
-    assert asked == ["text 0", "text 1"]
+    noting.assert_called_once_with(["text 0", "text 1"])
     (slot,) = store.sample_slots("tickets", probability=1, ensemble=1, max_exemplars=100)
     assert len(slot) == 6
     for exemplar in slot:
@@ -148,11 +138,8 @@ def test_what_cannot_be_stored_replaces_nothing(store, engine, tickets):
     with pytest.raises(UnitTooLargeError):
         store.ingest("tickets", too_many, replace=True)
 
-    def refuse(_connection):
-        raise RuntimeError
-
     with pytest.raises(RuntimeError):
-        store.ingest("tickets", said("3"), before_commit=refuse, replace=True)
+        store.ingest("tickets", said("3"), before_commit=Mock(side_effect=RuntimeError), replace=True)
     assert sorted(one["text"] for one in everything(store)) == ["1", "2"]
     full = said(*(f"t{n}" for n in range(MAX_EXEMPLARS_PER_UNIT)))
     for _ in range(2):  # they are not too many together
@@ -178,11 +165,10 @@ def test_a_bad_row_leaves_nothing_and_nothing_is_embedded(store, engine, tickets
         yield from rows(2000)
         raise BadRowError(2001, "text", "is empty")
 
-    def never(texts):
-        pytest.fail("embedded before all rows were checked")
-
+    never = Mock()
     with pytest.raises(BadRowError, match="row 2001, field 'text'"):
         store.ingest("tickets", upload(), never)
+    never.assert_not_called()
     assert counts(engine) == (0, 0, 0)
 
 
@@ -269,14 +255,13 @@ def test_an_exemplar_may_have_so_many_bytes_and_no_more(store, engine, tickets):
 
 
 def test_too_large_a_unit_in_one_upload_is_refused_before_anything_is_embedded(store, engine, tickets, rows):
-    def never(texts):
-        pytest.fail("embedded before the units were counted")
-
+    never = Mock()
     with pytest.raises(UnitTooLargeError, match="2 units") as caught:
         store.ingest("tickets", [*rows(2, each=1001), *rows(1, each=1000, prefix="v")], never)
     assert isinstance(caught.value, ValueError)
     with pytest.raises(UnitTooLargeError, match="2 units"):
         store.ingest("tickets", [*of_bytes("ann", 300_000, 20), *of_bytes("bo", 262_145, 17)], never)
+    never.assert_not_called()
     assert counts(engine) == (0, 0, 0)
 
 

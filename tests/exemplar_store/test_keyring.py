@@ -1,12 +1,11 @@
 """The data key under master keys that follow each other: who opens what, and what attackers and accidents achieve."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -60,14 +59,11 @@ def test_the_key_is_changed_while_processes_run(store, another, engine, tickets,
 
 
 def test_a_change_that_cannot_be_changes_nothing(store, engine, tickets):
-    def fail(_connection: sa.Connection) -> None:
-        raise RuntimeError("power cut")
-
     before = wrap(engine)
     with pytest.raises(EncryptionKeyError, match="opens this database already"):
         store.keyring.rewrap(MasterKey(OLD))
     with pytest.raises(RuntimeError):
-        store.keyring.rewrap(MasterKey(NEW), fail)
+        store.keyring.rewrap(MasterKey(NEW), Mock(side_effect=RuntimeError("power cut")))
     assert wrap(engine) == before
     store.keyring.rewrap(MasterKey(NEW))
     with pytest.raises(WrongKeyError, match="start with the new one"):
@@ -161,24 +157,22 @@ def _flip(connection: sa.Connection) -> None:
     connection.execute(sa.update(data_key).values(wrapped=wrapped[:-1] + bytes([wrapped[-1] ^ 1])))
 
 
-def _renumber(connection: sa.Connection) -> None:
-    connection.execute(sa.update(data_key).values(number=2))
+def changed(**values: object) -> Callable[[sa.Connection], object]:
+    return lambda connection: connection.execute(sa.update(data_key).values(**values))
 
 
-def _rename(connection: sa.Connection) -> None:
-    connection.execute(sa.update(data_key).values(fingerprint=MasterKey(NEW).fingerprint))
+ATTACKS = {
+    "flipped": _flip,
+    "renumbered": changed(number=2),
+    "renamed": changed(fingerprint=MasterKey(NEW).fingerprint),
+    "dropped": lambda connection: connection.execute(sa.delete(data_key)),
+}
 
 
-def _drop(connection: sa.Connection) -> None:
-    connection.execute(sa.delete(data_key))
-
-
-@pytest.mark.parametrize("attack", [_flip, _renumber, _rename, _drop])
-def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(
-    store, engine, tickets, attack: Callable[[sa.Connection], None]
-):
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_wrap_changed_behind_the_stores_back_opens_for_nobody(store, engine, tickets, attack: str):
     with engine.begin() as connection:
-        attack(connection)
+        ATTACKS[attack](connection)
     for key in (OLD, NEW):
         with pytest.raises(WrongKeyError):
             ExemplarStore(engine, key).list()

@@ -1,7 +1,5 @@
 """Slots that went from one process to another are what they were."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 

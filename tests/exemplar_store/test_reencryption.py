@@ -1,7 +1,5 @@
 """Exemplars under a new data key: nothing lost, nothing the old one tells, and nobody else there."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import closing
 

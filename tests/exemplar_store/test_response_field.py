@@ -1,6 +1,6 @@
 """A second embedding of each exemplar: that of its response, stored when it is ingested."""
 
-from __future__ import annotations
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -90,16 +90,13 @@ def test_without_an_embedder_there_is_none(store, replies):
 
 def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     """Where a reply is repeated, or says what a text says."""
-    asked: list[list[str]] = []
-
-    def noting(texts):
-        asked.append(list(texts))
-        return embed(texts)
-
+    noting = Mock(wraps=embed)
     store.ingest("replies", [row(n, reply="text 1" if n < 9 else "thanks") for n in range(1, 31)], noting)
-    assert [sorted(one) for one in asked] == [sorted(["thanks", *(f"text {n}" for n in range(1, 31))])]
-    asked.clear()
+    assert sorted(noting.call_args.args[0]) == sorted(["thanks", *(f"text {n}" for n in range(1, 31))])
+    noting.assert_called_once()
+    noting.reset_mock()
     store.ingest("replies", [row(n) for n in range(31, 131)], noting)
+    asked = [call.args[0] for call in noting.call_args_list]
     assert max(map(len, asked)) <= EMBED_BATCH
     assert sum(map(len, asked)) == 200
 

@@ -1,7 +1,5 @@
 """Uploads: what is read, and what the error says when it cannot be."""
 
-from __future__ import annotations
-
 import io
 import json
 import uuid

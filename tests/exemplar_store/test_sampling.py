@@ -3,8 +3,6 @@
 The same checks must reject wrong samplers.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from fractions import Fraction

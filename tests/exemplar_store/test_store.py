@@ -1,7 +1,5 @@
 """Knowledge bases: created, listed, sampled, and units forgotten."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,12 +1,12 @@
 """Vocabularies and channels that tests make up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from sanitization.text import TextSanitizer, open_sanitizer
 from sanitization.vocabulary import Vocabulary
 
 
@@ -44,8 +44,22 @@ def random_rows(inputs: int, outputs: int, seed: int, *, zeros: float = 0.0) -> 
     return Rows(law / law.sum(axis=1, keepdims=True))
 
 
+@dataclass
+class Entity:
+    """What a detector finds."""
+
+    entity_type: str
+    start: int
+    end: int
+
+
 def letter_words(count: int) -> Vocabulary:
     """The same with words of three letters, as texts have them."""
     made = vocabulary(count, 24)
     names = ["".join("bcdfghjklmnpqrstvwxz"[int(digit)] for digit in f"{at:03}") for at in range(count)]
     return Vocabulary(names, made.vectors)
+
+
+def keeping_placeholders(folder: Path) -> TextSanitizer:
+    keep = ["stopwords", "punctuation", "placeholders"]
+    return open_sanitizer("medoid_rr", letter_words(60), 2, folder, keep=keep)

@@ -1,7 +1,5 @@
 """Attacks: enumerated by hand on small channels."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from pathlib import Path

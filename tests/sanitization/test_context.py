@@ -1,7 +1,5 @@
 """The attacker with context, against going through all texts there are."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

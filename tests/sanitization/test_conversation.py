@@ -1,10 +1,7 @@
 """Personal data in a conversation, then the draws, then the answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,16 +11,9 @@ from hypothesis import strategies as st
 
 from sanitization.conversation import Conversation, Find, Restoring
 from sanitization.text import TextSanitizer, open_sanitizer
-from tests.sanitization.made_up import letter_words
+from tests.sanitization.made_up import Entity, keeping_placeholders, letter_words
 
 NAMES = re.compile("Ann Lee|Lee|Bo")
-
-
-@dataclass
-class Entity:
-    entity_type: str
-    start: int
-    end: int
 
 
 def names(text: str) -> Iterable[Entity]:
@@ -32,8 +22,7 @@ def names(text: str) -> Iterable[Entity]:
 
 @pytest.fixture(scope="module")
 def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> TextSanitizer:
-    keep = ["stopwords", "punctuation", "placeholders"]
-    return open_sanitizer("medoid_rr", letter_words(60), 2, tmp_path_factory.mktemp("cache"), keep=keep)
+    return keeping_placeholders(tmp_path_factory.mktemp("cache"))
 
 
 def test_placeholders_are_stable_and_only_words_are_drawn(sanitizer: TextSanitizer) -> None:

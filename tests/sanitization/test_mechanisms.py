@@ -1,7 +1,5 @@
 """Every mechanism as it is served: as private as announced, drawn as audited."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

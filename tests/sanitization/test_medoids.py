@@ -1,7 +1,5 @@
 """Medoids: the greedy order, the best number, and any string at all."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -62,10 +60,7 @@ def test_a_word_answers_with_its_medoid_most() -> None:
     law = channel.rows(np.arange(80))
     places = [WORDS.index[word] for word in channel.outputs]
     np.testing.assert_array_equal(law.argmax(axis=1), COSTS[:, places].argmin(axis=1))
-    assert set(np.round(law.ravel(), 6)) == {
-        round(math.e**3 / (math.e**3 + 5), 6),
-        round(1 / (math.e**3 + 5), 6),
-    }
+    assert set(np.round(law.ravel(), 6)) == {round(math.e**3 / (math.e**3 + 5), 6), round(1 / (math.e**3 + 5), 6)}
 
 
 def test_it_is_near_the_optimum() -> None:

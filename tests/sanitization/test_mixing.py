@@ -1,7 +1,5 @@
 """The least mixing: that it is enough, and that no less is."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

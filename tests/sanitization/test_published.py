@@ -1,7 +1,5 @@
 """The papers' mechanisms, and where their claims fail. Figures without a source are closed forms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

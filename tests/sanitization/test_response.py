@@ -1,7 +1,5 @@
 """Randomised response: the exact law, by going through all the randomness there is."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from itertools import pairwise

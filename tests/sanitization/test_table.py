@@ -1,7 +1,5 @@
 """Tables: whole numbers that are audited and drawn from, and their cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

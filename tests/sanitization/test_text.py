@@ -1,7 +1,5 @@
 """Whole texts: what is public stays as it is, every word is drawn from the audited channel, whatever comes in."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Vocabularies, and the files they come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

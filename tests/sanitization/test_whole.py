@@ -1,7 +1,5 @@
 """Whole texts for one ε."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small service without Ray: a real database, the real pipeline, and an engine that counts labels."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -15,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 import accounting.plan
 from accounting.ledger.budgets import SignedTask
@@ -28,8 +27,12 @@ from service.pipeline.latency import Departure, Measured, Unpadded
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
 from service.records.records import Records, open_records
+from service.records.roles import Role
 from service.services import Services, open_services
 from service.settings import Settings
+from service.web import create_app
+from tests.accounting.books import wrong
+from tests.service.shell import Shell
 
 PLAN = """
 knowledge_base: toys
@@ -54,8 +57,7 @@ class MajorityEngine:
         self.slots_seen: list[int] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        if self.down:
-            raise EngineUnavailableError("down")
+        await self.health()
         return ZeroShot(np.full(len(task.labels), 1 / len(task.labels)))
 
     async def contributions(
@@ -139,16 +141,17 @@ def rows(exemplars: Sequence[dict[str, str]]) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(exemplar) + "\n" for exemplar in exemplars).encode())
 
 
+def development(folder: Path, **settings: Any) -> Settings:
+    """Of a service on a database in a folder, unless told otherwise."""
+    given = {"database_url": f"sqlite:///{folder / 'service.sqlite'}", "development": True, "latency_unpadded": True}
+    return Settings(**given | settings)
+
+
 def make_records(
     folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None
 ) -> Records:
     """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
-    records = open_records(
-        settings
-        or Settings(
-            database_url=url or f"sqlite:///{folder / 'service.sqlite'}", development=True, latency_unpadded=True
-        )
-    )
+    records = open_records(settings or development(folder, **({"database_url": url} if url else {})))
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
@@ -157,6 +160,28 @@ def make_records(
     ]
     records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
     return records
+
+
+def serving(folder: Path, engine: Engine | None = None, embedder: Any = EMBEDDER, **settings: Any) -> Services:
+    """A service of its own, with toys and no plan, and with further settings."""
+    folder.mkdir(exist_ok=True)
+    return open_services(
+        make_records(folder, settings=development(folder, **settings)), engine or MajorityEngine(), embedder
+    )
+
+
+def client_of(services: Services, role: Role = "analyst", name: str = "ann", **options: Any) -> TestClient:
+    """Over HTTP, with a new key."""
+    token = services.records.keys.create(name, role)[1]
+    return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}, **options)
+
+
+def states(services: Services | Records, task: str = "") -> dict[str, int]:
+    """How many charges there are in each state, of the task of a name or of all, in books that balance."""
+    records = services.records if isinstance(services, Services) else services
+    assert wrong(records.database) == []
+    tasks = [one for budget in records.ledger.budgets.statuses() for one in budget.tasks if task in ("", one.name)]
+    return dict(+sum((Counter(one.states) for one in tasks), Counter()))
 
 
 def nearly_noiseless(plan: Plan) -> CalibratedPlan:
@@ -243,30 +268,23 @@ tasks:
 """
 
 
-class RepeatingEngine:
+class RepeatingEngine(MajorityEngine):
     """Answers with the most frequent response of a slot; its zero-shot answers are the task's public ones.
 
     Attributes:
-        down: makes the probe fail.
         mute: makes :meth:`reconstruct` fail so many times.
     """
 
     def __init__(self) -> None:
-        self.down = False
+        super().__init__()
         self.mute = 0
         self.asked: list[tuple[tuple[str, ...], bool]] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
-        if self.down:
-            raise EngineUnavailableError("down")
+        await self.health()
         return ZeroShot(texts=task.public_answers)
 
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> list[str | None]:
-        return [self._answer(task, slot) for slot in slots]
-
-    def _answer(self, task: TaskSpec, slot: Slot) -> str | None:
+    def _vote(self, task: TaskSpec, slot: Slot) -> str | None:
         if not slot:
             return None
         (response, _), *_ = Counter(exemplar.fields[task.answer_field] for exemplar in slot).most_common(1)
@@ -284,6 +302,19 @@ class RepeatingEngine:
     async def describe(self) -> EngineInfo:
         return EngineInfo("repeating", "each slot by itself", False, "for tests")
 
-    async def health(self) -> None:
-        if self.down:
-            raise EngineUnavailableError("down")
+
+@pytest.fixture
+def dpicl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/cli.sqlite")
+    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.yaml"
+    file.write_text(PLAN)
+    return file

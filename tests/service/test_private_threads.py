@@ -1,7 +1,5 @@
 """Work on exemplars has threads of its own: requests, which use the default ones, never wait for it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -5,8 +5,6 @@
 It forks the processes, lets them start at one instant, and prints what each returned as a JSON list.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -22,6 +20,7 @@ import sqlalchemy as sa
 from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
 from accounting.ledger.errors import BudgetExceededError
 from service.records.database import open_database
+from tests.accounting.books import signed
 
 
 def together(processes: int, work: Callable[[int], Any]) -> list[Any]:
@@ -99,22 +98,14 @@ def sign_many(url: str, processes: int, count: int) -> list[int]:
 
     def work(index: int) -> int:
         ledger = Ledger(open_database(url))
-        signed = 0
+        fitted = 0
         for _ in range(count):
             try:
-                ledger.budgets.sign(
-                    "kb",
-                    epsilon=0.1,
-                    delta=1e-6,
-                    accountant="pld",
-                    document="{}",
-                    tasks=[("topic", 10)],
-                    signed_by=str(index),
-                )
+                signed(ledger, epsilon=0.1, delta=1e-6, tasks=[("topic", 10)], by=str(index))
             except BudgetExceededError:
                 continue
-            signed += 1
-        return signed
+            fitted += 1
+        return fitted
 
     return together(processes, work)
 

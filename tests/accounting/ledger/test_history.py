@@ -1,7 +1,5 @@
 """The ledger read back by time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -11,6 +9,7 @@ import sqlalchemy as sa
 from accounting.ledger import tables
 from accounting.ledger.charges import Charged, Ledger, Release
 from accounting.ledger.history import Day, Fallbacks, History, UnknownCursorError, Use
+from tests.accounting.books import signed
 
 START = datetime(2030, 1, 31, 22, 30, tzinfo=UTC)
 
@@ -30,15 +29,7 @@ class Past:
         self._queries = 0
 
     def sign(self, knowledge_base: str) -> None:
-        self.ledger.budgets.sign(
-            knowledge_base,
-            epsilon=1,
-            delta=1e-5,
-            accountant="pld",
-            document="{}",
-            tasks=[("kind", 9), ("age", 9)],
-            signed_by="ana",
-        )
+        signed(self.ledger, knowledge_base, tasks=[("kind", 9), ("age", 9)])
 
     def charge(self, task: str, key_id: str = "k", hours: int = 1) -> str:
         self._queries += 1

@@ -1,7 +1,5 @@
 """Charges and releases, one caller at a time; races and crashes are in test_ledger_processes.py."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from accounting.ledger.charges import (
     UnknownChargeError,
     UnknownReleaseError,
 )
-from accounting.replay.books import violations
+from tests.accounting.books import signed, wrong
 from tests.conftest import Clock
 
 ANSWERS = 3
@@ -37,22 +35,13 @@ ANSWERS = 3
 def ledger(engine: sa.Engine, clock: Clock) -> Iterator[Ledger]:
     tables.metadata.create_all(engine)
     yield Ledger(engine, lease_s=60, clock=clock)
-    with engine.connect() as connection:
-        assert violations(connection) == []
+    assert wrong(engine) == []
 
 
 def sign(ledger: Ledger, engine: sa.Engine, knowledge_base: str = "kb", answers: int = ANSWERS) -> SignedTask:
     with engine.begin() as connection:
         ledger.budgets.open(connection, knowledge_base, 3, 1e-4)
-    ledger.budgets.sign(
-        knowledge_base,
-        epsilon=1,
-        delta=1e-5,
-        accountant="pld",
-        document="{}",
-        tasks=[("topic", answers), ("tone", answers)],
-        signed_by="ana",
-    )
+    signed(ledger, knowledge_base, tasks=[("topic", answers), ("tone", answers)])
     return ledger.budgets.task(f"{knowledge_base}.topic")
 
 
@@ -87,9 +76,7 @@ def test_a_charge_becomes_a_release_that_answers_every_repeat(ledger: Ledger, ta
 def test_another_task_or_version_is_another_query(ledger: Ledger, task: SignedTask):
     ledger.release(ask(ledger, task).id, {})
     ask(ledger, ledger.budgets.task("kb.tone"))
-    ledger.budgets.sign(
-        "kb", epsilon=1, delta=0, accountant="pld", document="{}", tasks=[("topic", 1)], signed_by="ana"
-    )
+    signed(ledger, delta=0, tasks=[("topic", 1)])
     ask(ledger, ledger.budgets.task("kb.topic"))
     assert isinstance(ledger.charge(task, b"query", key_id="k"), Release)
 
@@ -345,8 +332,7 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             }
 
         def teardown(self) -> None:
-            with engine.connect() as connection:
-                assert violations(connection) == []
+            assert wrong(engine) == []
 
     run_state_machine_as_test(
         Histories,

@@ -1,7 +1,5 @@
 """Lifetime budgets and signed plans: exact sums, all or nothing, nothing ever changed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,30 +21,19 @@ from accounting.ledger.errors import (
     UnknownTaskError,
 )
 from accounting.replay.books import violations
+from tests.accounting.books import opened, signed, wrong
 
 
 @pytest.fixture
 def ledger(engine: sa.Engine) -> Ledger:
-    tables.metadata.create_all(engine)
-    ledger = Ledger(engine)
-    with engine.begin() as connection:
-        ledger.budgets.open(connection, "kb", 0.3, 1e-4)
-    return ledger
+    return opened(engine, 0.3, 1e-4)
 
 
 def sign(
     ledger: Ledger, epsilon: float | str = 0.1, delta: float | str = 1e-5, *tasks: tuple[str, int], **options
 ) -> SignedPlan:
-    return ledger.budgets.sign(
-        "kb",
-        epsilon=epsilon,
-        delta=delta,
-        accountant="pld",
-        document='{"noise": 1.5}',
-        tasks=tasks or [("topic", 5)],
-        signed_by="ana",
-        **options,
-    )
+    tasks = tasks or [("topic", 5)]
+    return signed(ledger, epsilon=epsilon, delta=delta, document='{"noise": 1.5}', tasks=tasks, **options)
 
 
 def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledger: Ledger, engine: sa.Engine):
@@ -59,9 +46,8 @@ def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledg
     assert refused.value.free == (Decimal(0), Decimal("0.00007"))
     for text in ("1e-390", "0.3", "0.00003", "0.00007", "'kb'"):
         assert text in str(refused.value)
-    with engine.connect() as connection:
-        assert violations(connection) == []
-        assert connection.execute(sa.select(sa.func.count()).select_from(tables.plans)).scalar_one() == 3
+    assert wrong(engine) == []
+    assert len(ledger.budgets.plans("kb")) == 3
 
 
 def test_no_rounding_lets_the_last_digit_in(ledger: Ledger):
@@ -79,8 +65,8 @@ def test_a_signature_may_depend_on_the_plans_before_it(ledger: Ledger):
         sign(ledger, after_version=0)
     assert sign(ledger, after_version=1).version == 2
     with ThreadPoolExecutor(4) as pool:
-        signed = [pool.submit(sign, ledger, 0.01, after_version=2) for _ in range(4)]
-        assert sum(one.exception() is None for one in signed) == 1
+        attempts = [pool.submit(sign, ledger, 0.01, after_version=2) for _ in range(4)]
+        assert sum(one.exception() is None for one in attempts) == 1
     assert len(ledger.budgets.plans("kb")) == 3
 
 
@@ -119,20 +105,18 @@ def test_a_refused_plan_leaves_nothing(ledger: Ledger):
 )
 def test_what_makes_no_plan_is_named(ledger: Ledger, epsilon, delta, tasks, message):
     with pytest.raises(ValueError, match=message):
-        ledger.budgets.sign(
-            "kb", epsilon=epsilon, delta=delta, accountant="pld", document="{}", tasks=tasks, signed_by="ana"
-        )
+        signed(ledger, epsilon=epsilon, delta=delta, tasks=tasks)
     assert ledger.budgets.statuses()[0].tasks == ()
 
 
 def test_a_signed_plan_is_read_back_as_signed(ledger: Ledger):
-    signed = sign(ledger, 0.1, 1e-5, ("topic", 5), ("tone", 7))
-    assert ledger.budgets.plan("kb", 1) == signed
-    assert ledger.budgets.plans("kb") == [signed]
-    assert signed.digest == hashlib.sha256(signed.document.encode()).hexdigest()
-    assert signed.tasks == (("topic", 5), ("tone", 7))
-    assert signed.signed_at.utcoffset() is not None
-    assert (signed.epsilon, signed.delta) == (Decimal("0.1"), Decimal("0.00001"))
+    plan = sign(ledger, 0.1, 1e-5, ("topic", 5), ("tone", 7))
+    assert ledger.budgets.plan("kb", 1) == plan
+    assert ledger.budgets.plans("kb") == [plan]
+    assert plan.digest == hashlib.sha256(plan.document.encode()).hexdigest()
+    assert plan.tasks == (("topic", 5), ("tone", 7))
+    assert plan.signed_at.utcoffset() is not None
+    assert (plan.epsilon, plan.delta) == (Decimal("0.1"), Decimal("0.00001"))
     with pytest.raises(UnknownPlanError, match="version 2"):
         ledger.budgets.plan("kb", 2)
 
@@ -165,9 +149,7 @@ def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
     with pytest.raises(BudgetExistsError), engine.begin() as connection:
         ledger.budgets.open(connection, "kb", 99, 1e-4)
     with pytest.raises(UnknownBudgetError, match="elsewhere"):
-        ledger.budgets.sign(
-            "elsewhere", epsilon=1, delta=0, accountant="pld", document="", tasks=[("a", 1)], signed_by="ana"
-        )
+        signed(ledger, "elsewhere")
     assert ledger.budgets.statuses()[0].tightest.epsilon == Decimal("0.3")
 
 
@@ -204,8 +186,7 @@ def test_the_database_refuses_to_rewrite_history(ledger: Ledger, engine: sa.Engi
     ledger.release(charged.id, {"label": "World"})
     with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
         connection.execute(sa.text(statement))
-    with engine.connect() as connection:
-        assert violations(connection) == []
+    assert wrong(engine) == []
 
 
 def test_replay_finds_what_bypassed_the_ledger(ledger: Ledger, engine: sa.Engine):
@@ -262,5 +243,4 @@ def test_an_archived_knowledge_base_takes_nothing_new_and_keeps_what_it_signed(l
     with pytest.raises(UnknownBudgetError):
         ledger.cohorts.archive("nowhere", by="ana")
     assert isinstance(ledger.charge(ledger.budgets.task("kb.topic"), b"query", key_id="k"), Charged)
-    with engine.connect() as connection:
-        assert violations(connection) == []
+    assert wrong(engine) == []

@@ -1,7 +1,5 @@
 """The ledger under many processes, and under SIGKILL at every moment of a query, on both databases."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,9 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger import tables
 from accounting.ledger.charges import Charged, Ledger, Release
-from accounting.replay.books import violations
+from tests.accounting.books import opened, signed, wrong
 
 pytestmark = pytest.mark.slow
 
@@ -38,28 +35,11 @@ def run(url: str, scenario: str, **arguments: Any) -> list[Any]:
 
 @pytest.fixture
 def ledger(engine: sa.Engine) -> Ledger:
-    tables.metadata.create_all(engine)
-    ledger = Ledger(engine)
-    with engine.begin() as connection:
-        ledger.budgets.open(connection, "kb", 1, 1e-5)
-    return ledger
+    return opened(engine, 1, 1e-5)
 
 
 def sign(ledger: Ledger, answers: int) -> None:
-    ledger.budgets.sign(
-        "kb",
-        epsilon=0.3,
-        delta=1e-6,
-        accountant="pld",
-        document="{}",
-        tasks=[("topic", answers)],
-        signed_by="ana",
-    )
-
-
-def check(engine: sa.Engine) -> None:
-    with engine.connect() as connection:
-        assert violations(connection) == []
+    signed(ledger, epsilon=0.3, delta=1e-6, tasks=[("topic", answers)])
 
 
 def test_sixteen_processes_charge_exactly_what_is_left(database_url: str, ledger: Ledger, engine: sa.Engine):
@@ -69,7 +49,7 @@ def test_sixteen_processes_charge_exactly_what_is_left(database_url: str, ledger
     assert sum(charged) == 500
     status = ledger.budgets.statuses()[0].tasks[0]
     assert (status.charged, status.left, status.states["charged"]) == (500, 0, 500)
-    check(engine)
+    assert wrong(engine) == []
 
 
 def test_twins_share_one_charge_and_one_answer(database_url: str, ledger: Ledger, engine: sa.Engine):
@@ -79,15 +59,15 @@ def test_twins_share_one_charge_and_one_answer(database_url: str, ledger: Ledger
     assert all(answers == seen[0] for answers in seen)
     assert len(set(seen[0])) == 10
     assert ledger.budgets.statuses()[0].tasks[0].states == {"charged": 0, "released": 10, "voided": 0, "lost": 0}
-    check(engine)
+    assert wrong(engine) == []
 
 
 def test_signers_racing_cannot_exceed_the_lifetime_budget(database_url: str, ledger: Ledger, engine: sa.Engine):
-    signed = run(database_url, "sign_many", processes=8, count=3)
-    assert sum(signed) == 10  # 10 × 0.1 in 1
+    plans = run(database_url, "sign_many", processes=8, count=3)
+    assert sum(plans) == 10  # 10 × 0.1 in 1
     status = ledger.budgets.statuses()[0]
     assert (status.tightest.free_epsilon, [task.version for task in status.tasks]) == (0, list(range(1, 11)))
-    check(engine)
+    assert wrong(engine) == []
 
 
 @pytest.mark.parametrize("ending", ["release", "void"])
@@ -98,7 +78,7 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     runs = run(database_url, "killed", ending=ending)
     assert [one["died"] for one in runs] == [True] * (len(runs) - 1) + [False]
     assert len(runs) > 15  # statements, commits and calls, before and after each
-    check(engine)
+    assert wrong(engine) == []
 
     # Whatever the moment, the charge was written or not; what was written is open, or settled as it should be.
     before = Counter(ledger.budgets.statuses()[0].tasks[0].states)
@@ -119,4 +99,4 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     assert answered == before["released"]
     assert after["charged"] == sum(isinstance(outcome, Charged) for outcome in outcomes) == len(runs) - answered
     assert ledger.answers_left(task) == 500 - after["lost"] - after["charged"] - after["released"]
-    check(engine)
+    assert wrong(engine) == []

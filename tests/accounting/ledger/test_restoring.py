@@ -1,7 +1,5 @@
 """Two histories of one ledger: a knowledge base of which both tell ends, and stays so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,9 +16,9 @@ from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail, append
 from accounting.ledger.witness import LedgerRestoredError, Witness
 from accounting.plan import CalibratedPlan
-from accounting.replay.books import violations
 from accounting.replay.trail import verify
 from service.records.database import open_database
+from tests.accounting.books import signed, wrong
 
 ANSWERS = 4
 
@@ -52,15 +50,7 @@ class Copy:
             self.ledger.cohorts.open(connection, "kb", number, epsilon, 1e-4, public_size=9, by="root")
 
     def sign(self) -> None:
-        self.ledger.budgets.sign(
-            "kb",
-            epsilon=1,
-            delta=1e-5,
-            accountant="pld",
-            document=self.document,
-            tasks=[("topic", ANSWERS)],
-            signed_by="root",
-        )
+        signed(self.ledger, document=self.document)
 
     def upload(self) -> None:
         upload = {"knowledge_base": "kb", "upload": "one", "by": "root"}
@@ -86,8 +76,7 @@ class Copy:
         assert self.ledger.budgets.status("kb").archived_at is not None
         assert set(self.left()) <= {0}
         assert self.trail.head().particulars.ended == ("kb",)
-        with self.database.connect() as connection:
-            assert violations(connection) == []
+        assert wrong(self.database) == []
         assert verify(self.trail.export(), recompute=False).problems == []
 
 

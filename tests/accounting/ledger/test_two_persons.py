@@ -1,7 +1,5 @@
 """Whether two who act are one, as far as the trail can tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from accounting.ledger.events import KeyCreated, KeyRotated, PersonSignedIn

@@ -1,7 +1,5 @@
 """A ledger restored from a backup is refused, and going on from it gives no answer back."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -21,9 +19,9 @@ from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail, append
 from accounting.ledger.witness import LedgerRestoredError, Witness, WitnessUnavailableError, witnessed
 from accounting.plan import CalibratedPlan
-from accounting.replay.books import violations
 from accounting.replay.trail import verify
 from service.records.database import open_database
+from tests.accounting.books import opened, signed, wrong
 
 ANSWERS = 4
 
@@ -50,15 +48,7 @@ class Deployment:
             self.ledger.budgets.open(connection, name, 2, 1e-4)
 
     def sign(self, name: str = "kb") -> SignedTask:
-        self.ledger.budgets.sign(
-            name,
-            epsilon=1,
-            delta=1e-5,
-            accountant="pld",
-            document=self.document.replace('"knowledge_base":"kb"', f'"knowledge_base":"{name}"'),
-            tasks=[("topic", ANSWERS)],
-            signed_by="root",
-        )
+        signed(self.ledger, name, document=self.document.replace(':"kb"', f':"{name}"'))
         return self.ledger.budgets.task(f"{name}.topic")
 
     def key(self, key: str) -> None:
@@ -90,8 +80,7 @@ class Deployment:
     def problems(self) -> list[str]:
         """What is wrong in the tables, the trail or the witness."""
         self.witness.catch_up()
-        with self.database.connect() as connection:
-            found = violations(connection)
+        found = wrong(self.database)
         head = self.trail.head()
         if self.witness.head() != Mark(head.sequence, head.hash):
             found.append("the witness is behind")
@@ -423,10 +412,7 @@ def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deploym
         lost = connection.execute(sa.select(witnessed.c.kind).where(witnessed.c.lost_in == 1)).scalars().all()
     assert lost == ["charge"]
     for statement in ("DELETE FROM witnessed_events", "UPDATE witnessed_events SET body = '{}'"):
-        with (
-            pytest.raises(sa.exc.IntegrityError, match="cannot be"),
-            running.witness_database.begin() as connection,
-        ):
+        with pytest.raises(sa.exc.IntegrityError, match="cannot be"), running.witness_database.begin() as connection:
             connection.exec_driver_sql(statement)
 
 
@@ -450,12 +436,8 @@ def test_many_threads_share_a_copy(engine: sa.Engine, database_url: str, calibra
     tables.metadata.create_all(engine)
     witness = Witness(engine, engine)  # on PostgreSQL, too: the witness's table in the same database will do here
     witness.create()
-    ledger = Ledger(engine, witness=witness)
-    with engine.begin() as connection:
-        ledger.budgets.open(connection, "kb", 2, 1e-4)
-    ledger.budgets.sign(
-        "kb", epsilon=1, delta=1e-5, accountant="pld", document="{}", tasks=[("topic", 100)], signed_by="root"
-    )
+    ledger = opened(engine, 2, 1e-4, witness=witness)
+    signed(ledger, tasks=[("topic", 100)])
     task = ledger.budgets.task("kb.topic")
     together = threading.Barrier(8)
 

@@ -1,7 +1,5 @@
 """The audit trail: appended with what it records, and no change of an export goes unnoticed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +38,7 @@ from accounting.ledger.trail import FIRST, AuditTrail, append, canonical, digest
 from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from service.records.database import open_database
+from tests.accounting.books import signed
 from tests.conftest import Clock
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -55,15 +54,7 @@ def ledger(engine: sa.Engine, clock: Clock) -> Ledger:
 def sign(ledger: Ledger, engine: sa.Engine, calibrated: CalibratedPlan) -> SignedTask:
     with engine.begin() as connection:
         ledger.budgets.open(connection, "kb", 2, 1e-4)
-    ledger.budgets.sign(
-        "kb",
-        epsilon=1,
-        delta=1e-5,
-        accountant="pld",
-        document=calibrated.model_dump_json(),
-        tasks=[("topic", 4)],
-        signed_by="root",
-    )
+    signed(ledger, document=calibrated.model_dump_json())
     return ledger.budgets.task("kb.topic")
 
 
@@ -138,8 +129,7 @@ def test_every_kind_is_replayed_and_every_plan_computed_again(ledger, engine, cl
     assert report.problems == []
     assert report.events == len(lines) - 1 == AuditTrail(engine).head().sequence
     assert report.head == AuditTrail(engine).head().hash
-    assert report.charged == {"kb.topic@1": 4}
-    assert report.released == {"kb.topic@1": 3}
+    assert (report.charged, report.released) == ({"kb.topic@1": 4}, {"kb.topic@1": 3})
     assert set(report.plans["kb@1"]) == {"pld", "prv", "rdp"}
     assert report.plans["kb@1"]["prv"].upper == pytest.approx(1, rel=0.02)
     kinds = [json.loads(line).get("kind") for line in lines[:-1]]

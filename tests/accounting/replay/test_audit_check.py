@@ -1,7 +1,5 @@
 """The chain is checked a bounded piece at a time, and no change of what was checked, or comes next, goes unnoticed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 

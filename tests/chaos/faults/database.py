@@ -1,7 +1,5 @@
 """PostgreSQL crashes and comes back, under load: once at once, then after longer and longer."""
 
-from __future__ import annotations
-
 import time
 
 from tests.chaos.world import Scenario, World

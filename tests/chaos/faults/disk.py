@@ -1,7 +1,5 @@
 """Disks that are full: SQLite's, the spool's of uploads, and PostgreSQL's."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

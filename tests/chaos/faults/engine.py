@@ -1,7 +1,5 @@
 """A language model outside the service that hangs, dies, and answers nonsense."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """SIGKILL of each of the service's processes in turn, at random moments, under load."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Bodies and requests that are too large, of the wrong shape, or no HTTP at all: each is refused, none is a failure."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """Five thousand callers at once, each on a connection of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

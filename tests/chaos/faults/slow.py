@@ -1,7 +1,5 @@
 """Clients that take their time: headers and bodies a byte at a time, and readers that do not read."""
 
-from __future__ import annotations
-
 import socket
 import time
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """One service and one browser for all tests of the dashboard."""
 
-from __future__ import annotations
-
 import base64
 import os
 import secrets

@@ -3,8 +3,6 @@
 The answers themselves are labels drawn at random: no engine is asked, and nothing here looks at what they say.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,7 +1,5 @@
 """Every page of a dashboard with eight weeks behind it, light and dark, on a desk and on a phone."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Browser, expect
 

@@ -1,7 +1,5 @@
 """The dashboard in a real browser: an admin's whole first hour."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plan studio and the audit trail in a real browser: live with script, and no less able without."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -31,10 +29,7 @@ def plans(page: Page) -> int:
 
 @pytest.mark.parametrize("viewport", [DESK, PHONE])
 def test_a_plan_is_looked_at_while_it_is_written(
-    service: Service,
-    browser: Browser,
-    studio: str,
-    viewport: dict,
+    service: Service, browser: Browser, studio: str, viewport: dict
 ) -> None:
     window = Window(browser, viewport=viewport, color_scheme="dark")
     page = window.page

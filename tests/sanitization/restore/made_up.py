@@ -1,7 +1,5 @@
 """A small book of made-up profiles, published and signed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bundles: what was signed is what is read, or nothing is."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The client: what it sends, what it refuses, and what it does without."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess
@@ -71,9 +69,7 @@ def test_only_the_redacted_text_and_a_number_leave(server: Server, tmp_path: Pat
     }
 
 
-def test_equal_redacted_text_and_number_are_equal_bytes(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_redacted_text_and_number_are_equal_bytes(server: Server, tmp_path: Path, monkeypatch) -> None:
     """Whatever the spans were, how many, of which types and at what ε."""
     monkeypatch.setattr(mechanism, "draw", lambda profile, k, epsilon: 2)
     one, other = client(server, tmp_path), client(server, tmp_path, epsilon=0.5)

@@ -1,7 +1,5 @@
 """vLLM with steered heads against transformers with equation 4: every log-probability, in every kind of batch."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The client's ledger: one draw for a question, on the disk before it leaves, and never more than the budget."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """k-ary randomised response: exact fractions over all pairs, and a likelihood test that a weaker law fails."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Books of profiles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

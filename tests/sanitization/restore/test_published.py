@@ -1,7 +1,5 @@
 """Noise on vectors: its true ε, and what the paper's released code did instead."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import kstest

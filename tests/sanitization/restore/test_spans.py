@@ -1,7 +1,5 @@
 """Spans are places: each occurrence once, at word boundaries, and nothing of them is left."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Vectors of several bundles in one table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,11 +1,8 @@
 """The steps in chains of the real library."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from langchain_core.output_parsers import StrOutputParser
@@ -17,22 +14,14 @@ from langsmith import Client
 from langsmith.run_helpers import tracing_context
 
 from sanitization.conversation import Conversation
-from sanitization.text import TextSanitizer, open_sanitizer
+from sanitization.text import TextSanitizer
 from service.adapters.langchain import AnswerRestorer, QuestionSanitizer, TracedQuestionError
-from tests.sanitization.made_up import letter_words
-
-
-@dataclass
-class Entity:
-    entity_type: str
-    start: int
-    end: int
+from tests.sanitization.made_up import Entity, keeping_placeholders
 
 
 @pytest.fixture(scope="module")
 def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> TextSanitizer:
-    keep = ["stopwords", "punctuation", "placeholders"]
-    return open_sanitizer("medoid_rr", letter_words(60), 2, tmp_path_factory.mktemp("cache"), keep=keep)
+    return keeping_placeholders(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """``dp_sanitize`` in the real anonymizer, and the real analyzer before it and before a conversation."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A service takes no more requests than it has places, none when it stops, and answers those that are inside."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -49,12 +47,7 @@ def ask(client: httpx.AsyncClient, query: str, **options: Any) -> Coroutine[Any,
     return client.post("/v1/tasks/toys.colour/answers", **{"json": {"query": query}} | options)
 
 
-def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
-    asyncio.run(_stop_while_answering(records))
-    assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
-
-
-async def _stop_while_answering(records: Records) -> None:
+async def test_what_is_inside_is_answered_and_nothing_more_comes_in(records: Records) -> None:
     engine, doors = HeldEngine(), Doors()
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
@@ -72,14 +65,10 @@ async def _stop_while_answering(records: Records) -> None:
         engine.let.set()
         assert (await under_way).status_code == 200
         await asyncio.wait_for(closing, 10)
-
-
-def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
-    asyncio.run(_ask_a_full_service(records))
     assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 
-async def _ask_a_full_service(records: Records) -> None:
+async def test_who_finds_no_place_is_told_at_once_and_is_charged_nothing(records: Records) -> None:
     engine, doors = HeldEngine(), Doors(places=1)
     async with opened(records, engine, doors) as client:
         under_way = asyncio.create_task(ask(client, "toy"))
@@ -98,13 +87,10 @@ async def _ask_a_full_service(records: Records) -> None:
         assert (await under_way).status_code == 200
         assert (await client.get("/v1/tasks/toys.colour")).status_code == 200
         assert doors.inside == 0
+    assert records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 
-def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
-    asyncio.run(_wait_for_a_body(records))
-
-
-async def _wait_for_a_body(records: Records) -> None:
+async def test_a_body_that_does_not_come_takes_no_place(records: Records) -> None:
     waited = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:

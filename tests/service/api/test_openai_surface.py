@@ -1,7 +1,5 @@
 """The OpenAI surface, asked by OpenAI's own client, over the real pipeline."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -60,8 +58,7 @@ def test_a_completion_is_a_release(asked: Asked) -> None:
     assert choice.message.role == "assistant"
     assert choice.message.content in ("red", "blue")
     assert (choice.finish_reason, choice.index) == ("stop", 0)
-    assert completion.model == "toys.colour@1"
-    assert completion.usage.total_tokens == 0
+    assert (completion.model, completion.usage.total_tokens) == ("toys.colour@1", 0)
     ours = completion.dp_icl
     assert ours["cost"] == {"charged": 1, "answers_left": 19}
     told = {"id", "task", "label", "probability", "probabilities", "zero_shot", "created_at", "cost", "engine"}

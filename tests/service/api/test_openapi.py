@@ -1,7 +1,5 @@
 """The API against its own OpenAPI document: Schemathesis sends what the document allows, and what it forbids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,11 +24,10 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.plans.signing import prepare, sign
 from service.records.records import Records, open_records
 from service.services import Services, open_services
-from service.settings import Settings
 from service.web import create_app
 from tests.sanitization.restore.made_up import published
 from tests.service.api.test_authorisation import KEYS
-from tests.service.conftest import rows
+from tests.service.conftest import development, rows
 
 TOLD = [("Billing", "I was charged twice in March."), ("Technical", "The app does not start any more.")]
 EXAMPLES = 10
@@ -54,18 +51,11 @@ UNGUESSABLE = {
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """The service that the document's examples speak of: a knowledge base ``support`` with the task ``queue``."""
-    file = tmp_path_factory.mktemp("openapi") / "service.sqlite"
-    settings = Settings(
-        database_url=f"sqlite:///{file}",
-        development=True,
-        latency_unpadded=True,
-        sanitizer_words=60,
-        public_texts=file.parent / "public.txt",
-        restore_bundles=file.parent / "bundles",
-    )
-    published(file.parent / "bundles")
-    (file.parent / "public.txt").write_text("one\ntwo\nthree\nfour\n")
-    records = open_records(settings)
+    folder = tmp_path_factory.mktemp("openapi")
+    texts, bundles = folder / "public.txt", folder / "bundles"
+    published(bundles)
+    texts.write_text("one\ntwo\nthree\nfour\n")
+    records = open_records(development(folder, sanitizer_words=60, public_texts=texts, restore_bundles=bundles))
     records.create_knowledge_base(
         "support", epsilon=800, delta=0.5, public_size=600, fields=["text", "label"], embedded_field="text"
     )
@@ -82,7 +72,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Records, "open_cohort", open_small)
-        patched.setenv("XDG_CACHE_HOME", str(file.parent))
+        patched.setenv("XDG_CACHE_HOME", str(folder))
         opened = open_services(records, NearestExemplarEngine(embedder), embedder)
         opened.sanitizers.prepare()
         yield opened

@@ -1,7 +1,5 @@
 """Every kind of problem is made somewhere, explains itself, and tells clients whether to retry."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import urljoin
@@ -11,10 +9,9 @@ from fastapi.testclient import TestClient
 
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
-from service.services import open_services
 from service.settings import Settings
 from service.web import create_app
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import serving
 
 SERVICE = Path(__file__).parents[3] / "service"
 each_kind = pytest.mark.parametrize("kind", ProblemKind, ids=lambda kind: kind.slug)
@@ -32,7 +29,7 @@ def test_a_kind_says_whether_anything_was_charged_or_changed(kind: ProblemKind) 
 
 @pytest.fixture
 def client(tmp_path: Path) -> TestClient:
-    return TestClient(create_app(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)))
+    return TestClient(create_app(serving(tmp_path)))
 
 
 def test_a_type_leads_to_its_explanation(client: TestClient) -> None:
@@ -55,10 +52,7 @@ def test_every_kind_is_explained_and_nothing_else(client: TestClient) -> None:
 
 def test_an_operator_sets_where_types_lead(tmp_path: Path) -> None:
     base = "https://docs.example.org/reference/problems.html#"
-    database = f"sqlite:///{tmp_path / 'service.sqlite'}"
-    settings = Settings(database_url=database, development=True, latency_unpadded=True, problem_base=base)
-    records = make_records(tmp_path, settings=settings)
-    client = TestClient(create_app(open_services(records, MajorityEngine(), EMBEDDER)))
+    client = TestClient(create_app(serving(tmp_path, problem_base=base)))
     assert client.get("/v1/budgets").json()["type"] == f"{base}missing-key"
     assert client.get("/v1/budgets?after=%00").json()["type"] == f"{base}bad-address"
 

@@ -1,7 +1,5 @@
 """Redacted texts over HTTP, through the client that people use and the application that serves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -14,17 +12,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from sanitization.restore.bundle import BOOK, Bundle, folder_of
 from sanitization.restore.client import RefusedError, RestoreClient
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline.restoring import RedactedText, Restoring
 from service.services import Services, open_services
-from service.settings import Settings
 from service.web import create_app
 from tests.sanitization.restore.made_up import OPTIONS, published
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import EMBEDDER, MajorityEngine, client_of, serving
 
 SIGNS = {"measles": ("fever", "rash"), "diabetes": ("thirst", "cramp"), "flu": ("cough", "vertigo")}
 
@@ -60,19 +56,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 @pytest.fixture
 def services(tmp_path: Path, doctor: Doctor, bundle: Bundle) -> Services:
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
-        development=True,
-        latency_unpadded=True,
-        restore_bundles=tmp_path / "bundles",
-        max_queries_in_flight=40,
-    )
-    return open_services(make_records(tmp_path, settings=settings), doctor, EMBEDDER)
-
-
-def http(services: Services, name: str = "ann") -> TestClient:
-    token = services.records.keys.create(name, "analyst")[1]
-    return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
+    return serving(tmp_path, doctor, restore_bundles=tmp_path / "bundles", max_queries_in_flight=40)
 
 
 def redacted(bundle: Bundle, **change: Any) -> dict[str, Any]:
@@ -82,7 +66,7 @@ def redacted(bundle: Bundle, **change: Any) -> dict[str, Any]:
 
 
 def client(services: Services, tmp_path: Path, **other: Any) -> RestoreClient:
-    settings = {"bundle": "clinic@1", "epsilon": 8.0, "ledger": tmp_path / "restore.db", "http": http(services)}
+    settings = {"bundle": "clinic@1", "epsilon": 8.0, "ledger": tmp_path / "restore.db", "http": client_of(services)}
     return RestoreClient("", "", **settings | other)
 
 
@@ -122,19 +106,17 @@ def test_the_server_sees_the_medoid_and_not_the_spans(
 def test_keys_and_bundles_share_no_cache(services: Services, doctor: Doctor, bundle: Bundle, tmp_path: Path) -> None:
     other = published(tmp_path / "bundles", report={"second": 2})
     for name, found in (("ann", bundle), ("bob", bundle), ("ann", other)):
-        asking = http(services, f"{name} {found.address}")
+        asking = client_of(services, name=f"{name} {found.address}")
         assert asking.post("/v1/restore/answers", json=redacted(found)).status_code == 200
     names = {spec.knowledge_base for spec in doctor.specs}
     assert len(names) == 3
     assert all(" " in name for name in names)  # as no knowledge base's
 
 
-def test_answers_to_the_same_request_are_the_same_bytes(
-    services: Services, bundle: Bundle, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_to_the_same_request_are_the_same_bytes(services: Services, bundle: Bundle, caplog, capfd) -> None:
     """Nothing but redacted text and number exists here; and neither is logged."""
     caplog.set_level(logging.DEBUG)
-    asking = http(services)
+    asking = client_of(services)
     body = redacted(bundle, query="zebrafish ___", profile=3)
     replies = [asking.post("/v1/restore/answers", json=body) for _ in range(3)]
     assert len({reply.content for reply in replies}) == 1
@@ -165,7 +147,7 @@ def test_refusals(
     change: dict[str, Any], status: int, code: str, services: Services, doctor: Doctor, bundle: Bundle
 ) -> None:
     body = redacted(bundle, mode="text")
-    asking = http(services)
+    asking = client_of(services)
     refused = asking.post("/v1/restore/answers", json=body | change)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert doctor.texts == []
@@ -186,7 +168,7 @@ def test_a_failing_engine(
     """The draw stays, so asking again sends the same."""
     asking = client(services, tmp_path)
     doctor.fails = fails
-    refused = http(services, "bob").post("/v1/restore/answers", json=redacted(bundle))
+    refused = client_of(services, name="bob").post("/v1/restore/answers", json=redacted(bundle))
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     with pytest.raises(RefusedError):
         asking.ask("has fever", ["fever"])
@@ -220,7 +202,7 @@ def test_a_model_that_can_be_steered_answers_its_bundles(
     other = published(tmp_path / "bundles", name="ward")
     steerer = Neurologist(bundle)
     both = open_services(services.records, doctor, EMBEDDER, steerer=steerer)
-    asking = http(both)
+    asking = client_of(both)
 
     def ask(found: Bundle, **change: Any) -> httpx.Response:
         sent = {"profile": 2, "mode": "steer", **change}
@@ -244,7 +226,7 @@ def test_ready_means_that_it_can_steer(services: Services, doctor: Doctor, bundl
     both = open_services(services.records, doctor, EMBEDDER, steerer=steerer)
     for steerer.down in (True, False, True):
         asyncio.run(both.heartbeat.beat())
-        ready = http(both).get("/readyz")
+        ready = client_of(both).get("/readyz")
         if steerer.down:
             assert (ready.status_code, ready.json()["detail"]) == (503, "the restore engine does not answer")
         else:
@@ -283,14 +265,14 @@ def test_a_damaged_bundle_is_not_served(services: Services, tmp_path: Path) -> N
     file = folder_of(tmp_path / "bundles", "clinic@1") / BOOK
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    asking = http(services)
+    asking = client_of(services)
     assert asking.get("/v1/restore/bundles/clinic@1").status_code == 404
     body = {"bundle": "clinic@1", "bundle_sha256": "0" * 64, "query": "has ___", "profile": 1}
     assert asking.post("/v1/restore/answers", json=body).json()["error"]["code"] == "unknown_bundle"
 
 
 def test_bundles_are_listed_as_they_are_published(services: Services, tmp_path: Path) -> None:
-    asking = http(services)
+    asking = client_of(services)
     assert asking.get("/v1/restore/bundles").json() == {"items": ["clinic@1"]}
     published(tmp_path / "bundles", name="ward")
     assert asking.get("/v1/restore/bundles").json() == {"items": ["clinic@1", "ward@1"]}
@@ -298,7 +280,7 @@ def test_bundles_are_listed_as_they_are_published(services: Services, tmp_path: 
 
 
 def test_a_service_without_bundles(tmp_path: Path) -> None:
-    asking = http(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))
+    asking = client_of(serving(tmp_path))
     assert asking.get("/v1/restore/bundles").json() == {"items": []}
     assert asking.get("/v1/restore/bundles/clinic@1").status_code == 404
 
@@ -329,6 +311,6 @@ def test_thirty_two_clients_with_mixed_bundles(services: Services, bundle: Bundl
 
 def test_too_many_at_once_are_refused(services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services.restoring, "_max_in_flight", 0)
-    refused = http(services).post("/v1/restore/answers", json=redacted(bundle))
+    refused = client_of(services).post("/v1/restore/answers", json=redacted(bundle))
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
     assert refused.headers["retry-after"] == "1"

@@ -1,7 +1,5 @@
 """``POST /v1/sanitize``: texts that may leave, what they cost, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -9,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from sanitization import mechanisms
 from service.embedding.embedder import Embedder
 from service.embedding.sanitizers import MOST_UNKNOWN
-from service.services import Services, open_services
+from service.services import Services
 from service.settings import Settings
-from service.web import create_app
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import client_of, serving
 
 WORDS = 300
 PUBLIC = ("Can I keep a cat?", "Who pays for repairs?", "When is the rent due?", "How do I give notice?")
@@ -31,16 +27,8 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         (folder / "public.txt").write_text("\n\n".join(PUBLIC))
-        settings = Settings(
-            database_url=f"sqlite:///{folder / 'service.sqlite'}",
-            development=True,
-            latency_unpadded=True,
-            sanitizer_words=WORDS,
-            public_texts=folder / "public.txt",
-            text_epsilon_cap=60,
-        )
-        records = make_records(folder, settings=settings)
-        services = open_services(records, MajorityEngine(), Embedder())
+        texts = {"sanitizer_words": WORDS, "public_texts": folder / "public.txt", "text_epsilon_cap": 60}
+        services = serving(folder, embedder=Embedder(), **texts)
     early = asking(services)(texts=["a"])
     assert (early.status_code, early.json()["error"]["code"]) == (503, "sanitizer_unavailable")
     assert early.headers["retry-after"] == "60"
@@ -50,9 +38,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
 
 def asking(services: Services) -> Any:
     """Asks as an analyst who has not asked before."""
-    client = TestClient(create_app(services))
-    token = services.records.keys.create("ann", "analyst")[1]
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    client, headers = client_of(services), {"Content-Type": "application/json"}
     return lambda **body: client.post("/v1/sanitize", headers=headers, content=json.dumps(body))
 
 
@@ -170,7 +156,7 @@ def test_no_text_is_logged(ask: Any, caplog: pytest.LogCaptureFixture, capfd: py
 
 
 def test_a_service_without_sanitisers(tmp_path: Path) -> None:
-    ask = asking(open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER))
+    ask = asking(serving(tmp_path))
     for mechanism, setting in (("medoid_rr", "DPICL_SANITIZER_WORDS"), ("whole_rr", "DPICL_PUBLIC_TEXTS")):
         refused = ask(texts=["a"], mechanism=mechanism)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sanitizer_unavailable")
@@ -182,11 +168,5 @@ def test_public_texts_that_are_none(tmp_path: Path, content: bytes | None) -> No
     """The service does not start."""
     if content is not None:
         (tmp_path / "public.txt").write_bytes(content)
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
-        development=True,
-        latency_unpadded=True,
-        public_texts=tmp_path / "public.txt",
-    )
     with pytest.raises((OSError, ValueError), match=r"public\.txt|needed, not [03]|utf-8"):
-        open_services(make_records(tmp_path, settings=settings), MajorityEngine(), EMBEDDER)
+        serving(tmp_path, public_texts=tmp_path / "public.txt")

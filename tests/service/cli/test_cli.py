@@ -1,71 +1,21 @@
 """The command line, as typed."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
 import sqlite3
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from service.cli import main
 from tests.service.conftest import PLAN
-
-
-class Shell:
-    """Runs ``dpicl`` with the arguments given; a failure is an exit status and a line on standard error."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-        self.monkeypatch = monkeypatch
-        self.capsys = capsys
-
-    def __call__(self, *args: object) -> tuple[int, str, str]:
-        self.monkeypatch.setattr(sys, "argv", ["dpicl", *map(str, args)])
-        try:
-            main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        else:
-            status = 0
-        out, err = self.capsys.readouterr()
-        return status, out, err
-
-    def ok(self, *args: object) -> str:
-        status, out, err = self(*args)
-        assert status == 0, err
-        return out
-
-    def fails(self, *args: object) -> str:
-        status, _, err = self(*args)
-        assert status != 0
-        assert "Traceback" not in err
-        return " ".join(err.split())
-
-
-@pytest.fixture
-def dpicl(monkeypatch, capsys, tmp_path) -> Shell:
-    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/cli.sqlite")
-    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
-    monkeypatch.setenv("COLUMNS", "200")
-    for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
-        monkeypatch.delenv(name, raising=False)
-    return Shell(monkeypatch, capsys)
+from tests.service.shell import Shell, create
 
 
 def test_it_says_its_version(dpicl: Shell) -> None:
     assert dpicl.ok("--version").split() == ["dpicl", version("dp-icl")]
-
-
-@pytest.fixture
-def plan_file(tmp_path: Path) -> Path:
-    file = tmp_path / "plan.yaml"
-    file.write_text(PLAN)
-    return file
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])  # before Python 3.13, and since
@@ -74,10 +24,6 @@ def test_an_account_without_a_name_is_a_number(dpicl: Shell, monkeypatch: pytest
     dpicl.ok("keys", "create", "ana")
     created, _ = dpicl.ok("audit", "export").splitlines()
     assert json.loads(created)["body"]["by"] == f"uid-{os.getuid()}"
-
-
-def create(dpicl: Shell) -> None:
-    dpicl.ok("kb", "create", "toys", "--epsilon", "8", "--delta", "2e-4", "--public-size", 60, "--yes")
 
 
 def test_groups_are_made_joined_and_listed(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

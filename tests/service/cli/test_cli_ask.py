@@ -1,32 +1,25 @@
 """``dpicl ask`` and ``dpicl batch`` against the service's own application, in this process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from service.cli import ask, budget
 from service.services import Services
 from service.web import create_app
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.conftest import client_of
+from tests.service.shell import Shell
 
 
 @pytest.fixture(autouse=True)
 def connected(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands' client reaches the application without a network."""
-    _, token = services.records.keys.create("ana", "analyst")
-
-    def connect(_service: ask.Service) -> httpx.Client:
-        return TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"})
-
-    monkeypatch.setattr(ask, "connect", connect)
+    monkeypatch.setattr(ask, "connect", lambda _service: client_of(services))
 
 
-def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:  # noqa: F811
+def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:
     told = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))
     assert told["cost"]["charged"] == 1
     above, same = told["probability"] + 0.0001, told["probability"]
@@ -40,10 +33,7 @@ def test_a_threshold_silences_what_is_less_probable(dpicl: Shell) -> None:  # no
 
 
 def test_the_notice_is_read_once_and_again_when_it_changes(
-    dpicl: Shell,  # noqa: F811
-    services: Services,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dpicl: Shell, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     notice = json.loads(dpicl.ok("ask", "toys.colour", "a toy", "--json"))["engine"]["notice"]
@@ -54,13 +44,13 @@ def test_the_notice_is_read_once_and_again_when_it_changes(
     assert [dpicl.ok("ask", "toys.colour", "a toy").count(notice) for _ in range(2)] == [1, 1]
 
 
-def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:  # noqa: F811
+def test_the_service_says_why_it_shows_no_budget(dpicl: Shell, services: Services, monkeypatch) -> None:
     wrong = TestClient(create_app(services), headers={"Authorization": "Bearer wrong"})
     monkeypatch.setattr(budget, "connect", lambda _service: wrong)
     assert "Invalid key: this API key is unknown" in dpicl.fails("budget", "--url", "http://service")
 
 
-def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
+def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.jsonl"
     questions.write_bytes(b'\xef\xbb\xbfn,text\r\n1,"a toy, ""red"""\r\n2,another toy\r\n')
     dpicl.ok("batch", "toys.colour", questions, "--out", answers)
@@ -72,7 +62,7 @@ def test_a_batch_reads_csv(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
     )
 
 
-def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:  # noqa: F811
+def test_a_batch_writes_null_for_an_abstention(dpicl: Shell, tmp_path: Path) -> None:
     questions, told, silent = tmp_path / "questions.jsonl", tmp_path / "told.jsonl", tmp_path / "silent.jsonl"
     questions.write_text('{"text": "a toy", "n": 1}\n{"text": "another toy", "n": 2}\n')
     dpicl.ok("batch", "toys.colour", questions, "--out", told)

@@ -1,7 +1,5 @@
 """What a command imports: an analyst's commands and the help are quick because they import little."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,14 +1,12 @@
 """``dpicl plan try``, as typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.service.cli.test_cli import Shell, create, dpicl, plan_file  # noqa: F401  (fixtures)
 from tests.service.conftest import TEXT_PLAN
+from tests.service.shell import Shell, create
 
 TOYS = [
     {"unit_id": "u", "text": "a fire engine", "label": "red"},
@@ -25,14 +23,13 @@ def toys(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path, plan_file, toys) -> None:  # noqa: F811
+def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path, plan_file, toys) -> None:
     options = ("--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
     trial = json.loads(dpicl.ok("plan", "try", plan_file, *options, "--repeats", 7, "--json"))
     assert (trial["task"], trial["repeats"]) == ("toys.colour", 7)
     assert (trial["exemplars"]["supplied"], trial["exemplars"]["public_size"]) == (3, 60)
     assert set(trial["support"]) == {"red", "blue"}
-    assert trial["measure"] == "votes"
-    assert trial["engine"]["name"] == "nearest_exemplar"
+    assert (trial["measure"], trial["engine"]["name"]) == ("votes", "nearest_exemplar")
     assert trial["took_s"] > 0
     assert not (tmp_path / "cli.sqlite").exists()
     said = dpicl.ok("plan", "try", plan_file, *options)
@@ -42,14 +39,14 @@ def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path
     assert "Took " in said
 
 
-def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:  # noqa: F811
+def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:
     create(dpicl)
     options = ("--exemplars", toys, "--query", '{"text": "a ladybird"}', "--task", "colour")
     assert json.loads(dpicl.ok("plan", "try", plan_file, *options, "--json"))["exemplars"]["public_size"] == 60
     assert "colour" not in dpicl.ok("budget")  # nothing was signed
 
 
-def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:  # noqa: F811
+def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:
     file = tmp_path / "words.yaml"
     file.write_text(TEXT_PLAN.format(mechanism="type: keyword_ptr, k_min: 1, k_max: 2", epsilon=24, answers=2))
     said = dpicl.ok("plan", "try", file, "--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
@@ -57,7 +54,7 @@ def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:  # noq
     assert "slots" in said
 
 
-def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:  # noqa: F811
+def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
     """Here one that nobody listens for, which is said in one line."""
     import yaml
 
@@ -77,7 +74,7 @@ def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan
     assert "does not answer" in dpicl.fails("plan", "try", plan_file, *options)
 
 
-def test_what_cannot_be_tried_is_one_line(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:  # noqa: F811
+def test_what_cannot_be_tried_is_one_line(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
     size = ("--public-size", 60)
     options = ("--query", "x", *size)
     assert "it has colour" in dpicl.fails("plan", "try", plan_file, "--exemplars", toys, "--task", "taste", *options)

@@ -1,7 +1,5 @@
 """Options that are the fields of a model."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """What `dpicl serve` says where it cannot start: a port that is taken, a machine too busy for Ray."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

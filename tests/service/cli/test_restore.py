@@ -1,7 +1,5 @@
 """``dpicl restore`` from training to asking, as people run it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

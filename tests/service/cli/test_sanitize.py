@@ -1,7 +1,5 @@
 """``dpicl sanitize``, and its page of the documentation."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -120,9 +118,7 @@ def test_lines_come_out_as_they_go_in(texts: list[object]) -> None:
         (["My flat"], "no file My flat. A text itself goes to standard input: echo TEXT | dpicl sanitize"),
     ],
 )
-def test_what_it_refuses(
-    options: list[str], said: str, texts: list[object], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_what_it_refuses(options: list[str], said: str, texts: list[object], monkeypatch, capfd) -> None:
     monkeypatch.setattr(sys, "argv", ["dpicl", "sanitize", *map(str, texts), *options])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"bcd bcf\n")))
     with pytest.raises(SystemExit, match="1"):

@@ -1,7 +1,5 @@
 """Cohorts, whoever opens and closes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Exemplars, whoever ingests and forgets them: all rows or none, and units by their ids."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

@@ -1,9 +1,6 @@
 """Groups, whoever makes and joins them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,9 +51,7 @@ def test_a_group_is_made_joined_and_listed_by_the_rules_of_the_ledger(records: R
     assert [group.knowledge_bases for group in groups.list_(vera, records)] == [["toys"], []]
 
 
-def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(
-    tmp_path: Path, new_postgres: Callable[[], str]
-) -> None:
+def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_postgres: Callable[[], str]) -> None:
     settings = Settings(database_url=new_postgres(), witness_url="none", development=True, latency_unpadded=True)
     records = make_records(tmp_path, settings=settings)
     groups.make(ROOT, records, NewGroup(**CARE))

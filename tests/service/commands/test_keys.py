@@ -1,7 +1,5 @@
 """Keys, whoever makes them: what is wrong with an input is said by field, and nobody locks everybody out unawares."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

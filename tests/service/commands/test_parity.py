@@ -1,7 +1,5 @@
 """What a person can do, and on which face. A command that no line names fails, and so does what only a face has."""
 
-from __future__ import annotations
-
 import pkgutil
 from importlib import import_module
 from typing import Any, NamedTuple, get_args

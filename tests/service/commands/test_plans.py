@@ -1,7 +1,5 @@
 """Plans, whoever signs them: nothing is taken unless it is meant, and whoever means it twice takes it once."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A browser as far as the dashboard sees one, in process."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """An OpenID Connect provider over HTTP that checks its client, codes, PKCE and nonces, and can be made to lie."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import secrets

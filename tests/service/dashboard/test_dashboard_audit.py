@@ -1,7 +1,5 @@
 """The audit trail on the dashboard: in sentences, filtered, replayed, exported, and without anything private."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -1,7 +1,5 @@
 """Pages of bundles: what was measured, beside its controls."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 
 from service.commands.restoring import CONTROLS
 from tests.sanitization.restore.made_up import published
-from tests.service.dashboard.conftest import serving
+from tests.service.conftest import serving
 from tests.service.dashboard.dashboard_browser import Browser
 
 REPORT: dict[str, Any] = {
@@ -32,13 +30,11 @@ def admin(tmp_path: Path) -> Browser:
 
 
 def test_a_bundle_with_its_report(admin: Browser, tmp_path: Path) -> None:
-    assert "None is published yet" in admin.get("/bundles").text
     bundle = published(tmp_path / "bundles", report=REPORT)
     assert 'href="/admin/bundles/clinic@1"' in admin.get("/bundles").text
     page = admin.get("/bundles/clinic@1").text
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-    assert facts["Profiles, with that of no spans"] == "4"
-    assert facts["Data"] == "public, says test"
+    assert (facts["Profiles, with that of no spans"], facts["Data"]) == ("4", "public, says test")
     assert bundle.sha256[:12] in facts["SHA-256"]
     for at, said in enumerate(CONTROLS.values()):
         shown = re.search(re.escape(said.replace("'", "&#39;")) + r"</th><td class=\"number\">(.*?) %", page)

@@ -1,7 +1,5 @@
 """Cohorts in the dashboard: what is left of each, and opened and closed for good."""
 
-from __future__ import annotations
-
 import re
 
 from tests.service.dashboard.dashboard_browser import Browser, words
@@ -17,18 +15,13 @@ def cohorts(browser: Browser) -> list[tuple[float, bool]]:
 
 def test_cohorts_are_opened_listed_and_closed(browser: Browser) -> None:
     page = browser.get(HOME).text
-    assert "Cohort 1 people arrive here Free for further plans ε 4 , δ 1e-4" in words(page)
-    assert "Plans that draw on it 1 Opened" in words(page)
     assert "Close cohort" not in page  # the newest stays open
     assert re.search(r'<form[^>]*/cohorts"[^>]*data-confirm="[^"]*cannot be taken back', page)
     assert browser.post(HOME, NEW).headers["location"] == f"/admin{HOME}"
     page = browser.get(HOME).text
-    assert "Cohort 2 is open: people who arrive for the first time from now on belong to it" in words(page)
     assert "Cohort 2 people arrive here Free for further plans ε 5 , δ 1e-5" in words(page)
-    assert "Public size 1,000 Plans that draw on it none" in words(page)
     assert re.search(r'<form[^>]*/cohorts/1/close"[^>]*data-confirm="[^"]*cannot be taken back', page)
     assert browser.post(f"{HOME}/1/close").headers["location"] == f"/admin{HOME}"
-    assert "Cohort 1 closed Free for further plans closed" in words(browser.get(HOME).text)
     assert cohorts(browser) == [(8, True), (5, False)]
     opened, closed = browser.services.records.audit.events(newest_first=True, limit=2)[::-1]
     assert [one.kind for one in (opened, closed)] == ["cohort.opened", "cohort.closed"]

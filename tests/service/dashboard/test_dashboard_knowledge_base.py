@@ -1,12 +1,11 @@
 """A knowledge base's page, and creating and filling one from it."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -18,8 +17,7 @@ from service.dashboard.usage import _series, charged_by_day
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.latency import Measured
 from service.services import Services, open_services
-from tests.service.conftest import PLAN, Embedding, MajorityEngine
-from tests.service.dashboard.conftest import serving
+from tests.service.conftest import PLAN, Embedding, MajorityEngine, serving
 from tests.service.dashboard.dashboard_browser import Browser, words
 
 CANARY = "canary-4f1d"
@@ -53,9 +51,7 @@ def test_plans_are_told_in_human_terms(browser: Browser) -> None:
     assert page == browser.said(f"{HOME}/plans/1")
     assert "toys.colour@1 picks a label 20 answers left" in page
     assert re.search(r"Needed for 95 % good releases (out of reach|\d+ of 10 slots)", page)
-    assert "Gaussian noise of" in page
     assert re.search(r"PLD \d", page)
-    assert "Answers leave after" not in page
     browser.services.grains.report = [Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib")]
     page = browser.said(f"{HOME}/plans")
     assert "24.0 s (typical slots take 9.5 s, the largest 12.0 s)" in page
@@ -109,7 +105,6 @@ def test_releases_are_shown(browser: Browser) -> None:
     assert "Send &lt;b&gt;it&lt;/b&gt; back." in page
     assert "Released words: back, send" in page
     assert "this text was made without exemplars" in page
-    assert 'id="older"' not in page
 
 
 def test_older_releases_are_a_page_further(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,9 +245,7 @@ def test_a_bad_file_is_refused_whole_and_not_repeated(
 
 
 def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> None:
-    def down(_texts: object) -> None:
-        raise EngineUnavailableError("the embedder does not answer")
-
+    down = Mock(side_effect=EngineUnavailableError("the embedder does not answer"))
     browser = Browser(open_services(services.records, MajorityEngine(), Embedding(down)))
     browser.sign_in()
     response = upload(browser, ROW)
@@ -262,10 +255,7 @@ def test_an_upload_while_the_embedder_is_down_says_so(services: Services) -> Non
 
 
 def test_uploads_of_several_megabytes_stay_in_memory(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    def to_disk(*_args: object, **_options: object) -> None:
-        raise AssertionError("an upload was written to disk")
-
-    monkeypatch.setattr(SpooledTemporaryFile, "rollover", to_disk)
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", Mock(side_effect=AssertionError("written to disk")))
     row = {"text": "t" * 15_000, "label": "green"}
     rows = b"".join(json.dumps({**row, "unit_id": f"new {i}"}).encode() + b"\n" for i in range(150))
     assert len(rows) > 2 * 1024 * 1024
@@ -283,19 +273,18 @@ def test_an_engine_outside_is_allowed_and_forbidden(browser: Browser) -> None:
         response = browser.post(f"{HOME}/remote-engine", {"remote_engine": allowed})
         assert response.headers["location"] == f"/admin{HOME}/settings"
         assert browser.records.store.get("toys").remote_engine is (allowed == "yes")
-    page = browser.get(f"{HOME}/exemplars").text
-    assert "allowed engines outside the deployment for" in page
-    assert "forbade engines outside the deployment for" in page
+    changes = browser.records.audit.events(kinds=["remote_engine.changed"])
+    assert [(event.particulars.allowed, event.particulars.by) for event in changes] == [
+        (allowed, browser.key.id) for allowed in (True, False)
+    ]
 
 
 @pytest.mark.parametrize("error", [sa.exc.OperationalError, sa.exc.InternalError])
 def test_a_database_that_is_gone_is_said_and_logged(
     browser: Browser, error: type[sa.exc.DBAPIError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_args: object) -> None:
-        raise error("SELECT secret-7", {}, OSError("secret-7"))
-
-    monkeypatch.setattr(browser.records.store, "get", gone)
+    gone = error("SELECT secret-7", {}, OSError("secret-7"))
+    monkeypatch.setattr(browser.records.store, "get", Mock(side_effect=gone))
     with capture_logs() as logs:
         page = browser.get(HOME)
     assert (page.status_code, "The database does not answer" in page.text) == (503, True)

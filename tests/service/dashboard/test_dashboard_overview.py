@@ -1,7 +1,5 @@
 """The overview: what is promised, used and free, and how long the answers last."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -54,11 +52,7 @@ def test_a_young_task_is_judged_by_the_days_it_was_asked() -> None:
         (20, [], "20 answers left; not enough history for a forecast."),
         (19, days(1), "19 answers left; not enough history for a forecast."),
         (0, days(20), "All answers are spent. Repeated questions are still answered."),
-        (
-            5,
-            days(15, last=LAST_WEEK),
-            "5 answers left; none were asked for in the last seven days.",
-        ),
+        (5, days(15, last=LAST_WEEK), "5 answers left; none were asked for in the last seven days."),
         (987654, days(1, 1), "About 987,000 answers left, at this rate for more than five years."),
         (1, days(1, 1), "1 answer left, at this rate until 11 March 2026."),
     ],

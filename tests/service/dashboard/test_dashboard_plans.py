@@ -1,7 +1,5 @@
 """The plan studio: what a plan would give, tried for free, and signed once by somebody who means it."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import io
@@ -10,6 +8,7 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
@@ -175,9 +174,7 @@ def test_more_epsilon_and_fewer_answers_need_fewer_slots() -> None:
 
 
 def test_a_plan_without_a_similar_one_has_no_curve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PlanError(("", "no noise is enough"))
-
+    refuse = Mock(side_effect=PlanError(("", "no noise is enough")))
     monkeypatch.setattr("service.dashboard.plan_studio.charts.least_noise", refuse)
     assert over_epsilon(calibrate_plan(load_plan(SMALL), 60)) is None
 

@@ -1,7 +1,5 @@
 """Signing in with an OpenID Connect provider, over real HTTP: who comes in, as what, and every way of being refused."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator
@@ -22,9 +20,8 @@ from accounting.replay.trail import verify
 from service.dashboard.attempts import Attempt
 from service.dashboard.sign_in import _ATTEMPT as ATTEMPT
 from service.records.sessions import LASTS, Sessions
-from service.services import open_services
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.conftest import serving
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.dashboard.oidc_provider import CLIENT, SECRET, Provider, provider
 
@@ -41,17 +38,8 @@ def idp() -> Iterator[Provider]:
 @pytest.fixture
 def browser(tmp_path: Path, idp: Provider) -> Iterator[Browser]:
     idp.person = {"sub": "248289761001", "name": "Jane Doe", "groups": ["staff"]}
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path}/service.sqlite",
-        development=True,
-        latency_unpadded=True,
-        oidc_issuer=idp.issuer,
-        oidc_client_id=CLIENT,
-        oidc_client_secret=SecretStr(SECRET),
-        oidc_roles=ROLES,
-    )
-    services = open_services(make_records(tmp_path, settings=settings), MajorityEngine(), EMBEDDER)
-    browser = Browser(services)
+    known = {"oidc_client_id": CLIENT, "oidc_client_secret": SecretStr(SECRET), "oidc_roles": ROLES}
+    browser = Browser(serving(tmp_path, oidc_issuer=idp.issuer, **known))
     browser.client.cookies.clear()
     yield browser
     idp.forge, idp.signing, idp.described = lambda _claims: None, idp.published, {}

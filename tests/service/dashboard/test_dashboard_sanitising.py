@@ -1,7 +1,5 @@
 """The page on which an admin sees what becomes of a sentence."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -10,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from service.embedding.embedder import Embedder
-from service.services import Services, open_services
-from service.settings import Settings
-from tests.service.conftest import MajorityEngine, make_records
-from tests.service.dashboard.dashboard_browser import Browser
+from service.services import Services
+from tests.service.conftest import serving
+from tests.service.dashboard.dashboard_browser import HTMX, Browser
 
-HTMX = {"hx-request": "true"}
 PUBLIC = [f"{question} {number}?" for number in range(60) for question in ("Who pays for repair", "Is a <cat> allowed")]
 
 
@@ -24,16 +20,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     folder = tmp_path_factory.mktemp("sanitising")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(folder))
-        database = f"sqlite:///{folder / 'service.sqlite'}"
         (folder / "public.txt").write_text("\n".join(PUBLIC))
-        settings = Settings(
-            database_url=database,
-            development=True,
-            latency_unpadded=True,
-            sanitizer_words=300,
-            public_texts=folder / "public.txt",
-        )
-        return open_services(make_records(folder, settings=settings), MajorityEngine(), Embedder())
+        texts = {"sanitizer_words": 300, "public_texts": folder / "public.txt"}
+        return serving(folder, embedder=Embedder(), **texts)
 
 
 def facts(page: str) -> dict[str, str]:
@@ -95,13 +84,7 @@ def test_whole_texts(browser: Browser) -> None:
 def test_a_service_with_public_texts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC[:9]))
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 'service.sqlite'}",
-        development=True,
-        latency_unpadded=True,
-        public_texts=tmp_path / "public.txt",
-    )
-    browser = Browser(open_services(make_records(tmp_path, settings=settings), MajorityEngine(), Embedder()))
+    browser = Browser(serving(tmp_path, embedder=Embedder(), public_texts=tmp_path / "public.txt"))
     browser.sign_in()
     browser.services.sanitizers.prepare()
     page = browser.get("/sanitising").text
@@ -120,7 +103,7 @@ def test_nothing_is_stored_and_nothing_quoted(browser: Browser, capfd: pytest.Ca
 
 def test_the_page_is_in_the_menu_where_there_are_sanitisers(browser: Browser, tmp_path: Path) -> None:
     assert 'href="/admin/sanitising"' in browser.get("/").text
-    other = Browser(open_services(make_records(tmp_path), MajorityEngine(), Embedder()))
+    other = Browser(serving(tmp_path))
     other.sign_in()
     assert 'href="/admin/sanitising"' not in other.get("/").text
     assert "DPICL_SANITIZER_WORDS" in other.get("/sanitising").text

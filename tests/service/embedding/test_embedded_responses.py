@@ -1,7 +1,5 @@
 """Answers from exemplars whose responses were embedded at ingest: the built-in engine, through the whole pipeline."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Iterator

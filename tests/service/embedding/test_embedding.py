@@ -1,7 +1,5 @@
 """The embedder with its real model: what it returns, what it refuses, and that texts do not touch each other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -257,13 +255,9 @@ print(torch.get_num_threads(), vectors.tobytes().hex())
     assert done.stdout.split() == ["1", embedder.embed(texts).tobytes().hex()]
 
 
-def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_embedder_is_healthy_though_a_question_would_wait_in_line(monkeypatch) -> None:
     for of_its_process in ("configure_logs", "keep_to_loopback"):
         monkeypatch.setattr(application, of_its_process, lambda: None)
-    asyncio.run(_check_a_busy_embedder())
-
-
-async def _check_a_busy_embedder() -> None:
     deployment = application.EmbedderDeployment.func_or_class(threads=1)
     await deployment.check_health()  # idle: it is asked
     work = [asyncio.create_task(deployment.embed(["word " * 200] * 20)) for _ in range(8)]

@@ -43,8 +43,8 @@ from service.pipeline.stages import guided
 from service.plans.signing import sign
 from service.services import open_services
 from service.settings import Settings
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, nearly_noiseless
+from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -604,7 +604,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path):
 
 
 def test_an_evaluation_asks_it_once_and_ends_it(
-    dpicl: Shell,  # noqa: F811
+    dpicl: Shell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

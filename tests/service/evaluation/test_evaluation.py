@@ -1,7 +1,5 @@
 """``dpicl eval`` on a small data set with the real embedder and engine."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import itertools
@@ -20,37 +18,12 @@ from accounting.plan import load_plan, parse_plan
 from service.evaluation.dataset import ask, filled
 from service.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
 from service.evaluation.tables import Grid, read_csv
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import PLAN, embed
-
-FOOD = ["soup", "bread", "cheese", "apples", "noodles", "rice", "honey", "olives", "beans", "cake"]
-TOOLS = ["hammer", "saw", "drill", "pliers", "chisel", "wrench", "screws", "ladder", "file", "clamp"]
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    rows = [
-        {"id": f"{label}{i}{j}", "text": f"I bought {word} for {use}.", "label": label}
-        for label, words in (("kitchen", FOOD), ("workshop", TOOLS))
-        for i, word in enumerate(words)
-        for j, use in enumerate(("my sister", "the weekend", "tomorrow"))
-    ]
-    (tmp_path / "train.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows if not row["id"].endswith("2"))
-    )
-    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows if row["id"].endswith("2")))
-    return tmp_path
-
-
-@pytest.fixture
-def plan_file(tmp_path: Path) -> Path:
-    file = tmp_path / "plan.yaml"
-    file.write_text(PLAN.replace("[red, blue]", "[kitchen, workshop]"))
-    return file
+from tests.service.shell import Shell
 
 
 @pytest.mark.slow
-def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     table, picture = dataset / "table.csv", dataset / "picture.png"
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--csv", table, "--png", picture, "--json"]
     results = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options))
@@ -83,7 +56,7 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
 
 
 @pytest.mark.slow
-def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     plan = plan_file.read_text()
     plan_file.write_text(f"{plan[: plan.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}")
     picture = dataset / "picture.png"
@@ -105,7 +78,7 @@ def test_prototypes_are_made_once_and_measured(dpicl: Shell, dataset: Path, plan
 
 
 @pytest.mark.slow
-def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     """One candidate of each label is nearer to the units than the other."""
     plan = plan_file.read_text()
     candidates = [("noodles", "kitchen"), ("a cloud", "kitchen"), ("a saw", "workshop"), ("a poem", "workshop")]
@@ -125,12 +98,7 @@ def test_synthetic_exemplars_are_chosen_once_and_measured(dpicl: Shell, dataset:
     assert results[2]["sigma"] > 100 * results[3]["sigma"]
 
 
-def test_a_missing_plotting_library_is_explained(
-    dpicl: Shell,  # noqa: F811
-    dataset: Path,
-    plan_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_plotting_library_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     options = ["--epsilon", 8, "--answers", 5, "--draws", 4, "--png", dataset / "picture.png"]
@@ -138,7 +106,7 @@ def test_a_missing_plotting_library_is_explained(
 
 
 @pytest.mark.slow
-def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+def test_a_fitted_calibration_is_measured_and_printed(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     options = ["--epsilon", 8, "--answers", 5, "--draws", 2, "--fit"]
     found = json.loads(dpicl.ok("eval", dataset, "--plan", plan_file, *options, "--json"))
     assert [row["vote"] for row in found["rows"] if row["decide"] == "posterior, fitted"] == ["hard", "soft"]
@@ -235,10 +203,10 @@ def test_the_error_by_chance_is_that_of_exact_probabilities() -> None:
         (lambda d: (d / "test.jsonl").write_text('{"text": "x", "label": "garden"}'), "'garden' is not among"),
     ],
 )
-def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, change, message: str) -> None:  # noqa: F811
+def test_bad_data_is_explained(dpicl: Shell, dataset: Path, plan_file: Path, change, message: str) -> None:
     change(dataset)
     assert message in dpicl.fails("eval", dataset, "--plan", plan_file)
 
 
-def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:  # noqa: F811
+def test_an_unknown_task_is_explained(dpicl: Shell, dataset: Path, plan_file: Path) -> None:
     assert "has no task 'shape'; it has colour" in dpicl.fails("eval", dataset, "--plan", plan_file, "--task", "shape")

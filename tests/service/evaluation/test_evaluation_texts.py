@@ -1,7 +1,5 @@
 """``dpicl eval`` on free text: end to end with the real embedder and engine, and the figures on answers made up."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -20,9 +18,9 @@ from service.engines.protocol import ZeroShot
 from service.evaluation.dataset import Asked, specification
 from service.evaluation.tables import Grid
 from service.evaluation.texts import Answers, Texts, evaluate, measure
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
-from tests.service.evaluation.test_evaluation import FOOD, TOOLS
+from tests.service.evaluation.conftest import FOOD, TOOLS
+from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +66,7 @@ def bills(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None:  # noqa: F811
+def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None:
     table, picture = bills / "table.csv", bills / "picture.png"
     common = [
         "eval",
@@ -114,11 +112,11 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None: 
         (["--embedded-field", "price"], "have no field 'price'; they have bill, question"),
     ],
 )
-def test_bad_options_are_explained(dpicl: Shell, bills: Path, options: list[str], message: str) -> None:  # noqa: F811
+def test_bad_options_are_explained(dpicl: Shell, bills: Path, options: list[str], message: str) -> None:
     assert message in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml", *options)
 
 
-def test_a_row_without_an_answer_is_explained(dpicl: Shell, bills: Path) -> None:  # noqa: F811
+def test_a_row_without_an_answer_is_explained(dpicl: Shell, bills: Path) -> None:
     (bills / "test.jsonl").write_text('{"bill": "a", "question": "b"}\n')
     assert "test.jsonl: row 1 lacks item" in dpicl.fails("eval", bills, "--plan", bills / "plan.yaml")
 

@@ -1,7 +1,5 @@
 """The example: reproducible, valid for the product, and better with its private tickets than without."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

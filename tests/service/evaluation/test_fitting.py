@@ -1,7 +1,5 @@
 """Fitted calibrations, on rows much like those of the posterior's model and on few."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attackers with a model: a tiny real BERT, and an endpoint over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

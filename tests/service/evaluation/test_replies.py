@@ -1,7 +1,5 @@
 """``dpicl eval --engine-config``: a language model behind a real HTTP server, and what it said kept on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
@@ -21,10 +19,10 @@ import yaml
 from service.engines.configs import OpenAiCompatibleConfig, VllmConfig
 from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec, ZeroShot
 from service.evaluation.replies import KeptEngine
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, TEXT_PLAN
 from tests.service.engines.chat_server import Asked, ChatServer, completion, response, saying
-from tests.service.evaluation.test_evaluation import FOOD, dataset, plan_file  # noqa: F401  (fixtures)
+from tests.service.evaluation.conftest import FOOD
+from tests.service.shell import Shell
 
 ROWS = 4
 """The first test rows: so many of them are about food."""
@@ -56,7 +54,7 @@ def remote(server: ChatServer, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def command(tmp_path: Path, dataset: Path, plan_file: Path, server: ChatServer) -> Callable[..., list[object]]:  # noqa: F811
+def command(tmp_path: Path, dataset: Path, plan_file: Path, server: ChatServer) -> Callable[..., list[object]]:
     """The command line of a run; what is given changes the engine, the plan's task, or is an option."""
 
     def arguments(*options: object, engine: dict[str, Any] | None = None, **task: Any) -> list[object]:
@@ -78,11 +76,7 @@ NOISELESS = 4
 
 
 def test_other_noise_votes_and_calibrations_ask_nothing(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    server: ChatServer,
-    monkeypatch: pytest.MonkeyPatch,
-    plan_file: Path,  # noqa: F811
+    dpicl: Shell, command: Command, server: ChatServer, monkeypatch: pytest.MonkeyPatch, plan_file: Path
 ) -> None:
     first = json.loads(dpicl.ok(*command()))
     asked = len(server.asked)
@@ -129,11 +123,7 @@ def test_other_noise_votes_and_calibrations_ask_nothing(
     ids=str,
 )
 def test_what_replies_depend_on_asks_again(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    server: ChatServer,
-    dataset: Path,  # noqa: F811
-    change: Any,
+    dpicl: Shell, command: Command, server: ChatServer, dataset: Path, change: Any
 ) -> None:
     dpicl.ok(*command())
     asked = len(server.asked)
@@ -152,7 +142,7 @@ def test_what_replies_depend_on_asks_again(
     assert len(zero_shot) == (1 if change == "a test row" else ROWS)
 
 
-def test_an_interrupted_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:  # noqa: F811
+def test_an_interrupted_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:
     down = True
 
     async def failing(asked: Asked) -> bytes:
@@ -167,7 +157,7 @@ def test_an_interrupted_run_goes_on(dpicl: Shell, command: Command, server: Chat
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:  # noqa: F811
+def test_a_killed_run_goes_on(dpicl: Shell, command: Command, server: ChatServer) -> None:
     reached, killed = threading.Event(), threading.Event()
 
     async def stuck(asked: Asked) -> bytes:
@@ -188,11 +178,7 @@ def test_a_killed_run_goes_on(dpicl: Shell, command: Command, server: ChatServer
     assert {word for word in FOOD if any(word in last for last in new)} == set(FOOD[2:ROWS])
 
 
-def test_a_row_whose_slots_were_all_silent_is_asked_again(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    server: ChatServer,
-) -> None:
+def test_a_row_whose_slots_were_all_silent_is_asked_again(dpicl: Shell, command: Command, server: ChatServer) -> None:
     """The server went down after the zero-shot answer: the next run asks that row again, and no other."""
     down = True
 
@@ -208,12 +194,7 @@ def test_a_row_whose_slots_were_all_silent_is_asked_again(
     assert {FOOD[1] in one.prompt.splitlines()[-1] for one in server.asked[asked:]} == {True}
 
 
-def test_equal_test_rows_have_draws_of_their_own(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    tmp_path: Path,
-    dataset: Path,  # noqa: F811
-) -> None:
+def test_equal_test_rows_have_draws_of_their_own(dpicl: Shell, command: Command, tmp_path: Path, dataset: Path) -> None:
     line = (dataset / "test.jsonl").read_text().splitlines()[0]
     (dataset / "test.jsonl").write_text(f"{line}\n" * ROWS)
     dpicl.ok(*command())
@@ -223,10 +204,7 @@ def test_equal_test_rows_have_draws_of_their_own(
 
 @pytest.mark.parametrize("options", [(), ("--same-slots",)])
 def test_slots_are_drawn_for_each_row_or_once(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    server: ChatServer,
-    options: tuple[str, ...],
+    dpicl: Shell, command: Command, server: ChatServer, options: tuple[str, ...]
 ) -> None:
     """Of each prompt, what stands before the question."""
     dpicl.ok(*command(*options))
@@ -248,13 +226,7 @@ def test_slots_are_drawn_for_each_row_or_once(
         ("something else", ""),
     ],
 )
-def test_a_damaged_file_is_explained(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    tmp_path: Path,
-    damage: str,
-    said: str,
-) -> None:
+def test_a_damaged_file_is_explained(dpicl: Shell, command: Command, tmp_path: Path, damage: str, said: str) -> None:
     dpicl.ok(*command())
     file = tmp_path / "kept" / "replies.sqlite"
     content = file.read_bytes()
@@ -285,12 +257,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_asked_is_one_line(
-    dpicl: Shell,  # noqa: F811
-    command: Command,
-    server: ChatServer,
-    tmp_path: Path,
-    dataset: Path,  # noqa: F811
-    plan_file: Path,  # noqa: F811
+    dpicl: Shell, command: Command, server: ChatServer, tmp_path: Path, dataset: Path, plan_file: Path
 ) -> None:
     server.behaviour = saying("")
     bad = tmp_path / "bad.yaml"
@@ -358,7 +325,7 @@ def test_sentences_are_kept_and_words_of_which_none_is_made_stay(kept, server: C
 
 
 @pytest.mark.slow
-def test_texts_are_measured_too(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:  # noqa: F811
+def test_texts_are_measured_too(dpicl: Shell, command: Command, server: ChatServer, dataset: Path) -> None:
     """Slots and, afterwards, sentences are asked for on one event loop: the engine's connections belong to it."""
     (dataset / "plan.yaml").write_text(TEXT_PLAN.format(mechanism="type: keyword_joint_em, k: 1", epsilon=8, answers=2))
 

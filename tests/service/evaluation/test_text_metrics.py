@@ -1,7 +1,5 @@
 """The measures of texts against values worked out by hand, and what they ignore."""
 
-from __future__ import annotations
-
 import pytest
 
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities

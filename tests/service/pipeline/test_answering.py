@@ -1,13 +1,12 @@
 """The pipeline with a real ledger and store, and an engine that counts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import AsyncMock, Mock, create_autospec
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from accounting.ledger.errors import UnknownBudgetError, UnknownTaskError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
 from accounting.ledger.tables import charges, tasks
 from accounting.plan import calibrate_plan, load_plan
-from accounting.replay.books import violations
 from aggregation.rnm_gaussian import RnmGaussian
 from exemplar_store import ExemplarStore, WrongKeyError
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
@@ -26,7 +24,7 @@ from service.pipeline.answering import Answering, BusyError, StillAnsweringError
 from service.pipeline.queries import InvalidQueryError, check_query
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records
+from tests.service.conftest import EMBEDDER, PLAN, FixedGrain, MajorityEngine, answering, make_records, states
 
 
 def run(coroutine):
@@ -40,13 +38,6 @@ def ask(services: Services, query="toy", **options):
 async def started(answering: Answering) -> None:
     while not answering._running:  # noqa: ASYNC110  (there is no event to wait for, and none is needed elsewhere)
         await asyncio.sleep(0.001)
-
-
-def states(services: Services) -> dict[str, int]:
-    (budget,) = services.records.ledger.budgets.statuses()
-    with services.records.database.connect() as connection:
-        assert violations(connection) == []
-    return {state: n for state, n in budget.tasks[0].states.items() if n}
 
 
 def test_an_answer_is_a_label_charged_once_and_repeated_for_free(services: Services) -> None:
@@ -80,10 +71,8 @@ def test_an_exhausted_task_refuses_new_queries_and_still_repeats_old_ones(servic
 
 
 def test_a_refusal_that_cannot_be_counted_is_still_that_refusal(services: Services, monkeypatch, capsys) -> None:
-    def busy(*_args):
-        raise sa.exc.OperationalError("insert", {}, Exception("database is locked"))
-
-    monkeypatch.setattr(services.records.ledger, "refuse", busy)
+    locked = sa.exc.OperationalError("insert", {}, Exception("database is locked"))
+    monkeypatch.setattr(services.records.ledger, "refuse", Mock(side_effect=locked))
     with services.records.database.begin() as connection:
         set_quota(connection, "k", 0)
     with pytest.raises(QuotaExhaustedError):
@@ -114,10 +103,7 @@ def test_a_failing_probe_voids_the_charge(services: Services, toy_engine: Majori
 def test_a_refusing_engine_voids_the_charge_and_says_why(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, refusal, told
 ) -> None:
-    async def refuses(*_args):
-        raise refusal
-
-    monkeypatch.setattr(toy_engine, "zero_shot", refuses)
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=refusal))
     with pytest.raises(told) as error:
         ask(services)
     assert type(error.value) is told
@@ -130,23 +116,17 @@ def test_a_refusing_engine_voids_the_charge_and_says_why(
 def test_after_the_probe_every_failure_is_an_abstention(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    async def fails(*_args):
-        raise RuntimeError("private detail")
-
     async def hangs(*_args):
         await asyncio.sleep(60)
 
-    def cannot_sample(*_args, **_options):
-        raise OSError("disk")
-
     match stage:
         case "engine":
-            monkeypatch.setattr(toy_engine, "contributions", fails)
+            monkeypatch.setattr(toy_engine, "contributions", AsyncMock(side_effect=RuntimeError("private detail")))
         case "engine_hangs":
             monkeypatch.setattr(toy_engine, "contributions", hangs)
             monkeypatch.setattr(services.answering, "stages", replace(services.answering.stages, timeout_s=0.2))
         case "store":
-            monkeypatch.setattr(services.records.store, "sample_slots", cannot_sample)
+            monkeypatch.setattr(services.records.store, "sample_slots", Mock(side_effect=OSError("disk")))
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert states(services) == {"released": 1}
 
@@ -154,27 +134,13 @@ def test_after_the_probe_every_failure_is_an_abstention(
 def test_the_charge_is_durable_before_the_sample_is_drawn(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order: list[str] = []
-    ledger, store = services.records.ledger, services.records.store
-
-    def noting(name, call):
-        def wrapped(*args, **options):
-            order.append(name)
-            return call(*args, **options)
-
-        return wrapped
-
-    probe = toy_engine.zero_shot
-
-    async def noted_probe(*args):
-        order.append("probe")
-        return await probe(*args)
-
-    monkeypatch.setattr(toy_engine, "zero_shot", noted_probe)
-    for owner, name in [(ledger, "charge"), (store, "sample_slots"), (ledger, "release")]:
-        monkeypatch.setattr(owner, name, noting(name, getattr(owner, name)))
+    order, ledger, store = Mock(), services.records.ledger, services.records.store
+    for owner, name in ((ledger, "charge"), (toy_engine, "zero_shot"), (store, "sample_slots"), (ledger, "release")):
+        noting = Mock(wraps=getattr(owner, name))
+        order.attach_mock(noting, name)
+        monkeypatch.setattr(owner, name, noting)
     ask(services)
-    assert order == ["charge", "probe", "sample_slots", "release"]
+    assert [name for name, *_ in order.mock_calls] == ["charge", "zero_shot", "sample_slots", "release"]
 
 
 def test_concurrent_twins_share_one_charge(services: Services) -> None:
@@ -202,7 +168,7 @@ def test_a_caller_who_hangs_up_does_not_lose_the_answer(services: Services) -> N
     assert states(services) == {"released": 1}
 
 
-def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(services: Services, monkeypatch) -> None:
+async def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(services: Services, monkeypatch) -> None:
     ledger = services.records.ledger
     charge, writing = ledger.charge, threading.Event()
 
@@ -211,16 +177,13 @@ def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(service
         time.sleep(0.2)
         return charge(*args, **options)
 
-    async def hang_up():
-        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
-        await asyncio.to_thread(writing.wait, 10)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await services.answering.drain()
-
     monkeypatch.setattr(ledger, "charge", slow)
-    run(hang_up())
+    call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+    await asyncio.to_thread(writing.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await services.answering.drain()
     assert states(services) == {"released": 1}
 
 
@@ -232,18 +195,14 @@ def test_idempotency_key_names_one_query(services: Services) -> None:
     assert states(services) == {"released": 1}
 
 
-def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
+async def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
     small = answering(services, max_in_flight=1)
-
-    async def crowd():
-        calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
-        first = asyncio.create_task(calls[0])
-        await started(small)
-        with pytest.raises(BusyError, match="come back"):
-            await calls[1]
-        await first
-
-    run(crowd())
+    calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
+    first = asyncio.create_task(calls[0])
+    await started(small)
+    with pytest.raises(BusyError, match="come back"):
+        await calls[1]
+    await first
     assert states(services) == {"released": 1}
 
 
@@ -272,7 +231,7 @@ def test_a_query_keeps_its_place_until_its_answer_leaves(services: Services, pad
 
 
 @pytest.mark.parametrize(("stage", "state"), [("probe", "voided"), ("sample", "charged"), ("slots", "charged")])
-def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
+async def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
     services: Services, toy_engine: MajorityEngine, monkeypatch: pytest.MonkeyPatch, stage: str, state: str
 ) -> None:
     reached, over = threading.Event(), threading.Event()
@@ -295,16 +254,12 @@ def test_what_is_ended_by_force_is_given_back_only_if_no_sample_was_drawn(
             monkeypatch.setattr(services.records.store, "sample_slots", draws)
         case "slots":
             monkeypatch.setattr(toy_engine, "contributions", hangs)
-
-    async def end():
-        call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
-        await asyncio.to_thread(reached.wait, 10)
-        for work in services.answering._running:
-            work.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        over.set()
-
-    run(end())
+    call = asyncio.create_task(services.answering.answer("toys.colour", "q", key_id="k"))
+    await asyncio.to_thread(reached.wait, 10)
+    for work in services.answering._running:
+        work.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    over.set()
     assert states(services) == {state: 1}
 
 
@@ -348,15 +303,10 @@ def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services,
     poisoned = [any(exemplar.fields["text"] == "toy 7" for exemplar in slot) for slot in slots]
     assert sum(poisoned) == 1
     monkeypatch.setattr(records.store, "sample_slots", lambda *_args, **_options: slots)
-    seen: list[np.ndarray | None] = []
-
-    def spy(self, contributions):
-        seen.extend(contributions)
-        return np.zeros(2)
-
-    monkeypatch.setattr(RnmGaussian, "noisy_votes", spy)
+    counted = Mock(return_value=np.zeros(2))
+    monkeypatch.setattr(RnmGaussian, "noisy_votes", counted)
     run(fragile.answer("toys.colour", "q", key_id="k"))
-    assert [output is None for output in seen] == [
+    assert [output is None for output in counted.call_args.args[0]] == [
         poison or not slot for poison, slot in zip(poisoned, slots, strict=True)
     ]
 
@@ -373,38 +323,18 @@ def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPat
     sign(records, calibrated, "test")
     records.store.forget("toys", "u1")  # the live size is another than the public one
     services = open_services(records, MajorityEngine(), EMBEDDER)
-    sampled, mechanisms, priors = [], [], []
-    sample, release = records.store.sample_slots, RnmGaussian.release
-
-    def spy_sample(*args, **options):
-        sampled.append((args, options))
-        return sample(*args, **options)
-
-    def spy_release(self, contributions, prior=None):
-        mechanisms.append(self)
-        priors.append(prior)
-        return release(self, contributions, prior)
-
-    monkeypatch.setattr(records.store, "sample_slots", spy_sample)
-    monkeypatch.setattr(RnmGaussian, "release", spy_release)
+    sampled = Mock(wraps=records.store.sample_slots)
+    released = create_autospec(RnmGaussian.release, side_effect=RnmGaussian.release)
+    monkeypatch.setattr(records.store, "sample_slots", sampled)
+    monkeypatch.setattr(RnmGaussian, "release", released)
     run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert sampled == [
-        (
-            ("toys",),
-            {
-                "probability": 21 / 60,
-                "ensemble": 7,
-                "max_exemplars": 5,
-                "cohorts": (1,),
-                "arrived": 60,
-                "embeddings": False,
-            },
-        )
-    ]
+    drawn = {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "cohorts": (1,), "arrived": 60}
+    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
     noise = calibrated.noise["colour"]
     assert noise.sampling_probability == 21 / 60
-    assert mechanisms == [RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)]
-    assert priors[0].tolist() == [0.5, 0.5]
+    mechanism, _, prior = released.call_args.args
+    assert mechanism == RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)
+    assert prior.tolist() == [0.5, 0.5]
     with records.database.connect() as connection:
         assert connection.execute(sa.select(tasks.c.answers)).scalar_one() == plan.tasks["colour"].answers
 
@@ -424,7 +354,7 @@ def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: S
     assert answers[0].release.created_at - before >= timedelta(seconds=0.4)
 
 
-def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine, monkeypatch) -> None:
+async def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine, monkeypatch) -> None:
     """Ray Serve cancels what runs in an abandoned request's context; the paid work must run in its own."""
     marker: contextvars.ContextVar[str] = contextvars.ContextVar("marker", default="none")
     seen = []
@@ -435,12 +365,8 @@ def test_the_work_does_not_belong_to_the_request(services: Services, toy_engine,
         return await probe(*args)
 
     monkeypatch.setattr(toy_engine, "zero_shot", look)
-
-    async def request():
-        marker.set("of the request")
-        await services.answering.answer("toys.colour", "q", key_id="k")
-
-    run(request())
+    marker.set("of the request")
+    await services.answering.answer("toys.colour", "q", key_id="k")
     assert seen == ["none"]
 
 
@@ -480,10 +406,8 @@ def test_another_data_key_is_found_out_before_the_charge(services: Services) -> 
 
 
 def test_an_unusable_prior_is_found_out_before_the_sample(services: Services, toy_engine, monkeypatch) -> None:
-    async def nonsense(*_args):
-        return ZeroShot(np.array([np.nan, 1.0]))
-
-    monkeypatch.setattr(toy_engine, "zero_shot", nonsense)
+    nonsense = ZeroShot(np.array([np.nan, 1.0]))
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(return_value=nonsense))
     with pytest.raises(EngineUnavailableError):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -513,10 +437,7 @@ def test_charged_answers_take_whole_grains(services: Services) -> None:
 def test_a_probe_whose_call_is_cancelled_is_a_failure_like_any_other(
     services: Services, toy_engine, monkeypatch
 ) -> None:
-    async def cancelled(*_args):
-        raise asyncio.CancelledError
-
-    monkeypatch.setattr(toy_engine, "zero_shot", cancelled)
+    monkeypatch.setattr(toy_engine, "zero_shot", AsyncMock(side_effect=asyncio.CancelledError))
     started = time.monotonic()
     with pytest.raises(EngineUnavailableError):
         run(answering(services, grains=FixedGrain(0.3)).answer("toys.colour", "q", key_id="k"))
@@ -621,30 +542,14 @@ def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
 
 def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     services = blocks_services(tmp_path, MajorityEngine())
-    store, sampled = services.records.store, []
+    store = services.records.store
     store.forget("toys", "u1")  # the live size is another than the public one
-    sample = store.sample_blocks
-
-    def spy(*args, **options):
-        sampled.append((args, options))
-        return sample(*args, **options)
-
-    monkeypatch.setattr(store, "sample_blocks", spy)
+    sampled = Mock(wraps=store.sample_blocks)
+    monkeypatch.setattr(store, "sample_blocks", sampled)
     monkeypatch.delattr(ExemplarStore, "sample_slots")
     assert ask(services).release.answer["label"] in ("red", "blue")
-    assert sampled == [
-        (
-            ("toys",),
-            {
-                "probability": 28 / 60,
-                "blocks": 8,
-                "max_exemplars": 9,
-                "cohorts": (1,),
-                "arrived": 60,
-                "embeddings": False,
-            },
-        )
-    ]
+    drawn = {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "cohorts": (1,), "arrived": 60}
+    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
 
 
 def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
@@ -665,10 +570,7 @@ def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pyt
     engine = RememberingEngine()
     services = blocks_services(tmp_path, engine)
 
-    def cannot_sample(*_args, **_options):
-        raise OSError("disk")
-
-    monkeypatch.setattr(services.records.store, "sample_blocks", cannot_sample)
+    monkeypatch.setattr(services.records.store, "sample_blocks", Mock(side_effect=OSError("disk")))
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert engine.queries == [[()] * 4]
     assert states(services) == {"released": 1}

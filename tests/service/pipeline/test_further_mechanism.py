@@ -3,8 +3,6 @@
 It is a vote among the public candidates: a slot votes for the first that holds what the slot says.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from accounting.mechanisms import MECHANISMS, TextMechanism
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
@@ -28,12 +25,11 @@ from service.pipeline.mechanisms.keyword_ptr import KeywordPtrAdapter
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 from service.trials.consensus import Consensus, consensus, most
-from service.web import create_app
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
-from tests.service.conftest import TEXT_PLAN, RepeatingEngine
+from tests.service.conftest import TEXT_PLAN, RepeatingEngine, client_of, states
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.evaluation.test_evaluation_texts import bills  # noqa: F401  (a fixture)
-from tests.service.pipeline.test_text_answers import ask, make_services, states
+from tests.service.pipeline.test_text_answers import ask, make_services
+from tests.service.shell import Shell
 from tests.service.trials.test_trials import RED, attempt, text_plan
 
 WRITTEN = "type: candidate_vote, fold: true"
@@ -120,14 +116,13 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
     assert (answer.release.answer["text"], answer.release.answer["method"]) == ("a red kite", "voted for")
     assert states(services) == {"released": 1}
     assert ask(services).charged is False
-    _, key = services.records.keys.create("analyst", "analyst")
-    client = TestClient(create_app(services), headers={"Authorization": f"Bearer {key}"})
+    client = client_of(services)
     release = client.get(f"/v1/releases/{answer.release.id}").json()
     assert (release["text"], release["method"], release["task"]) == ("a red kite", "voted for", "toys.story@1")
     assert "CandidateVoteMechanism" in client.app.openapi()["components"]["schemas"]
 
 
-def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:  # noqa: F811
+def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:
     shown = json.loads(dpicl.ok("plan", "preview", plan_file, "--public-size", 60, "--json"))["preview"]["tasks"][
         "story"
     ]

@@ -1,7 +1,5 @@
 """Blocks read ahead: when they are read again, how long that takes, and what it holds up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -90,26 +88,23 @@ def ask(services: Services, query: str):
     return services.answering.answer("toys.colour", query, key_id="k")
 
 
-def test_blocks_are_read_before_the_first_answer_and_again_after_each_change(services, engine) -> None:
-    async def all_of_it() -> None:
-        (measured,) = await services.grains.all()
-        assert (measured.blocks, measured.cold, measured.beside) == (8, "", 0)
-        assert measured.work_s < READING_S  # which is not in it: warm blocks are measured
-        assert measured.block_s * 22 >= READING_S  # 22 made up: as many as a sample may have
-        assert private(engine) == [8]
-        await ask(services, "one")
-        await ask(services, "two")
-        assert private(engine) == [8]
-        await asyncio.to_thread(services.records.forget, "toys", "u1", by="t")
-        await ask(services, "three")
-        await asyncio.to_thread(more, services, 1)
-        await asyncio.gather(ask(services, "four"), ask(services, "five"))
-        assert private(engine) == [8, 8, 8]
-
-    asyncio.run(all_of_it())
+async def test_blocks_are_read_before_the_first_answer_and_again_after_each_change(services, engine) -> None:
+    (measured,) = await services.grains.all()
+    assert (measured.blocks, measured.cold, measured.beside) == (8, "", 0)
+    assert measured.work_s < READING_S  # which is not in it: warm blocks are measured
+    assert measured.block_s * 22 >= READING_S  # 22 made up: as many as a sample may have
+    assert private(engine) == [8]
+    await ask(services, "one")
+    await ask(services, "two")
+    assert private(engine) == [8]
+    await asyncio.to_thread(services.records.forget, "toys", "u1", by="t")
+    await ask(services, "three")
+    await asyncio.to_thread(more, services, 1)
+    await asyncio.gather(ask(services, "four"), ask(services, "five"))
+    assert private(engine) == [8, 8, 8]
 
 
-def test_questions_go_on_after_a_public_time_however_long_reading_takes(services, engine, monkeypatch) -> None:
+async def test_questions_go_on_after_a_public_time_however_long_reading_takes(services, engine, monkeypatch) -> None:
     """After grains that hide as many of the largest blocks as public events can have changed."""
     grains: list[float] = []
 
@@ -123,31 +118,28 @@ def test_questions_go_on_after_a_public_time_however_long_reading_takes(services
     def forget(unit: str):
         return lambda: services.records.forget("toys", unit, by="t")
 
-    async def all_of_it() -> None:
-        await services.grains.all()
-        largest = Measured("t", 0.1, 0.2, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
-        monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, largest))
-        monkeypatch.setattr(kept_blocks, "on_grain", grain)
-        monkeypatch.setattr(kept_blocks.Turns, "read", lambda _turns, takes_s: grains.append(takes_s) or 0.0)
-        changes = [
-            [lambda: more(services, 1)],
-            [forget("u1")],
-            [forget("u2"), forget("u3")],
-            [forget("u4"), lambda: more(services, 2)],
-            [],
-        ]
-        for number, some in enumerate(changes):
-            for change in some:
-                await asyncio.to_thread(change)
-            engine.shown.clear()
-            await ask(services, f"{number}")
-
-    asyncio.run(all_of_it())
+    await services.grains.all()
+    largest = Measured("t", 0.1, 0.2, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
+    monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, largest))
+    monkeypatch.setattr(kept_blocks, "on_grain", grain)
+    monkeypatch.setattr(kept_blocks.Turns, "read", lambda _turns, takes_s: grains.append(takes_s) or 0.0)
+    changes = [
+        [lambda: more(services, 1)],
+        [forget("u1")],
+        [forget("u2"), forget("u3")],
+        [forget("u4"), lambda: more(services, 2)],
+        [],
+    ]
+    for number, some in enumerate(changes):
+        for change in some:
+            await asyncio.to_thread(change)
+        engine.shown.clear()
+        await ask(services, f"{number}")
     whole, one, two = (1.5 * (0.5 + 2.0 * blocks) for blocks in (8, 1, 2))
     assert grains == [whole, whole, one, one, two, two, whole, whole]
 
 
-def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arrivals_do_not_matter(
+async def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arrivals_do_not_matter(
     services, engine, monkeypatch
 ) -> None:
     said: list[list] = []
@@ -159,38 +151,35 @@ def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arrivals_
             said.append([output is None for output, slot in zip(outputs, slots, strict=True) if slot])
         return outputs
 
-    async def all_of_it() -> None:
-        await services.grains.all()
-        monkeypatch.setattr(engine, "contributions", spy)
-        charge = services.records.ledger.charge
-        monkeypatch.setattr("service.pipeline.draw.ExemplarStore.sample_blocks", every_block)
-
-        def then_change(change):
-            def charged(*args, **options):
-                outcome = charge(*args, **options)
-                change()
-                return outcome
-
-            return charged
-
-        monkeypatch.setattr(services.records.ledger, "charge", then_change(lambda: more(services, 1)))
-        await ask(services, "arrives")
-        forget = then_change(lambda: services.records.forget("toys", "u3", by="t"))
-        monkeypatch.setattr(services.records.ledger, "charge", forget)
-        await ask(services, "goes")
-        monkeypatch.setattr(services.records.ledger, "charge", charge)
-        await ask(services, "after")
-
     sample = kept_blocks.ExemplarStore.sample_blocks
 
     def every_block(*args, **options):
         return sample(*args, **{**options, "probability": 1.0})
 
-    asyncio.run(all_of_it())
+    await services.grains.all()
+    monkeypatch.setattr(engine, "contributions", spy)
+    charge = services.records.ledger.charge
+    monkeypatch.setattr("service.pipeline.draw.ExemplarStore.sample_blocks", every_block)
+
+    def then_change(change):
+        def charged(*args, **options):
+            outcome = charge(*args, **options)
+            change()
+            return outcome
+
+        return charged
+
+    monkeypatch.setattr(services.records.ledger, "charge", then_change(lambda: more(services, 1)))
+    await ask(services, "arrives")
+    forget = then_change(lambda: services.records.forget("toys", "u3", by="t"))
+    monkeypatch.setattr(services.records.ledger, "charge", forget)
+    await ask(services, "goes")
+    monkeypatch.setattr(services.records.ledger, "charge", charge)
+    await ask(services, "after")
     assert [sum(one) for one in said] == [0, 1, 0]
 
 
-def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_turn(services, engine) -> None:
+async def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_turn(services, engine) -> None:
     order: list[str] = []
     answered, keep = engine.contributions, engine.keep
 
@@ -205,48 +194,39 @@ def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_
         order.append("read")
         return await keep(*args)
 
-    async def all_of_it() -> None:
-        await services.grains.all()
-        engine.contributions, engine.keep = slow, noted
-        first = asyncio.create_task(ask(services, "one"))
-        while "asked" not in order:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.to_thread(more, services, 1)
-        await asyncio.gather(first, ask(services, "two"))
-
-    asyncio.run(all_of_it())
+    await services.grains.all()
+    engine.contributions, engine.keep = slow, noted
+    first = asyncio.create_task(ask(services, "one"))
+    while "asked" not in order:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(more, services, 1)
+    await asyncio.gather(first, ask(services, "two"))
     first, read = order.index("answered"), order.index("read")
     assert first < read < len(order) - 1
 
 
-def test_a_question_does_not_wait_longer_than_an_answer_may_take(services, engine, monkeypatch) -> None:
-    async def all_of_it() -> None:
-        (measured,) = await services.grains.all()
-        await asyncio.to_thread(more, services, 1)
-        slow = replace(measured, rows_s=2.0)
-        monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, slow))
-        monkeypatch.setattr(services.answering._blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
-        with pytest.raises(BusyError, match="are read first"):
-            await ask(services, "one")
-
-    asyncio.run(all_of_it())
+async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services, engine, monkeypatch) -> None:
+    (measured,) = await services.grains.all()
+    await asyncio.to_thread(more, services, 1)
+    slow = replace(measured, rows_s=2.0)
+    monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, slow))
+    monkeypatch.setattr(services.answering._blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
+    with pytest.raises(BusyError, match="are read first"):
+        await ask(services, "one")
     assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
 
 
-def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_meanwhile(services, engine) -> None:
-    async def all_of_it() -> None:
-        await services.grains.all()
-        engine.this = "second"
-        with pytest.raises(Exception, match="nothing was charged"):
-            await ask(services, "one")
-        assert private(engine) == [8]
-        assert (await ask(services, "one")).charged
-        assert private(engine) == [8, 8]
-
-    asyncio.run(all_of_it())
+async def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_meanwhile(services, engine) -> None:
+    await services.grains.all()
+    engine.this = "second"
+    with pytest.raises(Exception, match="nothing was charged"):
+        await ask(services, "one")
+    assert private(engine) == [8]
+    assert (await ask(services, "one")).charged
+    assert private(engine) == [8, 8]
 
 
-def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine) -> None:
+async def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine) -> None:
     keep, failing = engine.keep, [True]
 
     async def fails_once(task, blocks):
@@ -255,17 +235,14 @@ def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine)
         failing.append(False)
         return await keep(task, blocks)
 
-    async def all_of_it() -> None:
-        await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
-        engine.keep = fails_once
-        failing[:] = [True]
-        with pytest.raises(Exception, match="could not be read ahead") as error:
-            await ask(services, "one")
-        assert "own text" not in str(error.value)
-        failing[:] = [False]
-        assert (await ask(services, "one")).charged
-
-    asyncio.run(all_of_it())
+    await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
+    engine.keep = fails_once
+    failing[:] = [True]
+    with pytest.raises(Exception, match="could not be read ahead") as error:
+        await ask(services, "one")
+    assert "own text" not in str(error.value)
+    failing[:] = [False]
+    assert (await ask(services, "one")).charged
 
 
 def test_without_room_the_grain_is_that_of_cold_caches_and_says_why(tmp_path: Path, engine) -> None:

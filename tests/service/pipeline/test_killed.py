@@ -1,7 +1,5 @@
 """SIGKILL at every step of a query: never an answer without a charge, never a charge given back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

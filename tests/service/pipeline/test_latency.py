@@ -1,7 +1,5 @@
 """Time: answers take whole grains, questions take turns, and what is in flight tells of no sample."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Latency grains: measured with the largest slots there can be, chosen or refused by that."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence
@@ -26,14 +24,7 @@ from service.pipeline.latency import GrainTooSmallError, Turns, smallest_grain_s
 from service.plans.signing import sign
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import (
-    EMBEDDER,
-    TEXT_PLAN,
-    MajorityEngine,
-    RepeatingEngine,
-    make_records,
-    nearly_noiseless,
-)
+from tests.service.conftest import EMBEDDER, TEXT_PLAN, MajorityEngine, RepeatingEngine, make_records, nearly_noiseless
 
 SLOW_S = 0.12
 
@@ -182,7 +173,7 @@ def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path,
     assert measured.grain_s >= 2 * measured.work_s
 
 
-def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+async def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     """As a restore can leave it: numbers are given again."""
     engine = SlowEngine(0.0)
     services = padded(tmp_path, calibrated, engine)
@@ -190,19 +181,13 @@ def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, ca
     document = task.document.replace('"ensemble":10,', '"ensemble":20,')
     assert document != task.document
     other = replace(task, plan=replace(task.plan, document=document, digest="of another"))
-
-    async def both() -> None:
-        await services.grains.of(task)
-        assert {len(slots) for slots in engine.shown} == {10}
-        await services.grains.of(other)
-
-    asyncio.run(both())
+    await services.grains.of(task)
+    assert {len(slots) for slots in engine.shown} == {10}
+    await services.grains.of(other)
     assert {len(slots) for slots in engine.shown} == {10, 20}
 
 
-def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(
-    tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
+def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(tmp_path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine(), latency_grain_ms=150)
     (measured,) = asyncio.run(services.grains.all())
     assert "set DPICL_LATENCY_GRAIN_MS to at least" in measured.problem
@@ -225,25 +210,21 @@ def test_an_answer_waits_for_the_measurement_and_keeps_its_grain(tmp_path: Path,
     assert asyncio.run(ask()) >= 2 * SLOW_S
 
 
-def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(
+async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(
     tmp_path: Path, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Something else may have kept the machine busy when the service started."""
     engine = SlowEngine()
     services = padded(tmp_path, calibrated, engine, latency_grain_ms=150)
     monkeypatch.setattr("service.pipeline.measured_grains.REFUSED_FOR_S", 0.05)
-
-    async def both() -> None:
-        task = services.records.ledger.budgets.task("toys.colour")
-        with pytest.raises(GrainTooSmallError):
-            await services.grains.of(task)
-        engine.takes_s = 0.0
-        await asyncio.sleep(0.1)
-        assert (await services.grains.of(task)).grain_s == 0.15
-        async with services.grains._turn:  # another task is being measured
-            assert (await asyncio.wait_for(services.grains.of(task), 1)).grain_s == 0.15
-
-    asyncio.run(both())
+    task = services.records.ledger.budgets.task("toys.colour")
+    with pytest.raises(GrainTooSmallError):
+        await services.grains.of(task)
+    engine.takes_s = 0.0
+    await asyncio.sleep(0.1)
+    assert (await services.grains.of(task)).grain_s == 0.15
+    async with services.grains._turn:  # another task is being measured
+        assert (await asyncio.wait_for(services.grains.of(task), 1)).grain_s == 0.15
 
 
 def test_a_machine_that_became_slower_is_measured_again(tmp_path: Path, calibrated: CalibratedPlan) -> None:
@@ -307,24 +288,20 @@ def test_a_language_model_is_measured_with_a_question_like_the_public_texts(
     assert query["text"] not in texts
 
 
-def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(
+async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_they_are_charged(
     tmp_path: Path, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services = padded(tmp_path, calibrated, LanguageModel(0.0), query_timeout_s=5.0)
     begun: list[float] = []
     take = Turns.take
     monkeypatch.setattr(Turns, "take", lambda turns, *of: begun.append(take(turns, *of)) or begun[-1])
-
-    async def ask() -> None:
-        await services.grains.all()
-        services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 4.0
-        await services.answering.answer("toys.colour", "first", key_id="k")
-        assert 0.0 < begun[0] <= 4.0
-        services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 60.0
-        with pytest.raises(BusyError, match="wait for the language model"):
-            await services.answering.answer("toys.colour", "q", key_id="k")
-
-    asyncio.run(ask())
+    await services.grains.all()
+    services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 4.0
+    await services.answering.answer("toys.colour", "first", key_id="k")
+    assert 0.0 < begun[0] <= 4.0
+    services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 60.0
+    with pytest.raises(BusyError, match="wait for the language model"):
+        await services.answering.answer("toys.colour", "q", key_id="k")
     assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 1
 
 

@@ -1,7 +1,5 @@
 """A release that is made once, with a real ledger and store, on both databases."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -11,6 +9,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ from service.records.replaying import replay
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.processes import FRESH
-from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows
+from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows, states
 
 PLAN = """
 knowledge_base: toys
@@ -163,12 +162,6 @@ def task_of(records: Records, name: str = "for-ever") -> SignedTask:
     return records.ledger.budgets.task(f"toys.{name}")
 
 
-def states(records: Records, name: str = "for-ever") -> dict[str, int]:
-    (budget,) = records.ledger.budgets.statuses()
-    (status,) = (task for task in budget.tasks if task.name == name)
-    return {state: count for state, count in status.states.items() if count}
-
-
 @BOTH
 def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(plan: str, records: Records) -> None:
     services = signed(records, plan)
@@ -178,14 +171,12 @@ def test_signing_makes_it_and_it_answers_any_number_of_questions_for_nothing(pla
     assert all(0.5 < answer.release.answer["probability"] <= 1 for answer in answers)
     assert {(one.charged, one.answers_left, one.source) for one in answers} == {(False, None, type_of(plan))}
     assert len({answer.release.id for answer in answers}) == 1
-    assert states(services.records) == {"released": 1}
+    assert states(services.records, "for-ever") == {"released": 1}
     assert replay(services.records, recompute=False).problems == []
 
 
 def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services, monkeypatch) -> None:
-    def refuse(*_args, **_options):
-        raise AssertionError("read")
-
+    refuse = Mock(side_effect=AssertionError("read"))
     for name in ("every_unit", "sample_slots", "sample_blocks"):
         monkeypatch.setattr(services.records.store, name, refuse)
     monkeypatch.setattr(services.engine, "zero_shot", refuse)
@@ -269,7 +260,7 @@ def before_sums(services: Services) -> str:
 def test_making_it_again_returns_the_one_there_is(services: Services) -> None:
     first, second = (release(services.records, "toys.for-ever") for _ in range(2))
     assert first == second
-    assert states(services.records) == {"released": 1}
+    assert states(services.records, "for-ever") == {"released": 1}
     with pytest.raises(ValueError, match="ask it"):
         release(services.records, "toys.colour")
 
@@ -289,8 +280,7 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-def crash(*_args, **_options):
-    raise Crash
+crash = Mock(side_effect=Crash)
 
 
 @BOTH
@@ -304,14 +294,14 @@ def test_what_was_charged_and_not_stored_is_lost_for_ever(
         patch.setattr(records.store if where == "every_unit" else records.ledger, where, crash)
         with pytest.raises(Crash):
             sign(records, calibrated, "test", embed=embed)
-    assert states(records) == {"charged": 1}
+    assert states(records, "for-ever") == {"charged": 1}
     with pytest.raises(NotMadeError, match="being made"):
         release(records, "toys.for-ever", embed)
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
     with pytest.raises(NotMadeError, match="charged and lost"):
         make(later, records.store, task_of(records), embed, padded=False)
     later.expire_leases()
-    assert states(records) == {"lost": 1}
+    assert states(records, "for-ever") == {"lost": 1}
     with pytest.raises(NotMadeError, match="charged and lost"):
         release(records, "toys.for-ever", embed)
     assert replay(records, recompute=False).problems == []
@@ -332,7 +322,7 @@ def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -
 
     monkeypatch.setattr(records.store, "every_unit", slow)
     sign(records, noisy(alone(PLAN)), "test")
-    assert states(records) == {"released": 1}
+    assert states(records, "for-ever") == {"released": 1}
     assert replay(records, recompute=False).problems == []
 
 
@@ -350,9 +340,9 @@ def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, 
         patch.setattr(records.store, "every_unit", crash)
         with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
             sign(records, noisy(alone(PLAN)), "test")
-    assert states(records) == {"voided": 1}
+    assert states(records, "for-ever") == {"voided": 1}
     release(records, "toys.for-ever")
-    assert states(records) == {"released": 1, "voided": 1}
+    assert states(records, "for-ever") == {"released": 1, "voided": 1}
     assert replay(records, recompute=False).problems == []
 
 
@@ -379,7 +369,7 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
         one.join()
     made = {one for one in told if "being made" not in str(one)}
     assert made == {release(records, "toys.for-ever").id}
-    assert states(records) == {"released": 1}
+    assert states(records, "for-ever") == {"released": 1}
     records.database.dispose()
 
 
@@ -432,10 +422,10 @@ def test_killed_at(plan: str, step: str, database_url: str, tmp_path: Path) -> N
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    assert states(records) == STEPS[step]
+    assert states(records, "for-ever") == STEPS[step]
     if step in ("before charge", "after release"):
         release(records, "toys.for-ever", embed)
-        assert states(records) == {"released": 1}
+        assert states(records, "for-ever") == {"released": 1}
     else:
         with pytest.raises(NotMadeError):
             release(records, "toys.for-ever", embed)
@@ -508,17 +498,15 @@ def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
         assert time.monotonic() - begun >= 0.2
 
 
-def crash_of_an_embedder(_texts):
-    raise RuntimeError("no memory")
-
-
-@pytest.mark.parametrize("embedder", [crash_of_an_embedder, lambda texts: np.eye(3)[: len(texts)]])
+@pytest.mark.parametrize(
+    "embedder", [Mock(side_effect=RuntimeError("no memory")), lambda texts: np.eye(3)[: len(texts)]]
+)
 def test_nothing_is_charged_where_candidates_cannot_be_embedded(embedder, records: Records) -> None:
     with pytest.raises(NotMadeError, match="plan 1 is signed, but the one release"):
         sign(records, noisy(alone(VOTED)), "test", embed=embedder)
-    assert states(records) == {}
+    assert states(records, "for-ever") == {}
     release(records, "toys.for-ever", embed)
-    assert states(records) == {"released": 1}
+    assert states(records, "for-ever") == {"released": 1}
 
 
 @BOTH

@@ -1,7 +1,5 @@
 """Rehearsals: who asks, who answers, what one unit can change, and what is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
@@ -49,9 +47,7 @@ def test_who_asks_does_not_answer_and_nobody_takes_part_too_often() -> None:
 
 
 @pytest.mark.parametrize("asking", [0, 1, 5])
-def test_what_an_answerer_takes_part_in_does_not_depend_on_how_many_ask(
-    asking: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_answerer_takes_part_in_does_not_depend_on_how_many_ask(asking: int, monkeypatch) -> None:
     """If all coins say yes, everybody takes part under as many numbers as allowed, whoever asks under them."""
     coins = iter([lambda _units: np.arange(asking), np.arange])
     monkeypatch.setattr(rehearsing.sampling, "poisson_sample", lambda positions, _probability: next(coins)(positions))
@@ -153,9 +149,7 @@ def test_an_engine_that_fails_on_slots_leaves_zero_shot() -> None:
 
 
 @pytest.mark.parametrize("longest", [20_000, 1000])
-def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(
-    longest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(longest: int, monkeypatch) -> None:
     """On a clock that each of them moves by a second."""
     worked: list[str] = []
 

@@ -1,7 +1,5 @@
 """Releases and rehearsals by way of the deployment that reads whole knowledge bases, without Ray's processes."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dpicl plan candidates`` against a real chat server: what it is shown, and what comes of its replies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable
@@ -12,8 +10,8 @@ import pytest
 import yaml
 
 from service.cli.serve import DEFAULT_CONFIG
-from tests.service.cli.test_cli import Shell, dpicl, plan_file  # noqa: F401  (fixtures)
 from tests.service.engines.chat_server import Asked, ChatServer, completion
+from tests.service.shell import Shell
 
 
 async def writing(asked: Asked) -> bytes:
@@ -28,7 +26,7 @@ async def saying_nothing_of_blue(asked: Asked) -> bytes:
 
 
 @pytest.fixture
-def asking(dpicl: Shell, tmp_path: Path) -> Callable[..., tuple[Any, list[Asked]]]:  # noqa: F811
+def asking(dpicl: Shell, tmp_path: Path) -> Callable[..., tuple[Any, list[Asked]]]:
     def ask(behaviour, *arguments: object, fails: bool = False) -> tuple[Any, list[Asked]]:
         async def run() -> tuple[Any, list[Asked]]:
             async with ChatServer(behaviour) as server:
@@ -45,10 +43,7 @@ def asking(dpicl: Shell, tmp_path: Path) -> Callable[..., tuple[Any, list[Asked]
 
 
 def test_they_are_written_for_each_label_and_make_a_plan(
-    dpicl: Shell,  # noqa: F811
-    asking: Callable[..., tuple[Any, list[Asked]]],
-    plan_file: Path,  # noqa: F811
-    tmp_path: Path,
+    dpicl: Shell, asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path: Path
 ) -> None:
     plan = yaml.safe_load(plan_file.read_text())
     plan["tasks"]["colour"]["prompt"] |= {
@@ -70,11 +65,7 @@ def test_they_are_written_for_each_label_and_make_a_plan(
     assert "σ" in dpicl.ok("plan", "preview", tmp_path / "chosen.yaml", "--public-size", 600)
 
 
-def test_what_was_chosen_is_varied(
-    asking: Callable[..., tuple[Any, list[Asked]]],
-    plan_file: Path,  # noqa: F811
-    tmp_path: Path,
-) -> None:
+def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path) -> None:
     chosen = tmp_path / "chosen.jsonl"
     given = [{"text": "A red toy, number 0.", "label": "red"}, {"text": "the {sea}", "label": "blue"}]
     chosen.write_text("".join(json.dumps(one) + "\n" for one in given))
@@ -89,10 +80,7 @@ def test_what_was_chosen_is_varied(
 
 
 def test_what_cannot_be_written_is_one_line(
-    dpicl: Shell,  # noqa: F811
-    asking: Callable[..., tuple[Any, list[Asked]]],
-    plan_file: Path,  # noqa: F811
-    tmp_path: Path,
+    dpicl: Shell, asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path: Path
 ) -> None:
     assert "the engine wrote nothing for blue" in asking(saying_nothing_of_blue, plan_file, fails=True)[0]
     assert "nearest_exemplar writes no texts" in dpicl.fails("plan", "candidates", plan_file)

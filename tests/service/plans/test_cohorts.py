@@ -1,7 +1,5 @@
 """A plan means the cohorts that it names when it is signed: it is charged to each, and draws on no other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exported exemplars, checked with the command line against the database and against an export of its trail."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +8,8 @@ import pytest
 
 from service.plans.exported import certificate_of, problems
 from service.plans.signing import sign
-from tests.service.cli.test_cli import Shell
 from tests.service.pipeline.test_once import PLAN, VOTED, alone, embed, noisy, opened
+from tests.service.shell import Shell
 
 
 @pytest.fixture(scope="module")

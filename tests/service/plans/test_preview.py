@@ -19,7 +19,7 @@ from service.pipeline.mechanisms.outlook import Outlook
 from service.plans.calibrating import calibrate, least_noise
 from service.plans.preview import PlanPreview, epsilon_spent, plot, preview
 from tests.laws import probability_of_top_k
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
+from tests.service.shell import Shell
 
 TEXT = """
     kind: generate
@@ -236,11 +236,7 @@ def test_the_epsilon_spent_grows_with_charges_of_any_kind(calibrated: Calibrated
 
 
 @pytest.mark.slow
-def test_the_command_line_fits_a_hundred_columns(
-    dpicl: Shell,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_command_line_fits_a_hundred_columns(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     file = tmp_path / "plan.yaml"
     file.write_text(PLAN)

@@ -1,7 +1,5 @@
 """Two people sign: nothing is taken before another one approves, once, and whoever proposed is never the other one."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -19,21 +17,14 @@ from service.plans.signing import TwoPersonsError, sign
 from service.records.api_keys import ApiKey
 from service.records.records import Records
 from service.services import Services, open_services
-from service.settings import Settings
 from service.web import create_app
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, development, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path}/service.sqlite",
-        development=True,
-        latency_unpadded=True,
-        two_person_signing=True,
-    )
-    return make_records(tmp_path, settings=settings)
+    return make_records(tmp_path, settings=development(tmp_path, two_person_signing=True))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Rehearsals from the plan to the interval, with a real ledger and store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -11,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 import sqlalchemy as sa
@@ -32,9 +31,9 @@ from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows, states
 from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.shell import Shell
 
 LARGE = PLAN.replace("epsilon: 4", "epsilon: 20")
 EPSILON = 12.0
@@ -76,11 +75,6 @@ def run(
         return await finish(records, stages, await begin(records, calibrated, "ana", stages), padded=padded)
 
     return asyncio.run(both())
-
-
-def states(records: Records) -> dict[str, int]:
-    (budget,) = records.ledger.budgets.statuses()
-    return {state: count for task in budget.tasks for state, count in task.states.items() if count}
 
 
 @pytest.mark.slow
@@ -174,21 +168,14 @@ def test_nothing_is_signed_where_it_cannot_be_run(records, brief) -> None:
 def test_it_ends_after_a_whole_number_of_grains(records, brief, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
-    async def work(*_args) -> float:
-        return 0.5
-
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(rehearsing, "longest_question_s", work)
+    monkeypatch.setattr(rehearsing, "longest_question_s", AsyncMock(return_value=0.5))
     monkeypatch.setattr(rehearsing.asyncio, "sleep", sleep)
-
-    async def fail(*_args) -> None:
-        raise RuntimeError("a red toy")
-
     for took, outcome in ((20.0, nullcontext()), (60.0, nullcontext()), (60.0, pytest.raises(RuntimeError))):
         if not isinstance(outcome, nullcontext):
-            monkeypatch.setattr(rehearsing, "count", fail)
+            monkeypatch.setattr(rehearsing, "count", AsyncMock(side_effect=RuntimeError("a red toy")))
         clock = iter((1000.0, 1000.0 + took))
         monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
         with outcome:
@@ -244,7 +231,7 @@ def test_nobody_writes_one_by_hand(records, brief) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_the_command_line(dpicl: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, toys = tmp_path / "plan.yaml", tmp_path / "toys.jsonl"
     plan.write_text(LARGE.replace("ensemble: 10", "ensemble: 5"))
     colours = {"red": "a red fire engine", "blue": "the blue sea"}
@@ -311,23 +298,20 @@ def test_the_button(records) -> None:
     assert plan.signed_by == browser.key.id
 
 
-def test_one_at_a_time_and_a_failure_tells_nothing(records, brief, monkeypatch, capsys) -> None:
+async def test_one_at_a_time_and_a_failure_tells_nothing(records, brief, monkeypatch, capsys) -> None:
     async def fail(*_args) -> None:
         await asyncio.sleep(0)
         raise RuntimeError("a red toy")
 
-    async def twice() -> None:
-        rehearsals = Rehearsals(records, Stages(MajorityEngine(), EMBEDDER, 60.0), padded=False)
-        first = asyncio.create_task(rehearsals.start(brief, "ana"))
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="another rehearsal is running"):
-            await rehearsals.start(brief, "ana")
-        assert await first == "toys.colour-rehearsal@1"
-        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-        assert await rehearsals.start(brief, "ana") == "toys.colour-rehearsal@2"
-
     monkeypatch.setattr(rehearsing, "count", fail)
-    asyncio.run(twice())
+    rehearsals = Rehearsals(records, Stages(MajorityEngine(), EMBEDDER, 60.0), padded=False)
+    first = asyncio.create_task(rehearsals.start(brief, "ana"))
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="another rehearsal is running"):
+        await rehearsals.start(brief, "ana")
+    assert await first == "toys.colour-rehearsal@1"
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    assert await rehearsals.start(brief, "ana") == "toys.colour-rehearsal@2"
     said = "".join(capsys.readouterr())
     assert "rehearsal_failed" in said
     assert "red toy" not in said

@@ -1,7 +1,5 @@
 """What a plan is said to give for ever is what the ledger lets through, and not one plan more."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from fractions import Fraction
 from math import floor

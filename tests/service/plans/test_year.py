@@ -1,7 +1,5 @@
 """A simulated year: a tenth of new people a month, quarterly cohorts, plans that draw on the newest four."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -33,7 +33,6 @@ from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
 from accounting.ledger.trail import AuditTrail
 from accounting.ledger.witness import LedgerRestoredError, Witness
-from accounting.replay.books import violations
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
 from exemplar_store.tables import exemplars, units
@@ -44,6 +43,7 @@ from service.records.rate_limits import RateLimits
 from service.records.records import Records
 from service.records.text_ledger import TextLedger
 from service.settings import Settings
+from tests.accounting.books import wrong
 from tests.privacy.planting import Edit, plant
 
 KEY = bytes(range(32))
@@ -300,8 +300,7 @@ def any_history(fresh: Callable[[], History], examples: int, **more: st.SearchSt
             getattr(history, does)(*data.draw((STEPS | more)[does]))
         history.draw()
         if not more:
-            with history.here.database.connect() as connection:
-                assert violations(connection) == []
+            assert wrong(history.here.database) == []
         history.here.close()
 
     check()
@@ -355,8 +354,7 @@ def test_what_was_archived_stays_so_through_every_restore(restorable: Callable[[
     history.play("open; sign 1; sign 1 1")
     assert len(here.ledger.budgets.status("kb").cohorts) == cohorts
     assert len(here.ledger.budgets.plans("kb")) == signed
-    with here.database.connect() as connection:
-        assert violations(connection) == []
+    assert wrong(here.database) == []
     history.here.close()
 
 

@@ -1,7 +1,5 @@
 """Opening the database: durability, isolation, transactions that wait for each other."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A knowledge base keeps the model that embedded it: processes with another one refuse it, and charge nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -14,9 +12,8 @@ from service.plans.signing import sign
 from service.problem_kinds import ProblemKind
 from service.records.records import open_records
 from service.refusals import KIND_OF
-from service.services import open_services
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records
+from tests.service.conftest import embed, make_records, serving
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def test_a_database_is_refused_by_whoever_has_another_model(database_url: str, t
 
 def test_a_service_charges_nothing_for_what_another_model_has_embedded(tmp_path: Path, calibrated: CalibratedPlan):
     """The service runs already when another process fills the knowledge base."""
-    services = open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)
+    services = serving(tmp_path)
     records = services.records
     sign(records, calibrated, "test")
     records.keys.create("ana", "analyst")

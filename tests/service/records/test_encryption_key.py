@@ -1,7 +1,5 @@
 """The encryption key changed: nobody waits, nothing is lost, repeated questions stay free."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gc
@@ -22,8 +20,8 @@ from service.records.synthetic_store import KEY_BASE64
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.documented import DOCS
-from tests.service.cli.test_cli import Shell, create, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, MajorityEngine, make_records
+from tests.service.shell import Shell, create
 
 OLD, NEW = (base64.b64encode(key * 32).decode() for key in (b"o", b"n"))
 
@@ -44,11 +42,7 @@ def charged(services: Services, query: str) -> bool:
 
 @pytest.mark.slow
 def test_a_replica_goes_on_under_the_key_that_it_started_with(
-    database_url: str,
-    tmp_path: Path,
-    calibrated: CalibratedPlan,
-    dpicl: Shell,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    database_url: str, tmp_path: Path, calibrated: CalibratedPlan, dpicl: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = make_records(tmp_path, settings=settings(database_url, OLD))
     sign(records, calibrated, "test")
@@ -97,7 +91,7 @@ def commands() -> list[str]:
     return [line for block in found for line in block.splitlines()]
 
 
-def test_the_documented_commands_change_the_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+def test_the_documented_commands_change_the_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPICL_DEVELOPMENT")
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", OLD)
@@ -118,7 +112,7 @@ def test_the_documented_commands_change_the_key(dpicl: Shell, tmp_path: Path, mo
     assert "start with the new one" in dpicl.fails("kb", "list")
 
 
-def test_mistakes_change_nothing(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+def test_mistakes_change_nothing(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     create(dpicl)
     file = tmp_path / "next.key"
     for content, says in (("short", "not base64"), ("", "0 bytes long"), (KEY_BASE64, "made up")):
@@ -132,7 +126,7 @@ def test_mistakes_change_nothing(dpicl: Shell, tmp_path: Path, monkeypatch) -> N
     assert "toys" in dpicl.ok("kb", "list")
 
 
-def test_made_up_data_keep_their_published_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+def test_made_up_data_keep_their_published_key(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/made-up.sqlite")
     monkeypatch.setenv("DPICL_ENCRYPTION_KEY", KEY_BASE64)
     file = tmp_path / "next.key"

@@ -1,14 +1,11 @@
 """Admins see how the engine keeps slots apart where they decide: in plans and budgets."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 import yaml
-from fastapi.testclient import TestClient
 
 from service.cli.output import print_engine
 from service.engines.protocol import EngineInfo, EngineUnavailableError
@@ -17,8 +14,7 @@ from service.records.engine_record import last_engine, note_engine
 from service.records.records import Records
 from service.records.tables import engines
 from service.services import Services
-from service.web import create_app
-from tests.service.conftest import PLAN
+from tests.service.conftest import PLAN, client_of
 
 STRICT = EngineInfo("vllm", "strict", True, "a model")
 
@@ -45,8 +41,7 @@ def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
 
     monkeypatch.setattr(services.engine, "describe", still_loading)
     monkeypatch.setattr("service.web._ASK_ENGINE_EVERY_S", 0.01)
-    token = services.records.keys.create("root", "admin")[1]
-    with TestClient(create_app(services), headers={"Authorization": f"Bearer {token}"}) as client:
+    with client_of(services, "admin") as client:
         while last_engine(services.records.database) is None:
             time.sleep(0.01)
         expected = {"name": "majority", "isolation": "each slot by itself", "is_llm": False}

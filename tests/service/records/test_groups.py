@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from accounting.ledger import promised, restoring
 from accounting.ledger.amounts import total
 from accounting.ledger.errors import BudgetExceededError, GroupError, UnknownBudgetError, UnknownGroupError
-from accounting.replay.books import violations
+from tests.accounting.books import wrong
 from tests.privacy.planting import Edit, plant
 from tests.service.records.test_cohorts import AFTER_A_BACKUP, STEPS, Deployment, History
 
@@ -75,8 +75,7 @@ def any_history(fresh: Callable[[], Sharing], examples: int, **more: st.SearchSt
                 getattr(sharing.of[which], does)(*data.draw((STEPS | more)[does]))
         sharing.draw()
         if not more:
-            with sharing.here.database.connect() as connection:
-                assert violations(connection) == []
+            assert wrong(sharing.here.database) == []
         sharing.here.close()
 
     check()

@@ -1,14 +1,12 @@
 """Backing up and restoring, as an operator does it: with the databases' own tools and ``dpicl ledger``."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import secrets
 import shutil
 import subprocess
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,11 +26,9 @@ from service.records.witness import bring_back, witness_url
 from service.services import Services, open_services
 from service.settings import Settings
 from service.web import create_app
-from tests.service.cli.test_cli import Shell, dpicl
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser
-
-__all__ = ["dpicl"]
+from tests.service.shell import Shell
 
 
 class Database:
@@ -82,14 +78,8 @@ class Database:
 def database(
     database_url: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Database:
-    witness = f"sqlite:///{tmp_path}/witness.sqlite"
-    if database_url.startswith("postgresql"):
-        name = f"w{uuid.uuid4().hex[:12]}"
-        admin = open_database(database_url).execution_options(isolation_level="AUTOCOMMIT")
-        with admin.connect() as connection:
-            connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        admin.dispose()
-        witness = sa.make_url(database_url).set(database=name).render_as_string(hide_password=False)
+    on_postgresql = database_url.startswith("postgresql")
+    witness = request.getfixturevalue("new_postgres")() if on_postgresql else f"sqlite:///{tmp_path}/witness.sqlite"
     monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
     monkeypatch.setenv("DPICL_WITNESS_URL", witness)
     return Database(database_url, witness, tmp_path)
@@ -253,8 +243,7 @@ def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, datab
         headers = {"Authorization": f"Bearer {token}"}
         for query in ("two", "three"):
             reply = client.post("/v1/tasks/toys.colour/answers", json={"query": query}, headers=headers)
-            assert reply.status_code == 503
-            assert reply.json()["error"]["code"] == "ledger_restored"
+            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "ledger_restored")
             assert reply.headers["x-should-retry"] == "false"
         admin = Browser(opened)
         admin.sign_in()
@@ -291,14 +280,8 @@ def test_the_witness_lies_beside_a_sqlite_database_unless_told(tmp_path: Path) -
         open_records(same)
 
 
-def test_a_postgresql_database_wants_to_know_where_its_witness_is(
-    postgres_server: str, tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
-    admin = open_database(postgres_server).execution_options(isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(sa.text("CREATE DATABASE without_witness"))
-    admin.dispose()
-    url = sa.make_url(postgres_server).set(database="without_witness").render_as_string(hide_password=False)
+def test_a_postgresql_database_wants_to_know_where_its_witness_is(new_postgres: Callable[[], str]) -> None:
+    url = new_postgres()
     records = open_records(Settings(database_url=url, development=True, latency_unpadded=True))
     with pytest.raises(ValueError, match="DPICL_WITNESS_URL=none"):
         open_services(records, MajorityEngine(), EMBEDDER)
@@ -306,7 +289,7 @@ def test_a_postgresql_database_wants_to_know_where_its_witness_is(
     records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
     assert open_services(records, MajorityEngine(), EMBEDDER).records.witness is None
     records.database.dispose()
-    nowhere = sa.make_url(postgres_server).set(database="nowhere").render_as_string(hide_password=False)
+    nowhere = sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False)
     with pytest.raises(WitnessUnavailableError):
         open_records(Settings(database_url=url, witness_url=nowhere, development=True))
 

@@ -1,8 +1,5 @@
 """The schema: an empty database becomes what the tables say, once, and no code works on another version's."""
 
-from __future__ import annotations
-
-import sys
 import threading
 from pathlib import Path
 
@@ -12,12 +9,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from accounting.ledger.tables import GUARDS
-from service.cli import main
 from service.records.database import open_database
 from service.records.records import open_records
 from service.records.schema import METADATA, SchemaError, migrate, newest, require, revision
 from service.settings import Settings
 from tests.processes import FRESH
+from tests.service.shell import Shell
 
 
 def migrate_together(url: str, together: threading.Barrier) -> None:
@@ -121,22 +118,12 @@ def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, e
 
 
 @pytest.mark.slow
-def test_the_command_tells_what_it_did(
-    database_url: str,
-    engine: sa.Engine,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_the_command_tells_what_it_did(database_url: str, engine: sa.Engine, tmp_path: Path, dpicl: Shell, monkeypatch):
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["dpicl", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), " ".join((out + err).split())
+        code, out, err = dpicl(*arguments)
+        return code, " ".join((out + err).split())
 
     monkeypatch.setenv("DPICL_DATABASE_URL", database_url)
-    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
     monkeypatch.setenv("DPICL_WITNESS_URL", f"sqlite:///{tmp_path}/witness.sqlite")
     behind = f"error: the database is empty, and this version needs revision {newest()}: run `dpicl migrate`"
     assert run("migrate", "--check") == (1, behind)

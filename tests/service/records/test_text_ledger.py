@@ -1,9 +1,8 @@
 """The text ledger: a text is drawn once for its owner, its cost is counted once, and a cap holds."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -49,9 +48,7 @@ def test_a_text_is_drawn_once_and_costs_once(database: sa.Engine, sanitizer: Tex
     assert ledger.cost("ann", "tomorrow") == TextCost(0, 0, 0.0)
 
 
-def test_whose_text_and_how_it_is_sanitised_matter(
-    database: sa.Engine, sanitizer: TextSanitizer, tmp_path: Path
-) -> None:
+def test_whose_text_and_how_it_is_sanitised_matter(database: sa.Engine, sanitizer: TextSanitizer, tmp_path) -> None:
     """With 200 words at ε = 1 two draws of 40 words are equal once in 10⁵⁰."""
     ledger, text = TextLedger(database, SECRET), "bdf " * 40
     asked = [
@@ -98,16 +95,11 @@ def test_threads_get_one_text_and_one_charge(database: sa.Engine, sanitizer: Tex
     assert ledger.cost("ann") == TextCost(8, 16, pytest.approx(16 * sanitizer.epsilon))
 
 
-def test_what_is_not_stored_is_not_given(
-    database: sa.Engine, sanitizer: TextSanitizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_stored_is_not_given(database: sa.Engine, sanitizer: TextSanitizer, monkeypatch) -> None:
     """A fault after the draw: neither a text nor a charge."""
 
-    def fails(*_: object) -> float:
-        raise OSError("no space left")
-
     with monkeypatch.context() as patched:
-        patched.setattr(text_ledger, "_add", fails)
+        patched.setattr(text_ledger, "_add", Mock(side_effect=OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
             TextLedger(database, SECRET).sanitize(sanitizer, [TEXT], owner="ann")
     assert TextLedger(database, SECRET).cost("ann") == TextCost(0, 0, 0.0)

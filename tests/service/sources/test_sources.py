@@ -1,7 +1,5 @@
 """The same rows, wherever they are and however they are written."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import gzip
@@ -27,11 +25,7 @@ from service.sources.files import open_file
 from service.sources.sql import open_query
 
 TICKETS = [
-    {
-        "unit_id": "ana",
-        "text": "Wo bleibt mein Päckchen? Es hieß: „morgen“; jetzt ist Juni",
-        "label": "Mail",
-    },
+    {"unit_id": "ana", "text": "Wo bleibt mein Päckchen? Es hieß: „morgen“; jetzt ist Juni", "label": "Mail"},
     {"unit_id": "bo", "text": "Die Rechnung über 20 € ist, wie gesagt, längst bezahlt\nsagt die Bank", "label": "Geld"},
 ]
 LAYOUT = Layout(("text", "label"))
@@ -161,16 +155,10 @@ def test_only_the_columns_that_are_needed_are_read_and_all_are_told(tmp_path: Pa
     columns = {"patient": [uuid.UUID(int=1).bytes], "note": ["a"], "icd": [1.5], "on": [datetime.date(2025, 3, 1)]}
     pyarrow.parquet.write_table(pa.table(columns), file)
     layout = Layout(("text", "code"), "patient", {"text": "note", "code": "icd"})
-    with (
-        open_file(str(file)) as source,
-        pytest.raises(BadRowError, match="'patient': must be a string, not bytes"),
-    ):
+    with open_file(str(file)) as source, pytest.raises(BadRowError, match="'patient': must be a string, not bytes"):
         list(source.rows(layout))
     pyarrow.parquet.write_table(pa.table(columns | {"patient": [17]}), file)
-    with (
-        open_file(str(file)) as source,
-        pytest.raises(BadRowError, match="'icd': must be a string, not a number"),
-    ):
+    with open_file(str(file)) as source, pytest.raises(BadRowError, match="'icd': must be a string, not a number"):
         list(source.rows(layout))
     layout = Layout(("text", "code", "day"), "patient", {"text": "note", "code": "icd", "day": "on"}, True)
     with open_file(str(file)) as source:

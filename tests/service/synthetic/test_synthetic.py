@@ -1,7 +1,5 @@
 """The synthetic mode: real in everything but its data, which cannot be taken for real ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -27,9 +25,9 @@ from service.synthetic import setup
 from service.synthetic.setup import FIELDS, Synthetic, synthetic_database
 from service.web import create_app
 from tests.service.api.test_api import problem
-from tests.service.cli.test_cli import Shell, dpicl  # noqa: F401  (a fixture)
 from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
 from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +78,7 @@ def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthet
     assert shown["engine"]["notice"].startswith(NOTICE)
 
 
-def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: Shell, monkeypatch) -> None:  # noqa: F811
+def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: Shell, monkeypatch) -> None:
     with client:  # the engine is noted once the service starts
         deadline = time.monotonic() + 30
         told = {"engine": None}
@@ -99,7 +97,7 @@ def test_it_takes_nobodys_exemplars(
     client: TestClient,
     services: Services,
     synthetic: Synthetic,
-    dpicl: Shell,  # noqa: F811
+    dpicl: Shell,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:

@@ -1,7 +1,5 @@
 """The wheel has what the synthetic mode needs: its tickets and its plans."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

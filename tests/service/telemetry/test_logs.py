@@ -1,7 +1,5 @@
 """Logs: lines of JSON, every event documented, and no event with a message that could quote."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

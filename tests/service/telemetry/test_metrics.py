@@ -1,7 +1,5 @@
 """Metrics: the ledger's own numbers, the same from every replica, and nothing private."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import re
@@ -28,7 +26,7 @@ from service.services import Services, open_services
 from service.settings import Settings
 from service.web import create_app
 from tests.deploy import promql
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records, serving
 
 DOCS = Path(__file__).parents[3] / "docs"
 COLOUR = {"knowledge_base": "toys", "task": "toys.colour@1"}
@@ -250,8 +248,7 @@ def test_they_need_a_key_of_either_role(scraper: Scraper) -> None:
 def test_an_operator_may_open_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPICL_METRICS_OPEN", "true")
     assert Settings().metrics_open
-    services = open_services(make_records(tmp_path), MajorityEngine(), EMBEDDER)
-    response = TestClient(create_app(services)).get("/metrics")
+    response = TestClient(create_app(serving(tmp_path))).get("/metrics")
     assert response.status_code == 200
     assert 'dpicl_budget_epsilon{knowledge_base="toys",share="free"} 8.0' in response.text
 

@@ -1,10 +1,9 @@
 """Responses are counted by all replicas together, and none that could tell of exemplars."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +15,7 @@ from service.records.tables import http_responses
 from service.services import Services
 from service.telemetry.responses import Responses
 from service.web import create_app
-from tests.service.conftest import MajorityEngine
+from tests.service.conftest import MajorityEngine, client_of
 
 
 def test_replicas_add_up(database_url: str) -> None:
@@ -99,11 +98,7 @@ def test_a_replica_stores_by_itself(services: Services, monkeypatch: pytest.Monk
 
 
 def test_what_the_application_did_not_expect_is_counted(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_args: object) -> None:
-        raise RuntimeError("a bug")
-
-    _, admin = services.records.keys.create("decides", "admin")
-    monkeypatch.setattr(type(services.records.ledger.budgets), "statuses", broken)
-    with TestClient(create_app(services)) as client:
-        client.get("/v1/budgets", headers={"Authorization": f"Bearer {admin}"})
+    monkeypatch.setattr(type(services.records.ledger.budgets), "statuses", Mock(side_effect=RuntimeError("a bug")))
+    with client_of(services, "admin") as client:
+        client.get("/v1/budgets")
     assert counted(services) == {("api", 500, "internal-error"): 1}

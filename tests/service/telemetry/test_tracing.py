@@ -1,7 +1,5 @@
 """Traces, sent to a real OTLP/HTTP receiver: a span per request, with nothing of what was asked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -124,9 +122,7 @@ def test_a_callers_trace_goes_on(receiver: TraceReceiver, services: Services, to
     assert [(span.trace_id.hex() == TRACE, span.parent_span_id.hex()) for span in told] == [(True, PARENT), (False, "")]
 
 
-def test_a_receiver_that_is_down_disturbs_nobody(
-    services: Services, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_that_is_down_disturbs_nobody(services: Services, tokens: dict[str, str], monkeypatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with TestClient(create_app(services)) as client:

@@ -1,7 +1,5 @@
 """An OTLP/HTTP receiver: a small server that reads the protobuf it is sent."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,12 +1,11 @@
 """Trials on public exemplars: what they draw, what they tell, and what they cannot reach."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import re
 from collections import Counter
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -215,11 +214,7 @@ def test_what_cannot_be_tried_is_refused(calibrated: CalibratedPlan, options: di
 )
 def test_the_engines_refusals_are_told(calibrated: CalibratedPlan, monkeypatch, failure, told) -> None:
     engine = MajorityEngine()
-
-    async def fails(*_args):
-        raise failure
-
-    monkeypatch.setattr(engine, "zero_shot", fails)
+    monkeypatch.setattr(engine, "zero_shot", AsyncMock(side_effect=failure))
     with pytest.raises(told) as caught:
         attempt(calibrated, engine=engine)
     assert "path" not in str(caught.value)

@@ -1,7 +1,5 @@
 """Training is tested on one thread: small matrices, and other tests beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

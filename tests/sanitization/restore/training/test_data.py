@@ -1,7 +1,5 @@
 """Reading, redacting and splitting the data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

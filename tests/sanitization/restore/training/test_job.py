@@ -1,7 +1,5 @@
 """The whole training on a small made-up world: what is restored, what its controls say, and what a stopped job does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -126,9 +124,7 @@ class Stopped(Exception):  # noqa: N818
     """As good as a kill: nothing after it is written."""
 
 
-def test_stopped_training_goes_on_to_the_same_vectors(
-    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_training_goes_on_to_the_same_vectors(config: TrainConfig, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(orpo, "STORED_EVERY", 2)
     short = config.model_copy(update={"steps": 6, "batch": 4})
     model = SteeredModel(config.model, config.prompt, config.options)

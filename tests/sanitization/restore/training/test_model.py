@@ -1,7 +1,5 @@
 """Steering a real Llama: equation 4, at the right positions, in the right heads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

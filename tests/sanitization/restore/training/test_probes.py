@@ -1,7 +1,5 @@
 """Probes, and the heads they choose."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,0 +1,41 @@
+"""Lifetime budgets that are opened, plans that are signed, and whether the books balance."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from accounting.ledger import tables
+from accounting.ledger.budgets import SignedPlan
+from accounting.ledger.charges import Ledger
+from accounting.replay.books import violations
+
+
+def opened(database: sa.Engine, epsilon: float, delta: float, **options: Any) -> Ledger:
+    """A ledger with a budget for the knowledge base ``kb``."""
+    tables.metadata.create_all(database)
+    ledger = Ledger(database, **options)
+    with database.begin() as connection:
+        ledger.budgets.open(connection, "kb", epsilon, delta)
+    return ledger
+
+
+def signed(
+    ledger: Ledger,
+    knowledge_base: str = "kb",
+    *,
+    epsilon: float | str = 1,
+    delta: float | str = 1e-5,
+    document: str = "{}",
+    tasks: Sequence[tuple[str, int]] = (("topic", 4),),
+    by: str = "root",
+    **options: Any,
+) -> SignedPlan:
+    granted = {"epsilon": epsilon, "delta": delta, "accountant": "pld", "tasks": tasks}
+    return ledger.budgets.sign(knowledge_base, **granted, document=document, signed_by=by, **options)
+
+
+def wrong(database: sa.Engine) -> list[str]:
+    """What does not add up in the tables."""
+    with database.connect() as connection:
+        return violations(connection)
