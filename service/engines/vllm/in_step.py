@@ -25,6 +25,8 @@ _PATIENCE_S = 0.02
 class InStep(Scheduler):  # type: ignore[misc]
     """Computes nothing while requests arrive of which there are more."""
 
+    max_num_scheduled_tokens: int
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._arriving: dict[int, tuple[int, float]] = {}  # how many are here, and since when
