@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -314,7 +316,8 @@ def private_work_ends_before_it_is_stored() -> None:
     padded = replace(of, settings=of.settings.model_copy(update={"latency_unpadded": False}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of.ledger, "release", releasing)
-        patch.setattr(making.time, "sleep", lambda _seconds: order.append("wait"))
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: order.append("wait"))
+        patch.setattr(making, "time", clock)
         sign(padded, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
         require_equal(order, ["wait", "store"], "order of a release")
         order.clear()

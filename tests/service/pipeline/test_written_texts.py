@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -303,7 +305,7 @@ def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(
         return Work(work_s=50.0)
 
     monkeypatch.setattr(writing, "largest_work", largest)
-    monkeypatch.setattr(making.time, "sleep", slept.append)
+    monkeypatch.setattr(making, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     promise(services.records, calibrated, "test")
     task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
     ledger, store = services.records.ledger, services.records.store

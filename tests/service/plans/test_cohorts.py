@@ -11,7 +11,7 @@ from accounting.plan import CalibratedPlan, Plan, PlanError, calibrate_plan, loa
 from exemplar_store import Layout, Row, Slot, read_json_lines
 from service.pipeline.stages import Stages
 from service.plans.budget_report import budget_report
-from service.plans.rehearsing import begin, written
+from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import not_free, prepare, settled, sign
 from service.records.records import Records
 from service.records.replaying import replay
@@ -180,8 +180,8 @@ def test_nor_read_for_one_release(records, monkeypatch, which: str) -> None:
         brief = calibrate_plan(written(noise, "colour", 4, 1e-5, 2), 60)
 
         async def rehearse() -> None:
-            begun = await begin(records, brief, "root", Stages(MajorityEngine(), EMBEDDER, 60.0))
-            await begun.run(padded=False)
+            stages = Stages(MajorityEngine(), EMBEDDER, 60.0)
+            await finish(records, stages, await begin(records, brief, "root", stages), padded=False)
 
         asyncio.run(rehearse())
     assert len(seen) == 60
