@@ -1,7 +1,7 @@
 """Made-up facts by texts that are written once: how many questions the model then answers, for any number of questions.
 
     python benchmarks/evaluation/products.py DATA
-    python -m benchmarks.evaluation.written_once DATA/products --products 40
+    python -m benchmarks.evaluation.written_once DATA/products --products 24
 
 A text is written on each product, of what all of its reviewers wrote (q = 1), and shown with the question on it.
 *Written* is the share of texts that have the fact that is asked for, *right* that of answers. Without ε: the engine's
@@ -138,7 +138,7 @@ async def run(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--products", type=int, default=40)
+    parser.add_argument("--products", type=int, default=24)
     parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
