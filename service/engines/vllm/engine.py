@@ -448,22 +448,24 @@ class VllmEngine:
 
     async def _write(self, task: TaskSpec, prompt: Tokens, temperature: float, number: int = 0) -> str:
         seed = hashlib.sha256(np.array([number, *prompt], dtype=np.int64).tobytes()).digest()[:4]
-        parameters = SamplingParams(
-            temperature=temperature,
-            seed=int.from_bytes(seed) if temperature > 0 else None,
-            max_tokens=self._config.max_answer_tokens,
-            min_tokens=1,  # nobody wants an empty answer
-            stop=None if task.measuring else self._tokens_of(task).stops(task),
-            ignore_eos=task.measuring,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
-        )
-        output = await self._ask(task, prompt, parameters)
-        if text := output.text.strip():
-            return str(text)
-        # Empty lines end an answer, unless it begins with them: then the model is to go on behind them.
-        begun = [token for token in output.token_ids if token not in self._tokens_of(task).special()]
-        return str((await self._ask(task, [*prompt, *begun], parameters)).text).strip()
+        tokens, read, left = self._tokens_of(task), list(prompt), self._config.max_answer_tokens
+        for _ in range(2):  # empty lines end an answer; if it begins with them, the model goes on behind them, once
+            parameters = SamplingParams(
+                temperature=temperature,
+                seed=int.from_bytes(seed) if temperature > 0 else None,
+                max_tokens=left,
+                min_tokens=1,  # nobody wants an empty answer
+                stop=None if task.measuring else tokens.stops(task),
+                ignore_eos=task.measuring,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+                skip_clone=True,  # they are this request's own, and a deep copy takes longer than anything else here
+            )
+            output = await self._ask(task, read, parameters)
+            left -= len(output.token_ids)
+            if left <= 0 or output.text.strip():
+                break
+            read += [token for token in output.token_ids if token not in tokens.special()]
+        return str(output.text).strip()
 
     async def _ask(self, task: TaskSpec, prompt: Tokens, parameters: SamplingParams) -> CompletionOutput:
         salted = tokens_input(prompt, cache_salt=self._salt(task.knowledge_base))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -274,6 +275,21 @@ def test_sessions_say_what_fresh_prompts_say_whoever_else_writes(running):
         assert removed[at] == others
         assert [each[at][0] for each in alone] == step
         assert changed[at][3] != step[3]
+
+
+def test_an_answer_goes_on_behind_empty_lines_that_it_begins_with(running, monkeypatch):
+    """Once, and not beyond its greatest length: no slot takes longer than those that were measured."""
+    asked = []
+
+    async def blank_at_first(task, prompt, parameters):
+        asked.append((prompt, parameters.max_tokens))
+        return SimpleNamespace(text=" \n\n" if len(asked) < 2 else " Ships. ", token_ids=[70, 71])
+
+    monkeypatch.setattr(running.engine, "_ask", blank_at_first)
+    (prompt,) = running.engine._tokens_of(GENERATE).prompts(["Where is it?"])
+    assert running.run(running.engine._write(GENERATE, prompt, 0.0)) == "Ships."
+    (_, most), second = asked
+    assert second == ([*prompt, 70, 71], most - 2)
 
 
 def test_nobody_is_waited_for_who_never_comes(running):
