@@ -36,7 +36,8 @@ from service.pipeline.mechanisms.adapter import once_adapter_of
 from service.pipeline.queries import task_spec
 from service.pipeline.stages import Stages
 
-SLOTS, SHOTS, DELTA = 30, 2, 1e-5
+DELTA = 1e-5
+SIZES: Mapping[str, Any] = {"ensemble": 30, "shots": 2, "slot_tokens": 200}
 FREE: Mapping[str, Any] = {"tokens": 12, "temperature": 0.7, "top_k": 120}
 FORM: Mapping[str, Any] = {
     "tokens": 8,
@@ -48,6 +49,14 @@ FORM: Mapping[str, Any] = {
     ),
 }
 """A sentence of public words, of which slots choose."""
+VARIED: Sequence[Mapping[str, Any]] = (
+    {},
+    {"weight": 1},
+    {"clip": 1},
+    {"ensemble": 15, "shots": 4},
+    {"ensemble": 60, "shots": 1},
+)
+"""Changes of the form; the clip follows from the weight and the budget."""
 PROMPT = {
     "instruction": "Reviews say what a product is made of, in which country it is made, and which colour it has.",
     "exemplar": "What is the {product} like? {answer}",
@@ -57,11 +66,12 @@ PROMPT = {
 
 
 def signed(topics: Sequence[str], size: int, epsilon: float, rules: Mapping[str, Any]) -> CalibratedPlan:
-    """The plan that writes a text on each topic."""
-    mechanism = {"type": "token_ensemble", "texts": 1, "topics": [*topics], **rules}
-    task = {"kind": "generate", "release": "once", "prompt": PROMPT, "response_field": "answer", "ensemble": SLOTS}
-    budget = {"epsilon": epsilon, "delta": DELTA}
-    task |= {"shots": SHOTS, "slot_tokens": 200, "mechanism": mechanism}
+    """The plan that writes a text on each topic; rules are the mechanism's, or sizes."""
+    sizes = {key: rules.get(key, size) for key, size in SIZES.items()}
+    own = {key: value for key, value in rules.items() if key not in SIZES}
+    mechanism = {"type": "token_ensemble", "texts": 1, "topics": [*topics], **own}
+    task = {"kind": "generate", "release": "once", "prompt": PROMPT, "response_field": "answer", **sizes}
+    task["mechanism"], budget = mechanism, {"epsilon": epsilon, "delta": DELTA}
     return calibrate_plan(parse_plan({"knowledge_base": "products", "budget": budget, "tasks": {"about": task}}), size)
 
 
@@ -90,8 +100,8 @@ async def run(arguments: argparse.Namespace) -> None:
     config = VllmConfig(name="vllm", model=model_folder(arguments.model), max_answer_tokens=24, timeout_s=600)
     engine = open_engine(config, embedder)
     stages = Stages(engine, embedder, 600.0)
-    print(f"{len(topics)} products, {SLOTS} slots of {SHOTS} reviews; {arguments.model}")
-    print("| ε | log-odds | written | right | seconds to write |\n|---|---:|---:|---:|---:|")
+    print(f"{len(topics)} products, {SIZES['ensemble']} slots of {SIZES['shots']} reviews; {arguments.model}")
+    print("| ε | log-odds, C, λ | written | right | seconds to write |\n|---|---:|---:|---:|---:|")
 
     async def asked(
         name: str, plan: CalibratedPlan, texts: Mapping[str, list[str]], log_odds: str, took_s: float
@@ -114,23 +124,21 @@ async def run(arguments: argparse.Namespace) -> None:
         await asked("without texts", plain, {topic: [" "] for topic in topics}, "", 0)
         own = {topic: [row["answer"] for row in train if row["product"] == topic][:2] for topic in topics}
         await asked("two reviews", plain, own, "", 0)
-        for form, epsilon in itertools.product((False, True), arguments.epsilon):
-            plan = signed(topics, len(train), epsilon, FORM if form else FREE)
+        changes = VARIED if arguments.vary else ({},)
+        plans = [FREE] * (not arguments.vary) + [{**FORM, **change} for change in changes]
+        for number, (rules, epsilon) in enumerate(itertools.product(plans, arguments.epsilon)):
+            plan = signed(topics, len(train), epsilon, rules)
             task: Any = plan.plan.tasks["about"]
             each = task.model_copy(update={"release": "each"})
             spec = task_spec(
-                "products.about", each, f"texts for {epsilon}", "product", response_field="answer", asker=""
+                "products.about", each, f"texts of plan {number}", "product", response_field="answer", asker=""
             )
             begun = time.monotonic()
             release = await made(task, spec, stages, plan, [(review,) for review in reviews])
-            told = once_adapter_of(task, plan.noise["about"]).outlook().noise["log_odds"]
-            await asked(
-                f"{epsilon:g}{', a form' if form else ''}",
-                plan,
-                release["texts"],
-                f"± {told:.1f}",
-                time.monotonic() - begun,
-            )
+            told = once_adapter_of(task, plan.noise["about"]).outlook().noise
+            name = f"{epsilon:g}{', a form' if 'regex' in rules else ''}, {task.ensemble} slots"
+            moves = f"± {told['log_odds']:.1f}, {told['clip']:.1f}, {told['weight']:.1f}"
+            await asked(name, plan, release["texts"], moves, time.monotonic() - begun)
     finally:
         engine.close()
 
@@ -140,6 +148,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--products", type=int, default=24)
     parser.add_argument("--epsilon", type=float, action="append", help="1, 3 and 8 unless given")
+    parser.add_argument("--vary", action="store_true", help="weight, and slots, of the form, one at a time")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--show", type=int, default=0, help="so many texts and answers")
     arguments = parser.parse_args()
