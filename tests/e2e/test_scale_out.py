@@ -237,6 +237,6 @@ def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
             paid = sa.select(releases.c.id).join(charges).where(charges.c.state == "released")
             states = Counter(connection.execute(sa.select(charges.c.state)).scalars())
             assert set(connection.execute(paid).scalars()) == answers
-        # Every answer of the plan was given; what failed was voided, or not yet charged, and nothing is pending or lost.
+        # Every answer of the plan was given; what failed was voided, or not charged, and nothing is pending or lost.
         assert states == Counter(released=ANSWERS, voided=states["voided"])
         assert states["voided"] <= len(refused)
