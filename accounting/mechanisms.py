@@ -488,7 +488,8 @@ class TokenEnsembleMechanism(TextMechanism):
         return GuidedTokensFamily(self.after.family(delta, draws, ensemble), tokens, self.after_share)
 
     def __str__(self) -> str:
-        written = f"{self.texts} texts on each of {len(self.topics)} topics, " if self.topics else ""
+        many = "1 text" if self.texts == 1 else f"{self.texts} texts"
+        written = f"{many} on each of {len(self.topics)} topics, " if self.topics else ""
         after = "" if self.after is None else f", after {self.after}"
         return f"token_ensemble, {written}{self.tokens} tokens, clip {self.clip:g}{after}"
 

@@ -153,7 +153,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
         m, text = self.written, self.text.outlook()
         return replace(
             text,
-            head=f"{m.texts} texts on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
+            head=f"{'1 text' if m.texts == 1 else f'{m.texts} texts'} on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
             "are paid for, since a unit has a say in one topic), which all slots together move by a weight of "
             f"{text.noise['weight']:.2f}: the log-odds of two tokens by {text.noise['log_odds']:.1f} at most "
             f"(μ = {text.noise['mu']:.2f} in all)",
