@@ -151,9 +151,10 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`."""
         m, text = self.written, self.text.outlook()
+        many = "1 text" if m.texts == 1 else f"{m.texts} texts"
         return replace(
             text,
-            head=f"{'1 text' if m.texts == 1 else f'{m.texts} texts'} on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
+            head=f"{many} on each of {len(m.topics or ())} topics, {m.tokens} tokens each ({m.paid} in all "
             "are paid for, since a unit has a say in one topic), which all slots together move by a weight of "
             f"{text.noise['weight']:.2f}: the log-odds of two tokens by {text.noise['log_odds']:.1f} at most "
             f"(μ = {text.noise['mu']:.2f} in all)",
