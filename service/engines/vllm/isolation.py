@@ -85,6 +85,7 @@ def _on_cpu(config: VllmConfig) -> Isolation:
     if _BINDING not in os.environ:
         os.environ[_BINDING] = "nobind"
         os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // config.tensor_parallel_size))
+    one_process = config.tensor_parallel_size == 1 and os.environ[_BINDING] == "nobind"  # it would bind no threads
     # Attention over a long prompt would be split among threads that a small batch leaves idle: seen with two threads.
     os.environ["VLLM_CPU_ATTN_SPLIT_KV"] = "0"
     # oneDNN's AMX kernels sum one row otherwise than many: log-probabilities were seen to depend on the batch.
@@ -100,6 +101,6 @@ def _on_cpu(config: VllmConfig) -> Isolation:
             "block_size": 32,
             "worker_extension_cls": _EXTENSION,
             "enforce_eager": config.enforce_eager is not False,
-            **({"distributed_executor_backend": _ONE_PROCESS} if config.tensor_parallel_size == 1 else {}),
+            **({"distributed_executor_backend": _ONE_PROCESS} if one_process else {}),
         },
     )

@@ -70,7 +70,8 @@ def test_on_a_cpu_every_core_works(monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
     for parallel, threads in ((1, "6"), (4, "1"), (8, "1")):
         monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-        isolate(STRICT.model_copy(update={"tensor_parallel_size": parallel}))
+        arguments = isolate(STRICT.model_copy(update={"tensor_parallel_size": parallel})).arguments
+        assert ("distributed_executor_backend" in arguments) == (parallel == 1)
         assert os.environ["OMP_NUM_THREADS"] == threads
         assert os.environ.pop("VLLM_CPU_OMP_THREADS_BIND") == "nobind"
 
@@ -78,7 +79,8 @@ def test_on_a_cpu_every_core_works(monkeypatch) -> None:
 def test_an_operators_binding_of_threads_is_left_alone(monkeypatch) -> None:
     monkeypatch.setitem(os.environ, "VLLM_CPU_OMP_THREADS_BIND", "0-2")
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "3")
-    isolate(STRICT)
+    arguments = isolate(STRICT).arguments
+    assert "distributed_executor_backend" not in arguments  # one process of vLLM's would not bind them
     assert (os.environ["VLLM_CPU_OMP_THREADS_BIND"], os.environ["OMP_NUM_THREADS"]) == ("0-2", "3")
 
 
