@@ -66,6 +66,7 @@ PLAN: dict[str, Any] = {
             "shots": 4,
             "answers": 2000,
             "sampling": "blocks",
+            "calibrate": "none",  # or a slot asks its public texts besides: without a cache as much work each
             "mechanism": {"type": "rnm_gaussian", "vote": "soft"},
         }
     },
