@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,19 +18,17 @@ from ray.serve.handle import DeploymentHandle
 
 from accounting.ledger.errors import LedgerError
 from exemplar_store import ExemplarStoreError, PackedSlots
-from service.deployments import calling, deployment
+from service.deployments import call, calling, deployment
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.factory import open_engine
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,
-    KeepsBlocks,
     Output,
     Sentence,
     TaskSpec,
     UnanswerableQueryError,
-    WritesTogether,
     ZeroShot,
 )
 from service.local_ray import keep_to_loopback, require_whole_messages
@@ -104,8 +102,7 @@ class RemoteEmbedder:
             EngineUnavailableError: the deployment does not answer.
         """
         with calling("embedder"):
-            embeddings: np.ndarray = self._handle.embed.remote(list(texts)).result()
-        return embeddings
+            return self._handle.embed.remote(list(texts)).result()
 
     def embed_bounded(self, texts: Sequence[str | None]) -> np.ndarray:
         """See :class:`service.embedding.embedder.TextEmbedder`.
@@ -114,8 +111,7 @@ class RemoteEmbedder:
             EngineUnavailableError: the deployment does not answer.
         """
         with calling("embedder"):
-            embeddings: np.ndarray = self._handle.embed_bounded.remote(list(texts)).result()
-        return embeddings
+            return self._handle.embed_bounded.remote(list(texts)).result()
 
 
 @deployment
@@ -128,59 +124,27 @@ class EngineDeployment:
         self._engine = open_engine(config, RemoteEmbedder(embedder))
         self._language_model = config.is_llm
 
-    async def zero_shot(
-        self, task: TaskSpec, query: Mapping[str, str]
-    ) -> ZeroShot | EngineUnavailableError | UnanswerableQueryError:
-        """See :class:`service.engines.protocol.Engine`; returns a refusal, since Serve would log a raised one."""
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call a method of the engine; returns a refusal, since Serve would log a raised one."""
         try:
-            return await self._engine.zero_shot(task, query)
+            return await getattr(self._engine, method)(*args)
         except (EngineUnavailableError, UnanswerableQueryError) as refusal:
             return refusal
 
-    async def contributions(
-        self, task: TaskSpec, query: Mapping[str, str], slots: PackedSlots, zero_shot: ZeroShot
-    ) -> Sequence[Output | None]:
-        """See :class:`service.engines.protocol.Engine`; no output if it fails, and the pipeline asks slot by slot."""
+    async def ask_privately(self, method: str, *args: Any) -> Any:
+        """Call one that reads exemplars; None if it fails, since Serve would log a traceback, which may quote them."""
         try:
-            return await self._engine.contributions(task, query, slots.slots(), zero_shot)
-        except Exception:  # Serve would log it with its traceback, which may quote an exemplar
-            return []
-
-    async def write(
-        self, task: TaskSpec, query: Mapping[str, str], slots: PackedSlots, zero_shot: ZeroShot
-    ) -> str | None:
-        """See :class:`service.engines.protocol.WritesTogether`; None if it fails, since Serve would log why."""
-        try:
-            return await cast(WritesTogether, self._engine).write(task, query, slots.slots(), zero_shot)
+            return await getattr(self._engine, method)(
+                *(arg.slots() if isinstance(arg, PackedSlots) else arg for arg in args)
+            )
         except Exception:
             return None
 
-    async def reconstruct(
-        self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
-    ) -> Sentence:
-        """See :class:`service.engines.protocol.Engine`."""
-        return await self._engine.reconstruct(task, query, keywords, ordered, zero_shot)
-
-    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
+    async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> Any:
         """See :class:`service.engines.protocol.KeepsBlocks`; a replica does not know what others keep."""
         if (replicas := serve.get_replica_context().world_size) > 1:
             return f"blocks are not kept by {replicas} engine replicas: run one, on more or larger GPUs"
-        return await cast(KeepsBlocks, self._engine).room(task, tokens, blocks, most)
-
-    async def keep(self, task: TaskSpec, blocks: PackedSlots) -> str | None:
-        """See :class:`service.engines.protocol.KeepsBlocks`; None if it fails, since Serve would log why."""
-        try:
-            return await cast(KeepsBlocks, self._engine).keep(task, blocks.slots())
-        except Exception:
-            return None
-
-    async def describe(self) -> EngineInfo:
-        """See :class:`service.engines.protocol.Engine`."""
-        return await self._engine.describe()
-
-    async def health(self) -> None:
-        """See :class:`service.engines.protocol.Engine`."""
-        await self._engine.health()
+        return await self.ask("room", task, tokens, blocks, most)
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose model has died; a new one would mend neither a remote one nor the embedder."""
@@ -203,27 +167,19 @@ class RemoteEngine:
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """Ask without exemplars."""
-        answer: ZeroShot | EngineUnavailableError | UnanswerableQueryError = await self._call(
-            self._handle, "zero_shot", task, query
-        )
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return await self._ask("zero_shot", task, query)
 
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> Sequence[Output | None]:
-        """Ask once per slot."""
+        """Ask once per slot; no output if that fails, and the pipeline asks slot by slot."""
         packed = await privately(lambda: PackedSlots.of(slots))
-        outputs: Sequence[Output | None] = await self._call(
-            self._handle, "contributions", task, query, packed, zero_shot
-        )
-        return outputs
+        return await self._call("ask_privately", "contributions", task, query, packed, zero_shot) or []
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         """Let the slots write one answer."""
         packed = await privately(lambda: PackedSlots.of(slots))
-        text: str | None = await self._call(self._handle, "write", task, query, packed, zero_shot)
+        text: str | None = await self._call("ask_privately", "write", task, query, packed, zero_shot)
         if text is None:
             raise EngineUnavailableError("the engine could not write an answer")
         return text
@@ -232,18 +188,16 @@ class RemoteEngine:
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """Make a sentence of released words."""
-        sentence: Sentence = await self._call(self._handle, "reconstruct", task, query, keywords, ordered, zero_shot)
-        return sentence
+        return await self._ask("reconstruct", task, query, keywords, ordered, zero_shot)
 
     async def room(self, task: TaskSpec, tokens: int, blocks: int, most: int) -> str:
         """Set room aside for blocks."""
-        problem: str = await self._call(self._handle, "room", task, tokens, blocks, most)
-        return problem
+        return await self._call("room", task, tokens, blocks, most)
 
     async def keep(self, task: TaskSpec, blocks: Sequence[Slot]) -> str:
         """Read blocks ahead."""
         packed = await privately(lambda: PackedSlots.of(blocks))
-        kept: str | None = await self._call(self._handle, "keep", task, packed)
+        kept: str | None = await self._call("ask_privately", "keep", task, packed)
         if kept is None:
             raise EngineUnavailableError("the engine could not read exemplars ahead")
         return kept
@@ -251,19 +205,21 @@ class RemoteEngine:
     async def describe(self) -> EngineInfo:
         """The engine as it runs; all replicas run the same."""
         if self._info is None:
-            self._info = await self._call(self._handle, "describe")
+            self._info = await self._ask("describe")
         return self._info
 
     async def health(self) -> None:
         """Return when both deployments answer."""
-        await asyncio.gather(self._call(self._handle, "health"), self._call(self._embedder, "alive"))
+        await asyncio.gather(self._ask("health"), call("embedder", self._embedder, "alive"))
 
     def close(self) -> None:
         """Serve stops the deployment."""
 
-    async def _call(self, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:
-        with calling("engine deployment"):
-            return await getattr(handle, method).remote(*args)
+    async def _ask(self, method: str, *args: Any) -> Any:
+        return await self._call("ask", method, *args)
+
+    async def _call(self, *args: Any) -> Any:
+        return await call("engine deployment", self._handle, *args)
 
 
 def _open(
@@ -272,6 +228,7 @@ def _open(
     config: EngineConfig,
     local: DeploymentHandle[Any] | None,
     restore: DeploymentHandle[Any] | None = None,
+    *,
     apart: Apart | None = None,
 ) -> Services:
     """The records that the environment names, beside the other deployments."""
@@ -302,14 +259,8 @@ class PrivateWork:
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
     """
 
-    def __init__(
-        self,
-        engine: DeploymentHandle[Any],
-        embedder: DeploymentHandle[Any],
-        config: EngineConfig,
-        local: DeploymentHandle[Any] | None,
-    ):
-        self._services = _open(engine, embedder, config, local)
+    def __init__(self, *others: Any):
+        self._services = _open(*others)
 
     async def make(self, task: str) -> str | None:
         """Make a task's one release; why it is not made, if it is not."""
@@ -360,9 +311,7 @@ class RemotePrivateWork:
         Raises:
             EngineUnavailableError: it failed, or the deployment does not answer.
         """
-        with calling("deployment for private work"):
-            ended: bool = await self._handle.rehearse.remote(charged)
-        if not ended:
+        if not await call("deployment for private work", self._handle, "rehearse", charged):
             raise EngineUnavailableError("the rehearsal failed")
 
 
@@ -375,19 +324,10 @@ _OTHER_PLACES = 32
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(
-        self,
-        engine: DeploymentHandle[Any],
-        embedder: DeploymentHandle[Any],
-        config: EngineConfig,
-        local: DeploymentHandle[Any] | None = None,
-        restore: DeploymentHandle[Any] | None = None,
-        work: DeploymentHandle[Any] | None = None,
-    ):
+    def __init__(self, work: DeploymentHandle[Any], *others: Any):
         from service.api.doors import Doors
 
-        apart = None if work is None else RemotePrivateWork(work)
-        self._services = _open(engine, embedder, config, local, restore, apart)
+        self._services = _open(*others, apart=RemotePrivateWork(work))
         self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -424,5 +364,4 @@ def build(args: dict[str, Any]) -> Application:
     if checked.restore is not None:
         restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
     work = PrivateWork.bind(engine, embedder, checked.engine, local)  # type: ignore[attr-defined]
-    ingress: Application = Ingress.bind(engine, embedder, checked.engine, local, restore, work)  # type: ignore[attr-defined]
-    return ingress
+    return Ingress.bind(work, engine, embedder, checked.engine, local, restore)  # type: ignore[attr-defined]

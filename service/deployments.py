@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.handle import DeploymentHandle
 
 from service.engines.protocol import EngineBusyError, EngineUnavailableError
 
@@ -33,3 +35,16 @@ def calling(which: str) -> Iterator[None]:
         raise EngineBusyError(f"the {which} has a full queue") from error
     except (RayServeException, RayError, grpc.RpcError, OSError) as error:
         raise EngineUnavailableError(f"the {which} does not answer") from error
+
+
+async def call(which: str, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:
+    """What a method of a deployment returns; arguments and errors as of :func:`calling`.
+
+    Raises:
+        Exception: it returned one.
+    """
+    with calling(which):
+        answer = await getattr(handle, method).remote(*args)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

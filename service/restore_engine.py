@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ray.serve.handle import DeploymentHandle
 
-from service.deployments import calling, deployment
+from service.deployments import call, deployment
 from service.engines.configs import VllmConfig
 from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError
 from service.local_ray import keep_to_loopback
@@ -78,18 +78,9 @@ class RemoteSteerer:
         await self._ask_for_bundles()
 
     async def _ask_for_bundles(self) -> frozenset[str]:
-        digests: frozenset[str] = await self._call("bundles")
-        self._bundles = digests
-        return digests
+        self._bundles = await call("restore engine", self._handle, "bundles")
+        return self._bundles
 
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options, float64 (options,)."""
-        said: np.ndarray = await self._call("restore", task, text, bundle, profile)
-        return said
-
-    async def _call(self, method: str, *args: Any) -> Any:
-        with calling("restore engine"):
-            said = await getattr(self._handle, method).remote(*args)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        return await call("restore engine", self._handle, "restore", task, text, bundle, profile)

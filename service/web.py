@@ -16,20 +16,14 @@ from service.api import (
     answers,
     audit,
     budgets,
-    cohorts,
     document,
-    groups,
     health,
     keys,
     knowledge_bases,
-    metrics,
     plans,
-    previews,
-    problem_pages,
     problems,
     releases,
-    restoring,
-    sanitizing,
+    texts,
 )
 from service.api.dependencies import given_once
 from service.api.doors import Doors
@@ -73,16 +67,13 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        background = [
-            asyncio.create_task(services.heartbeat.keep_beating()),
-            asyncio.create_task(_measure_grains(services)),
-            asyncio.create_task(_note_engine(services)),
-            asyncio.create_task(told.responses.keep_storing()),
-        ]
+        work = [services.heartbeat.keep_beating(), told.responses.keep_storing()]
+        work += [_measure_grains(services), _note_engine(services)]
         if services.sanitizers.wanted:
-            background.append(asyncio.create_task(_prepare_sanitizers(services)))
+            work.append(_prepare_sanitizers(services))
         if services.records.witness is not None:
-            background.append(asyncio.create_task(keep_witnessed(services.records.witness)))
+            work.append(keep_witnessed(services.records.witness))
+        background = [asyncio.create_task(part) for part in work]
         yield
         for task in background:
             task.cancel()
@@ -118,25 +109,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too
-    for router in (
-        answers,
-        previews,
-        surface,
-        sanitizing,
-        restoring,
-        releases,
-        budgets,
-        knowledge_bases,
-        cohorts,
-        groups,
-        plans,
-        keys,
-        audit,
-        metrics,
-        health,
-        problem_pages,
-    ):
-        app.include_router(router.router)
+    for face in (answers, surface, texts, releases, budgets, knowledge_bases, plans, keys, audit, health, problems):
+        app.include_router(face.router)
     document.install(app)
 
     @app.get("/", include_in_schema=False)

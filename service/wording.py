@@ -81,14 +81,5 @@ def lasting(seconds: float) -> str:
     return plural(math.ceil(seconds), "second")
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    "number": number,
-    "plural": plural,
-    "figure": figure,
-    "exactly": exactly,
-    "one_in": one_in,
-    "percent": percent,
-    "day": day,
-    "when": when,
-    "lasting": lasting,
-}
+_ALL: tuple[Callable[..., Any], ...] = (number, plural, figure, exactly, one_in, percent, day, when, lasting)
+FILTERS = {filtering.__name__: filtering for filtering in _ALL}

@@ -37,8 +37,7 @@ class DpSanitize(Operator):
         remembered, key = given.get("remembered", {}), (given.get("entity_type"), text)
         if key not in remembered:
             remembered[key] = _served(given).replace([text], _embed)[0]
-        value: str = remembered[key]
-        return value
+        return remembered[key]
 
     def validate(self, params: dict[str, Any] | None = None) -> None:
         """Open the channel.

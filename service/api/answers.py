@@ -1,4 +1,4 @@
-"""Questions in, released answers out."""
+"""Questions in, released answers out; and tasks tried on public exemplars."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from pydantic import BaseModel, Field
 
 from accounting.tasks import ClassifyTask, GenerateTask
-from service.api.dependencies import AnalystKey, AnyKey
+from service.api.dependencies import AnalystKey, AnyKey, TrialKey
 from service.api.problems import may_meet
 from service.api.releases import ReleaseView, view
-from service.commands.asking import ask as ask_command
+from service.commands import answers, trials
 from service.commands.fields import ABSENT, inputs
+from service.commands.trials import TrialView, Trying
 from service.pipeline.latency import Measured
 from service.problem_kinds import ProblemKind
 from service.records.engine_record import EngineView
@@ -95,7 +96,7 @@ class Asking:
     ) -> AnswerView:
         """Ask; see :meth:`service.pipeline.answering.Answering.answer`."""
         answering, name = self.caller.services.answering, self.idempotency_key
-        answer = await ask_command(
+        answer = await answers.ask(
             self.caller.actor, answering, task, query, idempotency_key=name, abstain_below=abstain_below
         )
         # Repeating is harmless, but nothing should ask again by itself after a charge.
@@ -136,6 +137,36 @@ async def ask(task: TaskAddress, body: Question, asking: MayAsk) -> AnswerView:
     was answered before returns its stored release and costs nothing.
     """
     return await asking(task, body.query, body.abstain_below)
+
+
+@router.post(
+    "/tasks/{task}/preview",
+    summary="Try a task on public exemplars, free",
+    responses=may_meet(
+        ProblemKind.OUT_OF_SCOPE,
+        ProblemKind.UNKNOWN_TASK,
+        ProblemKind.INVALID_QUERY,
+        ProblemKind.BUSY,
+        ProblemKind.RATE_LIMITED,
+        ProblemKind.ENGINE_UNAVAILABLE,
+    ),
+)
+async def preview(task: TaskAddress, body: Trying, caller: TrialKey) -> TrialView:
+    """See what a task makes of a query, on exemplars that are public.
+
+    The engine, the prompts, the mechanism and its noise are those of the signed plan; the exemplars are the ones you
+    send, dealt to slots of the sizes that a knowledge base of the declared size would give. Nothing is charged, no
+    release is stored, no private exemplar is read. Analysts and admins may; it counts toward the key's rate limit.
+    """
+    caller.actor.require_task(task)
+    records = caller.services.records
+    signed = await asyncio.to_thread(records.ledger.budgets.task, task)
+    described = await asyncio.to_thread(records.store.get, signed.knowledge_base)
+    fields = described.embedded_field, described.response_field
+    plan = read_signed(signed.document)
+    return TrialView.of(
+        signed.address, await trials.try_(caller.actor, caller.services.trials, plan, signed.name, body, *fields)
+    )
 
 
 class LatencyView(BaseModel):

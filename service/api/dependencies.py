@@ -27,8 +27,7 @@ bearer = HTTPBearer(auto_error=False, description="An API key made with `dpicl k
 
 async def get_services(request: Request) -> Services:  # not async, it would be called in a thread
     """The services the app was built with."""
-    services: Services = request.app.state.services
-    return services
+    return request.app.state.services
 
 
 async def given_once(request: Request) -> None:

@@ -1,13 +1,16 @@
-"""Liveness and readiness."""
+"""Liveness, readiness, and metrics for Prometheus."""
 
 from __future__ import annotations
 
-from typing import Literal
+import asyncio
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPAuthorizationCredentials
 from pydantic import BaseModel
 
-from service.api.dependencies import TheServices
+from service.api.dependencies import TheServices, authenticate, bearer
 from service.api.problems import Problem
 from service.problem_kinds import ProblemKind
 
@@ -38,3 +41,31 @@ async def readyz(services: TheServices) -> Health:
     if problems := [latency.problem for latency in measured if latency.problem]:
         raise Problem(ProblemKind.LATENCY_GRAIN_TOO_SMALL, "; ".join(problems))
     return Health()
+
+
+async def _may_read(
+    request: Request,
+    services: TheServices,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
+) -> None:
+    """A key of any role, unless the operator opened the metrics to all."""
+    if not services.records.settings.metrics_open:
+        await authenticate(request, services, credentials)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Metrics.", "content": {"application/openmetrics-text": {}}}},
+    dependencies=[Depends(_may_read)],
+)
+async def metrics(request: Request, services: TheServices) -> Response:
+    """Budgets, charges, refusals, responses, the audit trail, the engine: in Prometheus' text format or OpenMetrics.
+
+    Public quantities only. Needs a key of any role unless the service runs with `DPICL_METRICS_OPEN=true`.
+    """
+    up = services.heartbeat.alive("engine")
+    accept = request.headers.get("accept", "")
+    text, media_type = await asyncio.to_thread(request.app.state.metrics.exposition, engine_up=up, accept=accept)
+    return Response(text, headers={"content-type": media_type})

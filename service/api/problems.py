@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details that also carry an OpenAI ``error`` object.
+"""Errors as RFC 9457 problem details that also carry an OpenAI ``error`` object, and pages that explain their kinds.
 
 A problem says what to do. It never says anything of private data: after a charge every failure looks the same, and
 nothing invites a blind retry (``x-should-retry: false``).
@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +33,7 @@ from service.refusals import KIND_OF
 from service.telemetry.routes import route_pattern
 
 log = structlog.get_logger()
+router = APIRouter(prefix="/problems", tags=["problems"])
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -118,6 +119,26 @@ def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     for kind in kinds:
         explained.setdefault(kind.status, []).append(kind.explanation)
     return {status: {"description": " ".join(said)} for status, said in explained.items()}
+
+
+class ProblemKindView(BaseModel):
+    """A kind of problem."""
+
+    title: str
+    status: int | None = Field(description="HTTP status code; null for several.")
+    explanation: str = Field(description="What is wrong, whether anything was charged or changed, and what to do.")
+
+
+_KINDS = {kind.slug: kind for kind in ProblemKind}
+_UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such kind of problem."}}
+
+
+@router.get("/{kind}", summary="Explain a kind of problem", responses=_UNKNOWN)
+async def explain(kind: Annotated[str, Path(examples=["answers-exhausted"])]) -> ProblemKindView:
+    """For everybody, without a key."""
+    if (known := _KINDS.get(kind)) is None:
+        raise Problem(ProblemKind.NOT_FOUND, f"there is no kind of problem named {kind!r}")
+    return ProblemKindView(title=known.title, status=known.status or None, explanation=known.explanation)
 
 
 class _ProblemResponse(JSONResponse):

@@ -12,7 +12,7 @@ from accounting.ledger.charges import Release
 from service.api.dependencies import AnyKey, AuditKey
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
-from service.commands import releases
+from service.commands import answers
 from service.commands.fields import ABSENT, NAME
 from service.problem_kinds import ProblemKind
 
@@ -76,7 +76,7 @@ async def list_releases(
 ) -> Page[ReleaseView]:
     """What left, the newest first. Queries are not kept, so none is shown."""
     listed = await caller.do(
-        releases.list_,
+        answers.list_releases,
         task=task,
         knowledge_base=knowledge_base,
         after=window.after,
@@ -88,7 +88,7 @@ async def list_releases(
 @router.get("/{release_id}", summary="Read a release again", responses=may_meet(ProblemKind.UNKNOWN_RELEASE))
 async def get_release(release_id: Annotated[str, Path(examples=[_ID])], caller: AnyKey) -> ReleaseView:
     """Releases are public: reading one again costs nothing."""
-    return view(await caller.do(releases.read, release_id))
+    return view(await caller.do(answers.read_release, release_id))
 
 
 def view(release: Release) -> ReleaseView:

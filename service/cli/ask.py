@@ -13,7 +13,7 @@ import httpx
 import typer
 from rich.progress import track
 
-from service.cli.gathering import Options, gathered
+from service.cli.gathering import Options
 from service.cli.output import Json, print_json, say, state_folder
 from service.sources.typed import read_fields, read_file
 
@@ -61,7 +61,6 @@ def connect(service: Service) -> httpx.Client:
     return httpx.Client(base_url=service.url, headers=headers, timeout=_TIMEOUT_S)
 
 
-@gathered
 def ask(
     task: Task,
     query: Annotated[str, typer.Argument()],
@@ -103,7 +102,6 @@ def _first_told(url: str, notice: str) -> bool:
     return True
 
 
-@gathered
 def batch(
     task: Task,
     file: Annotated[Path, typer.Argument(exists=True)],
@@ -142,8 +140,7 @@ def batch(
 
 def _said(answer: dict[str, Any]) -> str | None:
     """The label or the text, as fitted to the question if it was; of an abstention neither."""
-    said: str | None = answer.get("label", answer.get("realigned", answer.get("text")))
-    return said
+    return answer.get("label", answer.get("realigned", answer.get("text")))
 
 
 def _cost(cost: dict[str, Any]) -> str:
@@ -167,8 +164,7 @@ def _whole_lines(out: Path) -> int:
 
 def _query_fields(client: httpx.Client, task: str) -> list[str]:
     response = client.get(f"/v1/tasks/{task}")
-    fields: list[str] = checked(response)["query_fields"]
-    return fields
+    return checked(response)["query_fields"]
 
 
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:

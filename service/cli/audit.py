@@ -12,25 +12,22 @@ import typer
 from rich.console import Console
 
 from accounting.replay.trail import Report, verify
-from service.cli.gathering import gathered
-from service.cli.output import Json, actor, print_json, print_table, records
+from service.cli.gathering import Commands
+from service.cli.output import Json, do, print_json, print_table
 from service.commands import audit
 from service.plans.exported import problems
 
-app = typer.Typer(no_args_is_help=True)
+app = Commands()
 
 
 @app.command()
-@gathered
-def export(
-    file: Annotated[Path | None, typer.Argument()] = None,
-) -> None:
+def export(file: Annotated[Path | None, typer.Argument()] = None) -> None:
     """Write every event as a line of JSON, and a last line that shows where the trail ended.
 
     Args:
         file: Where to write it. [default: standard output]
     """
-    lines = audit.export(actor(), records())
+    lines = do(audit.export)
     if file is None:
         sys.stdout.writelines(lines)
         return
@@ -39,7 +36,6 @@ def export(
 
 
 @app.command("verify")
-@gathered
 def verify_(
     file: Annotated[Path | None, typer.Argument(exists=True)] = None,
     head: list[str] | None = None,
@@ -64,9 +60,8 @@ def verify_(
             status.update(f"Computing plan {plan} again")
 
         if file is None:
-            opened = records()
-            report = audit.replay(actor(), opened, head or [], progress=progress)
-            report.problems += _exported(exemplars or (), report, partial(audit.export, actor(), opened))
+            report = do(audit.replay, head or [], progress=progress)
+            report.problems += _exported(exemplars or (), report, partial(do, audit.export))
         else:
             report = verify(_lines(file), heads=head or [], progress=progress)
             report.problems += _exported(exemplars or (), report, partial(_lines, file))

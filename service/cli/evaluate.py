@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import Field
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TaskID
 
 from accounting.mechanisms import LabelMechanism
 from accounting.plan import Plan
-from service.cli.gathering import Options, gathered
-from service.cli.output import Json, TaskName, print_json, print_table
+from service.cli.gathering import Options
+from service.cli.output import Json, TaskName, print_json, print_table, progress
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
@@ -91,7 +91,6 @@ class Drawn(Options):
     """Draw the rows of this table, too, which `--csv` wrote for the same labels. Repeat it."""
 
 
-@gathered
 def evaluate(
     dataset: Annotated[Path, typer.Argument(exists=True)],
     plan_file: Annotated[Path, typer.Option("--plan", exists=True)],
@@ -134,14 +133,14 @@ def evaluate(
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them.
     embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
-    with _progress(json) as progress, asyncio.Runner() as runner, closing(engine):
-        options: dict[str, Any] = {"field": field, "progress": progress, "unit_id": questions.unit_id}
+    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine):
+        options: dict[str, Any] = {"field": field, "progress": shown, "unit_id": questions.unit_id}
         with data.filled(dataset, plan, name, embed, **options) as store:
             how: dict[str, Any] = {"limit": questions.queries, "same_slots": questions.same_slots}
             asked = runner.run(data.ask(store, dataset, plan, name, engine, **how, **options))
             specification, size = data.specification(plan, name, field), data.training_size(dataset)
             given = Pass(asked, store, size, specification, engine, embedder, runner.run)
-            rows = evaluator.evaluate(given, grid, lambda done: progress("results", done, evaluator.rows(grid)))
+            rows = evaluator.evaluate(given, grid, lambda done: shown("results", done, evaluator.rows(grid)))
     title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
     if drawn.csv:
         write_csv(rows, drawn.csv)
@@ -159,17 +158,16 @@ def evaluate(
 
 
 @contextmanager
-def _progress(hidden: bool) -> Iterator[data.Progress]:
+def _stages(hidden: bool) -> Iterator[data.Progress]:
     """A bar for each stage."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # A language model may take a minute for a question: the time left is estimated from fifteen.
-    with Progress(*columns, disable=hidden, speed_estimate_period=900.0) as shown:
-        bars: dict[str, TaskID] = {}
+    with progress(disable=hidden, speed_estimate_period=900.0) as bar:
+        begun: dict[str, TaskID] = {}
 
-        def progress(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in begun:
                 # What was there at the beginning took no time.
-                bars[stage] = shown.add_task(stage, total=total, completed=done)
-            shown.update(bars[stage], completed=done)
+                begun[stage] = bar.add_task(stage, total=total, completed=done)
+            bar.update(begun[stage], completed=done)
 
-        yield progress
+        yield show

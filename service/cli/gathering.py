@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from pydantic import BaseModel, ConfigDict
-from typer.models import ParameterInfo
+from typer.models import CommandFunctionType, ParameterInfo
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -20,6 +20,23 @@ class Options(BaseModel):
     """Options that belong together; the docstring below each says what it does."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Commands(typer.Typer):
+    """Commands that belong together, each of them :func:`gathered`."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(no_args_is_help=True, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Add a command; arguments as of Typer's."""
+        add = super().command(name, **settings)
+
+        def gather(function: CommandFunctionType) -> CommandFunctionType:
+            add(gathered(function))
+            return function
+
+        return gather
 
 
 def gathered(function: Callable[..., None]) -> Callable[..., None]:

@@ -9,19 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
-from service.cli.gathering import Options, gathered
-from service.cli.output import Json, Name, actor, print_json, records
+from service.cli.gathering import Options
+from service.cli.output import Json, Name, do, print_json, progress
 from service.commands import exemplars
 from service.commands.exemplars import Ingested, Upload
 
@@ -66,7 +58,6 @@ class ReadOn(Options):
     """After which value --cursor begins, without that file."""
 
 
-@gathered
 def ingest(
     name: Name,
     source: Annotated[str | None, typer.Argument()] = None,
@@ -88,15 +79,12 @@ def ingest(
             files, or a Hugging Face dataset that was saved to disk.
         columns: Take a field from a column of another name. Repeat it.
     """
-    opened = records()
-    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     cursor = _cursor(read_on, sql)
-    with open_source(source, sql, text, cursor) as origin, Progress(*bars, disable=json) as bar:
+    with open_source(source, sql, text, cursor) as origin, progress(_Rate(), disable=json) as bar:
         typer.echo(f"Reading {origin.described}", err=True)
         task = bar.add_task("Checking" if upload.dry_run else "Embedding", total=None)
-        done = exemplars.ingest(
-            actor(),
-            opened,
+        done = do(
+            exemplars.ingest,
             name,
             origin.rows,
             upload,

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from service.cli.gathering import gathered
-from service.cli.output import Json, actor, print_json, print_list, records
+from service.cli.gathering import Commands
+from service.cli.output import Json, do, print_json, print_list, records
 from service.commands import keys
 from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotation
 from service.records.api_keys import ApiKey
 from service.records.roles import Role
 
-app = typer.Typer(no_args_is_help=True)
+app = Commands()
 
 KeyId = Annotated[str, typer.Argument(help="The key's id, from `dpicl keys list`.")]
 _SHOWN = {
@@ -45,10 +45,9 @@ _COLUMNS: dict[str, Callable[[KeyView], object]] = {
 
 
 @app.command()
-@gathered
 def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
     """Create a key and print its token, once: only a hash is kept."""
-    made = CreatedKey.of(keys.create(actor(), records(), wanted))
+    made = CreatedKey.of(do(keys.create, wanted))
     if json:
         print_json(made.model_dump(mode="json"))
     else:
@@ -58,29 +57,26 @@ def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List all keys, including revoked ones."""
-    listed = [KeyView.model_validate(key) for key in keys.list_(actor(), records())]
+    listed = [KeyView.model_validate(key) for key in do(keys.list_)]
     print_list("API keys", listed, _COLUMNS, json=json)
 
 
 @app.command()
-@gathered
 def limit(key_id: KeyId, wanted: KeyLimits) -> None:
     """Replace a key's limits. An omitted option removes that limit."""
-    key = keys.limit(actor(), records(), key_id, wanted)
+    key = do(keys.limit, key_id, wanted)
     typer.echo(f"{key.name}: {_answers(key)} answers")
 
 
 @app.command()
-@gathered
 def rotate(key_id: KeyId, wanted: Rotation) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
-    opened = records()
-    _, token = keys.rotate(actor(), opened, opened.keys.get(key_id), wanted)
+    _, token = do(keys.rotate, records().keys.get(key_id), wanted)
     typer.echo(token)
 
 
 @app.command()
 def revoke(key_id: KeyId) -> None:
     """Revoke a key, for good. What it spent stays spent."""
-    keys.revoke(actor(), records(), key_id)
+    do(keys.revoke, key_id)
     typer.echo(f"revoked {key_id}")

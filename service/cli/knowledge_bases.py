@@ -1,4 +1,4 @@
-"""``dpicl kb``: knowledge bases."""
+"""``dpicl kb``: knowledge bases, and units that leave them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from service.cli.forgetting import forget
-from service.cli.gathering import gathered
-from service.cli.ingesting import ingest
-from service.cli.output import Json, Name, Yes, actor, agreed, confirmed, print_list, records
-from service.commands import knowledge_bases
+from exemplar_store import Layout
+from service.cli.gathering import Commands
+from service.cli.ingesting import SqlQuery, TextFormat, UnitId, ingest, open_source
+from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_list
+from service.commands import exemplars, knowledge_bases
 from service.commands.knowledge_bases import KnowledgeBaseChange, KnowledgeBaseView, NewKnowledgeBase
 
-app = typer.Typer(no_args_is_help=True)
+app = Commands()
 app.command()(ingest)
-app.command()(forget)
 
 _SHOWN = {
     "name": typer.Argument(help="The knowledge base's name."),
@@ -33,11 +32,9 @@ _COLUMNS: dict[str, Callable[[KnowledgeBaseView], object]] = {
 
 
 @app.command()
-@gathered
 def create(wanted: Annotated[NewKnowledgeBase, _SHOWN], yes: Yes = False) -> None:
     """Create a knowledge base with its lifetime budget, which cannot be changed later."""
-    opened = records()
-    confirmed(lambda given: knowledge_bases.create(actor(), opened, wanted, given), yes=yes)
+    confirmed(lambda given: do(knowledge_bases.create, wanted, given), yes=yes)
     promise = f"ε = {wanted.epsilon:g}, δ = {wanted.delta:g}"
     typer.echo(f"Created {wanted.name} with {promise} for its lifetime. Fill it with `dpicl kb ingest`.")
 
@@ -45,16 +42,11 @@ def create(wanted: Annotated[NewKnowledgeBase, _SHOWN], yes: Yes = False) -> Non
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the knowledge bases."""
-    print_list("Knowledge bases", knowledge_bases.list_(actor(), records()), _COLUMNS, json=json)
+    print_list("Knowledge bases", do(knowledge_bases.list_), _COLUMNS, json=json)
 
 
 @app.command("remote-engine")
-@gathered
-def remote_engine(
-    name: Name,
-    allow: Annotated[bool, typer.Option("--allow/--forbid")],
-    yes: Yes = False,
-) -> None:
+def remote_engine(name: Name, allow: Annotated[bool, typer.Option("--allow/--forbid")], yes: Yes = False) -> None:
     """Allow or forbid a language model outside the deployment to see exemplars in clear text.
 
     What it has seen cannot be taken back.
@@ -62,16 +54,43 @@ def remote_engine(
     Args:
         allow: Applies from the next query.
     """
-    opened = records()
-    knowledge_bases.describe(actor(), opened, name)
+    do(knowledge_bases.describe, name)
     agreed(f"Send exemplars of {name} out of the deployment, in clear text?", yes=yes or not allow)
-    knowledge_bases.change(actor(), opened, name, KnowledgeBaseChange(remote_engine=allow))
+    do(knowledge_bases.change, name, KnowledgeBaseChange(remote_engine=allow))
     typer.echo(f"Exemplars of {name} {'may' if allow else 'may not'} be shown to a remote engine")
+
+
+@app.command()
+def forget(
+    name: Name,
+    unit: Annotated[str | None, typer.Argument()] = None,
+    listed: Annotated[str | None, typer.Option(metavar="SOURCE")] = None,
+    *,
+    sql: SqlQuery,
+    unit_id: UnitId = "unit_id",
+    yes: Yes = False,
+) -> None:
+    """Delete units: all their exemplars. Answers released before stay; the privacy guarantee covers them.
+
+    Args:
+        unit: The unit's id.
+        listed: Forget all units of a file or an address, as of `kb ingest`.
+    """
+    if unit is not None:
+        if listed or sql.query:
+            raise ValueError("name one unit, or a list of them, not both")
+        agreed(f"Delete every exemplar of unit {unit!r} from {name}?", yes=yes)
+        typer.echo(f"Deleted {do(exemplars.forget, name, unit)} exemplars")
+        return
+    with open_source(listed, sql, TextFormat()) as source:
+        units = {row.unit_id for row in source.rows(Layout((), unit_id))}
+    agreed(f"Delete every exemplar of {len(units)} units from {name}?", yes=yes)
+    deleted, unknown = do(exemplars.forget_many, name, units)
+    typer.echo(f"Deleted {deleted} exemplars of {len(units) - unknown} units; {unknown} were not there")
 
 
 @app.command()
 def archive(name: Name, yes: Yes = False) -> None:
     """Take no plan, cohort or exemplar any more, for ever. Signed plans go on; ledger and audit trail stay."""
-    opened = records()
-    confirmed(lambda given: knowledge_bases.archive(actor(), opened, name, given), yes=yes)
+    confirmed(lambda given: do(knowledge_bases.archive, name, given), yes=yes)
     typer.echo(f"Archived {name}. `dpicl kb forget` still deletes units, and `dpicl budget` shows what was spent.")

@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from service.cli.gathering import Commands
+
 SETTINGS: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 COMMANDS = {
@@ -18,20 +20,23 @@ COMMANDS = {
         "Run the service until Ctrl-C or SIGTERM; it then finishes its requests, unless it gets a second signal.",
     ),
     "migrate": (
-        "migrate:migrate_",
+        "database:migrate_",
         "Bring the schemas of database and witness up to date, and print the revisions before and after.",
     ),
     "kb": ("knowledge_bases:app", "Create, fill and prune knowledge bases."),
-    "cohort": ("cohorts:app", "Open, close and list cohorts: people by when they arrived, with budgets of their own."),
-    "group": ("groups:app", "Let knowledge bases that may hold the same people share one budget."),
+    "cohort": (
+        "budgets:cohorts",
+        "Open, close and list cohorts: people by when they arrived, with budgets of their own.",
+    ),
+    "group": ("budgets:groups", "Let knowledge bases that may hold the same people share one budget."),
     "plan": ("plans:app", "Preview, try and sign plans: grants of budget to tasks."),
     "ask": ("ask:ask", "Ask one question. A repeated question is answered for free."),
     "batch": ("ask:batch", "Answer a file of questions, with a progress bar."),
-    "budget": ("budget:budget", "Show every knowledge base's budget and the answers left to each task."),
+    "budget": ("budgets:budget", "Show every knowledge base's budget and the answers left to each task."),
     "keys": ("keys:app", "Create, list, rotate and revoke API keys."),
     "audit": ("audit:app", "Export the audit trail, and replay an export."),
-    "ledger": ("ledger:app", "Back up the database, and continue after a restore."),
-    "encryption": ("encryption:app", "Change the encryption key."),
+    "ledger": ("database:ledger", "Back up the database, and continue after a restore."),
+    "encryption": ("database:encryption", "Change the encryption key."),
     "sanitize": ("sanitize:app", "Replace the words of a text at random, before it leaves your machine."),
     "restore": ("restore:app", "Ask about a text without showing its sensitive spans."),
     "eval": (
@@ -49,7 +54,7 @@ class _Loaded(Mapping[str, Any]):
         place, sentence = COMMANDS[name]
         module, attribute = place.split(":")
         loaded = getattr(import_module(f"service.cli.{module}"), attribute)
-        app = typer.Typer(add_completion=False, **SETTINGS)
+        app = Commands(add_completion=False, **SETTINGS)
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=name, help=loaded.info.help or sentence)
         else:

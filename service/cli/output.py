@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,12 +15,14 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.progress import Progress, ProgressColumn
 
-    from service.commands.command import Confirmation
+    from service.commands.command import Command, Confirmation
     from service.records.engine_record import EngineView
     from service.records.records import Records
     from service.records.roles import Actor
 
+P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
@@ -30,17 +32,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 TaskName = Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")]
 SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [default: your user name]")]
-PAIRS: dict[str, Callable[[Any], object]] = {
-    "lifetime ε, δ": lambda budget: f"{budget.lifetime.epsilon:g}, {budget.lifetime.delta:g}",
-    "promised": lambda budget: f"{budget.promised.epsilon:g}, {budget.promised.delta:g}",
-    "free": lambda budget: f"{budget.free.epsilon:g}, {budget.free.delta:g}",
-}
-"""Columns of a budget's pairs (ε, δ)."""
 _opened: list[Records] = []
 
 
 def records() -> Records:
-    """The database and key that the environment names. When the command ends, the witness records what it did."""
+    """The database and key that the environment names, until the command ends."""
+    if _opened:
+        return _opened[0]
     # An analyst's commands do without all of this, and its time to import.
     from service.records.records import open_records
     from service.settings import Settings
@@ -81,17 +79,22 @@ def actor(signed_by: str | None = None) -> Actor:
     return Actor(name, name, "account", "admin")
 
 
+def do(command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a command on the records, as whoever runs ours."""
+    return command(actor(), records(), *args, **kwargs)
+
+
 def agreed(question: str, *, yes: bool) -> None:
     """Ask whether to go on, unless ``yes``; end the command if not."""
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
 
 
-def confirmed(do: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
+def confirmed(attempt: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
     """Do something, asking about each of its doubts.
 
     Args:
-        do: with what is confirmed; raises :class:`service.commands.command.UnconfirmedError`.
+        attempt: with what is confirmed; raises :class:`service.commands.command.UnconfirmedError`.
         yes: confirm everything.
     """
     from service.commands.command import Confirmation, UnconfirmedError
@@ -99,7 +102,7 @@ def confirmed(do: Callable[[Collection[Confirmation]], T], *, yes: bool) -> T:
     given = set(Confirmation) if yes else set()
     while True:
         try:
-            return do(given)
+            return attempt(given)
         except UnconfirmedError as error:
             for doubt in error.doubts:
                 agreed(f"{doubt} Go on?", yes=False)
@@ -114,6 +117,14 @@ def state_folder() -> Path:
 def console() -> Console:
     """Standard output as it is now, and as wide."""
     return Console()
+
+
+def progress(*further: ProgressColumn, **settings: Any) -> Progress:
+    """Bars with what is done of how much, further columns, and the time left; settings as of rich's."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    counted = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*counted, *further, TimeRemainingColumn(), **settings)
 
 
 def say(text: object, style: str = "") -> None:

@@ -10,27 +10,10 @@ from typing import Annotated
 import typer
 
 from accounting.plan import load_plan
-from service.cli.candidates import candidates
-from service.cli.gathering import gathered
-from service.cli.output import (
-    Json,
-    Name,
-    PlanFile,
-    SignedBy,
-    Yes,
-    actor,
-    agreed,
-    confirmed,
-    console,
-    print_engine,
-    print_json,
-    print_list,
-    print_table,
-    records,
-    say,
-)
-from service.cli.rehearsing import rehearse
-from service.cli.trying import beside_engine, try_
+from service.cli import output
+from service.cli.gathering import Commands
+from service.cli.output import Json, Name, PlanFile, SignedBy, Yes
+from service.cli.trying import beside_engine, candidates, rehearse, try_
 from service.commands import plans
 from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
 from service.pipeline.stages import Stages
@@ -42,7 +25,7 @@ from service.plans.signing import release as make_release
 from service.records.api_keys import called
 from service.records.records import Records
 
-app = typer.Typer(no_args_is_help=True)
+app = Commands()
 app.command("try")(try_)
 app.command("rehearse")(rehearse)
 app.command()(candidates)
@@ -68,7 +51,6 @@ class _Announced(Arriving):
 
 
 @app.command("preview")
-@gathered
 def preview_(
     file: PlanFile,
     public_size: Annotated[int | None, typer.Option(min=1)] = None,
@@ -85,26 +67,24 @@ def preview_(
     Args:
         public_size: Public number of exemplars, for a knowledge base that does not exist yet.
     """
-    me, plan = actor(), load_plan(file.read_text())
-    opened = records() if public_size is None else None  # else it needs no database and no key
-    lasting = None
-    if arriving.units_a_month is not None:
-        lasting = plans.steady(me, opened, plan, arriving)
+    me, plan = output.actor(), load_plan(file.read_text())
+    opened = output.records() if public_size is None else None  # else it needs no database and no key
+    lasting = None if arriving.units_a_month is None else plans.steady(me, opened, plan, arriving)
     calibrated = prepare(opened, plan) if opened else calibrate(plan, public_size or 0)
     result = plans.preview(me, opened, calibrated, otherwise=True)
     if plot_file:
         plot(calibrated).savefig(plot_file, dpi=150)
     if json:
         for_ever = {"steady": lasting.model_dump()} if lasting else {}
-        print_json(result.model_dump(mode="json") | for_ever)
+        output.print_json(result.model_dump(mode="json") | for_ever)
         return
     _print(result)
     if opened:
-        print_engine(result.engine)
+        output.print_engine(result.engine)
     if lasting:
-        console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
+        output.console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
         rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
-        print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
+        output.print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if plot_file:
         typer.echo(f"Plot: {plot_file}")
 
@@ -118,19 +98,23 @@ def sign(
     json: Json = False,
 ) -> None:
     """Sign a plan. Irrevocable: its (ε, δ) is taken from the knowledge base's lifetime budget for good."""
-    me, opened, plan = actor(signed_by), records(), load_plan(file.read_text())
+    me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
     check_free(opened, plan)
     calibrated = prepare(opened, plan)
     if not json:
         _print(plans.preview(me, opened, calibrated))
-    agreed(f"Take ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
+    output.agreed(
+        f"Take ε = {plan.budget.epsilon:g}, δ = {plan.budget.delta:g} from {plan.knowledge_base} for good?", yes=yes
+    )
 
     def signed(stages: Stages | None) -> PlanResult:
-        return confirmed(lambda given: plans.sign(me, opened, calibrated, given, make=_make(opened, stages)), yes=yes)
+        return output.confirmed(
+            lambda given: plans.sign(me, opened, calibrated, given, make=_make(opened, stages)), yes=yes
+        )
 
     result = beside_engine(engine_config, signed)
     if json:
-        print_json(result.model_dump(mode="json"))
+        output.print_json(result.model_dump(mode="json"))
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
     elif result.proposed:
@@ -140,19 +124,17 @@ def sign(
 @app.command()
 def proposals(knowledge_base: Name, json: Json = False) -> None:
     """List plans that somebody else has to approve (DPICL_TWO_PERSON_SIGNING)."""
-    me, opened = actor(), records()
-    names = plans.names(me, opened)
-    listed = [ProposalView.of(proposal, names) for proposal in plans.list_proposals(me, opened, knowledge_base)]
+    names = plans.names(output.actor(), output.records())
+    listed = [ProposalView.of(proposal, names) for proposal in output.do(plans.list_proposals, knowledge_base)]
     columns = {
         "id": lambda view: view.id,
         "by": lambda view: called(view.proposed_by, names),
         "at": lambda view: view.proposed_at,
     }
-    print_list("Proposals", listed, columns, json=json)
+    output.print_list("Proposals", listed, columns, json=json)
 
 
 @app.command()
-@gathered
 def approve(
     knowledge_base: Name,
     proposal: Annotated[str, typer.Argument()],
@@ -165,16 +147,17 @@ def approve(
     Args:
         proposal: The proposal's id, from `dpicl plan proposals`.
     """
-    me, opened = actor(signed_by), records()
+    me, opened = output.actor(signed_by), output.records()
     for waiting in plans.list_proposals(me, opened, knowledge_base):
         if waiting.id == proposal:
             _print(plans.preview(me, opened, waiting.calibrated))
-    agreed(f"Take this from {knowledge_base} for good?", yes=yes)
+    output.agreed(f"Take this from {knowledge_base} for good?", yes=yes)
 
-    def approved(stages: Stages | None) -> SignedPlanView:
-        return plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages))
-
-    typer.echo(f"Signed as version {beside_engine(engine_config, approved).version}")
+    signed = beside_engine(
+        engine_config,
+        lambda stages: plans.approve(me, opened, knowledge_base, proposal, make=_make(opened, stages)),
+    )
+    typer.echo(f"Signed as version {signed.version}")
 
 
 def _make(opened: Records, stages: Stages | None) -> Make | None:
@@ -184,9 +167,8 @@ def _make(opened: Records, stages: Stages | None) -> Make | None:
 @app.command("list")
 def list_(knowledge_base: Name, json: Json = False) -> None:
     """List the signed plans, oldest first."""
-    me, opened = actor(), records()
-    names = plans.names(me, opened)
-    listed = [SignedPlanView.of(plan, names) for plan in plans.list_(me, opened, knowledge_base)]
+    names = plans.names(output.actor(), output.records())
+    listed = [SignedPlanView.of(plan, names) for plan in output.do(plans.list_, knowledge_base)]
     columns = {
         "version": lambda view: view.version,
         "ε": lambda view: f"{view.preview.epsilon:g}",
@@ -194,7 +176,7 @@ def list_(knowledge_base: Name, json: Json = False) -> None:
         "signed by": lambda view: called(view.signed_by, names),
         "at": lambda view: view.signed_at,
     }
-    print_list(f"Plans of {knowledge_base}", listed, columns, json=json)
+    output.print_list(f"Plans of {knowledge_base}", listed, columns, json=json)
 
 
 @app.command()
@@ -203,17 +185,13 @@ def release(task: Task, engine_config: WriterConfigFile = None) -> None:
 
     A release that is made once is charged before anything is read. Where that charge was lost, it stays spent.
     """
-    me, opened = actor(), records()
+    me, opened = output.actor(), output.records()  # before the engine starts
     made = beside_engine(engine_config, lambda stages: plans.release(me, opened, task, stages=stages))
     typer.echo(f"{made.task} answers from a release made on {made.created_at:%Y-%m-%d %H:%M} UTC")
 
 
 @app.command()
-@gathered
-def export(
-    task: Task,
-    file: Annotated[Path, typer.Argument(dir_okay=False)],
-) -> None:
+def export(task: Task, file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
     """Write the exemplars that a release gives, chosen or written, and beside them a certificate.
 
     They are public, and come from the release that was paid for. `dpicl audit verify --exemplars` checks them.
@@ -221,7 +199,7 @@ def export(
     Args:
         file: Where to write them, as lines of JSON.
     """
-    lines, certificate = plans.export(actor(), records(), task)
+    lines, certificate = output.do(plans.export, task)
     file.write_bytes(lines)
     beside = certificate_of(file)
     beside.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -239,22 +217,22 @@ def _print(result: PlanResult) -> None:
         for name, (lower, upper) in described.epsilon_by_accountant.items()
     ] + [(name, "", reason) for name, reason in described.unsupported.items()]
     title = f"{described.knowledge_base}: the plan promises ε = {described.epsilon:g} at δ = {described.delta:g}"
-    print_table(title, ["accountant", "ε of the plan", ""], accountants)
+    output.print_table(title, ["accountant", "ε of the plan", ""], accountants)
     rows = [
         (f"{name}\n{task.mechanism}", f"{task.sampling_probability:.3f}", task.llm_calls, *_row(task))
         for name, task in described.tasks.items()
     ]
-    print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
+    output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
     for name, task in described.tasks.items():
-        console().print(f"[bold]{name}[/bold]: {task.summary}")
+        output.console().print(f"[bold]{name}[/bold]: {task.summary}")
     for warning in described.warnings:
-        say(f"Warning: {warning}", "bold red")
+        output.say(f"Warning: {warning}", "bold red")
     if result.exceeds:
-        say(f"It cannot be signed: {result.exceeds}.", "bold red")
+        output.say(f"It cannot be signed: {result.exceeds}.", "bold red")
     for name, seen in (result.alternatives or {}).items():
         title = f"{name}: alternatives at the same budget"
         rows = [(option.mechanism, *_row(option), "too noisy" if option.warning else "") for option in seen]
-        print_table(title, ["mechanism", *_COLUMNS, ""], rows)
+        output.print_table(title, ["mechanism", *_COLUMNS, ""], rows)
 
 
 _COLUMNS = ("answers", "noise", "slots for 95 %", "of", "tokens")

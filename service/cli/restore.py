@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from service.cli.ask import Service
-from service.cli.gathering import gathered
+from service.cli.gathering import Commands
 from service.cli.output import Json, actor, print_json, print_table, records, say, state_folder
 
 if TYPE_CHECKING:
     from sanitization.restore.client import RestoreClient
 
-app = typer.Typer(no_args_is_help=True)
+app = Commands()
 
 
 class Asking(Service):
@@ -42,7 +42,6 @@ Span = Annotated[list[str] | None, typer.Option("--span", help="A sensitive span
 
 
 @app.command()
-@gathered
 def ask(
     text: Text,
     span: Span = None,
@@ -69,7 +68,6 @@ def ask(
 
 
 @app.command()
-@gathered
 def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False) -> None:
     """Show what a question would send and cost, and what it would tell. Sends nothing about the text."""
     with asking.client() as client:
@@ -91,7 +89,6 @@ def preview(text: Text, span: Span = None, *, asking: Asking, json: Json = False
 
 
 @app.command()
-@gathered
 def train(
     config: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
     job: Annotated[Path, typer.Option(file_okay=False)],
@@ -123,7 +120,6 @@ def train(
 
 
 @app.command()
-@gathered
 def publish(
     job: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
     signing_key: Annotated[Path, typer.Option(exists=True, dir_okay=False)],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from service.cli.gathering import Options, gathered
+from service.cli.gathering import Commands, Options
 from service.cli.output import Json, print_json, print_table, state_folder
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ class _TextFirst(TyperGroup):
         known = args[:1] and (args[0] in self.commands or args[0] in ("--help", *ctx.help_option_names))
         if not known and (args or not sys.stdin.isatty()):
             args = ["text", *args]
-        parsed: list[str] = super().parse_args(ctx, args)
-        return parsed
+        return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = Commands(
     cls=_TextFirst,
-    no_args_is_help=True,
     help=(
         "Replace the words of a text at random, before it leaves your machine.\n\n"
         "`dpicl sanitize FILE` is short for `dpicl sanitize text FILE`."
@@ -80,7 +78,6 @@ class Words(Options):
 
 
 @app.command()
-@gathered
 def text(
     file: Annotated[Path, typer.Argument()] = Path("-"),
     epsilon: float = 8.0,
@@ -126,7 +123,8 @@ def text(
         raise typer.BadParameter(f"{NAME} needs --public-texts, and they go with no other mechanism and no --vectors")
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
-    for lines in _batches(_lines(file), 1 if str(file) == "-" else _TOGETHER):
+    read, size = _lines(file), 1 if str(file) == "-" else _TOGETHER
+    while lines := list(islice(read, size)):
         done, cost = texts.sanitize(sanitizer, lines, owner=_OWNER, conversation=conversation)
         drawn, spent = drawn + cost.words, spent + cost.epsilon
         if json:
@@ -148,7 +146,6 @@ def text(
 
 
 @app.command("audit")
-@gathered
 def audit_(
     nominal: Annotated[list[float], typer.Option(min=0)] = _NOMINAL,
     epsilon: Annotated[float, typer.Option(min=0.001, max=25)] = 8.0,
@@ -237,7 +234,6 @@ class OnTexts(Options):
 
 
 @app.command()
-@gathered
 def attack(
     epsilon: Annotated[list[float], typer.Option(min=0.001, max=25)] = _ATTACKED,
     mechanism: list[str] | None = None,
@@ -368,10 +364,6 @@ def _lines(file: Path) -> Iterator[str]:
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
         for line in stream:
             yield line.removesuffix(b"\n").decode(errors="surrogateescape")
-
-
-def _batches(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    return iter(lambda: list(islice(lines, size)), [])
 
 
 def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:

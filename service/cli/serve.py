@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service import local_ray, ray_private
-from service.cli.gathering import gathered
 from service.cli.synthetic import made_up_data, say_how_to_ask
 from service.pipeline.latency import Measured
 from service.records.database import parse_url
@@ -34,7 +33,6 @@ _LAST_BYTES_S = 0.5  # Serve's proxy passes them on
 _LOOK_AGAIN_S = 0.1  # Serve, which stops a replica once nothing is asked, looks after 2 s if left alone
 
 
-@gathered
 def serve(
     config: Annotated[Path, typer.Option(dir_okay=False, show_default="ours")] = DEFAULT_CONFIG,
     host: str | None = None,
@@ -108,10 +106,9 @@ def _run(schema: ServeDeploySchema, when_running: Callable[[], None] = lambda: N
     _pin_sqlite_path("DPICL_DATABASE_URL", opened.settings.database_url)
     if (witness := witness_url(opened.settings)) is not None:
         _pin_sqlite_path("DPICL_WITNESS_URL", witness)
-    if opened.settings.restore_bundles is not None:
-        os.environ["DPICL_RESTORE_BUNDLES"] = str(opened.settings.restore_bundles.resolve())
-    if opened.settings.public_texts is not None:
-        os.environ["DPICL_PUBLIC_TEXTS"] = str(opened.settings.public_texts.resolve())
+    for setting in ("restore_bundles", "public_texts"):
+        if (path := getattr(opened.settings, setting)) is not None:
+            os.environ[f"DPICL_{setting.upper()}"] = str(path.resolve())
 
     if "RAY_ADDRESS" in os.environ:  # the operator brings a cluster
         ray.init(namespace="serve", logging_level=logging.WARNING)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from service.cli.output import progress
 from service.records.synthetic_store import KEY_BASE64, NOTICE
 from service.records.witness import witness_url
 from service.settings import Settings
@@ -48,9 +48,8 @@ def made_up_data(*, language_model: bool) -> Iterator[Synthetic]:
     configure_logs()
     typer.echo(NOTICE)
     plans = SMALL_PLANS if language_model else PLANS
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ExitStack() as stack:
-        with Progress(*columns) as bar:
+        with progress() as bar:
             task = bar.add_task("Reading made-up tickets, and signing plans for them", total=None)
             told = lambda done, total: bar.update(task, completed=done, total=total)  # noqa: E731
             data = stack.enter_context(synthetic_database(Embedder(threads=cores()).embed, told, plans))

@@ -1,11 +1,12 @@
-"""``dpicl plan try``: a plan's task on public exemplars, before it is signed."""
+"""What runs an engine of its own before a plan is signed: ``dpicl plan try``, ``rehearse`` and ``candidates``."""
 
 from __future__ import annotations
 
 import asyncio
+import json as to_json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,9 +14,11 @@ import typer
 import yaml
 
 from accounting.plan import CalibratedPlan, Plan, load_plan
-from service.cli.gathering import gathered
-from service.cli.output import Json, PlanFile, TaskName, actor, print_json, print_table, records, say
-from service.commands import trials
+from accounting.tasks import ClassifyTask
+from service.cli import output
+from service.cli.output import Json, PlanFile, SignedBy, TaskName, Yes
+from service.commands import rehearsals, trials
+from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
@@ -23,6 +26,7 @@ from service.evaluation.dataset import embedded_field as field_of
 from service.evaluation.dataset import response_field
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
+from service.plans.candidates import write_candidates
 from service.plans.signing import prepare
 from service.private_threads import privately
 from service.sources.typed import read_fields, read_file
@@ -56,7 +60,6 @@ def plan_and_task(file: Path, task: str | None) -> tuple[Plan, str]:
     return plan, name
 
 
-@gathered
 def try_(
     file: PlanFile,
     exemplars: Annotated[Path, typer.Option(exists=True)],
@@ -85,7 +88,7 @@ def try_(
     lines = list(read_file(exemplars))
     check_exemplars(plan.tasks[name], lines)  # before the plan is calibrated and the engine started
     if public_size is None:
-        opened = records()
+        opened = output.records()
         described = opened.store.get(plan.knowledge_base)
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
@@ -93,44 +96,102 @@ def try_(
         field, response = field_of(plan, name, embedded_field), response_field(plan, name)
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
-    trial, took_s = asyncio.run(_try(calibrated, name, trying, field, response, engine_of(engine_config)))
+
+    async def timed(stages: Stages) -> tuple[Trial, float]:
+        """The trial, and the seconds that it took an engine with nothing else to do."""
+        started = time.perf_counter()
+        trial = await trials.try_(output.actor(), Trials(stages), calibrated, name, trying, field, response)
+        return trial, time.perf_counter() - started
+
+    trial, took_s = with_engine(engine_of(engine_config), timed)
     if json:
-        print_json(TrialView.of(f"{plan.knowledge_base}.{name}", trial).model_dump(mode="json") | {"took_s": took_s})
+        output.print_json(
+            TrialView.of(f"{plan.knowledge_base}.{name}", trial).model_dump(mode="json") | {"took_s": took_s}
+        )
     else:
         _print(trial, calibrated, took_s)
 
 
-async def _try(
-    calibrated: CalibratedPlan, name: str, trying: Trying, field: str, response: str | None, config: EngineConfig
-) -> tuple[Trial, float]:
-    """The trial, and the seconds that it took an engine with nothing else to do."""
-    with stages_of(config) as stages:
-        started = time.perf_counter()
-        trial = await trials.try_(actor(), Trials(stages), calibrated, name, trying, field, response)
-        return trial, time.perf_counter() - started
+def rehearse(
+    file: PlanFile,
+    *,
+    wanted: NewRehearsal,
+    engine_config: EngineConfigFile = None,
+    yes: Yes = False,
+    signed_by: SignedBy = None,
+    json: Json = False,
+) -> None:
+    """Find out privately how often a plan's answers would be right, before it is signed. This spends budget for good.
+
+    Some units ask, the others answer with the plan's noise, and only noisy counts of right and wrong answers leave.
+    Run it where the service runs. It ends at a time fixed before anything private is read.
+    """
+    me, opened, plan = output.actor(signed_by), output.records(), load_plan(file.read_text())
+    offer = rehearsals.offer(me, prepare(opened, plan), wanted)
+    budget, (described,) = offer.calibrated.plan.budget, offer.preview.tasks.values()
+    if not json:
+        for told in filter(None, [described.summary, described.warning]):
+            output.say(told)
+    output.agreed(f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
+    rehearsed = with_engine(engine_of(engine_config), lambda stages: rehearsals.run(me, opened, offer, stages))
+    accuracy, zero_shot = rehearsed.counts.accuracy, rehearsed.counts.zero_shot_accuracy
+    if json:
+        between = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot}
+        output.print_json({"task": rehearsed.task, "epsilon": budget.epsilon, "delta": budget.delta, **between})
+        return
+    output.say(f"With the plan: {_between(accuracy)} of answers right, 95 % sure.")
+    output.say(f"Zero-shot, free: {_between(zero_shot)}.")
 
 
-@contextmanager
-def stages_of(config: EngineConfig) -> Iterator[Stages]:
-    """An engine of one's own, as long as it is used."""
+def candidates(
+    file: PlanFile,
+    task: str | None = None,
+    per_label: Annotated[int, typer.Option(min=1, max=100)] = 12,
+    vary: Annotated[Path | None, typer.Option(exists=True, dir_okay=False)] = None,
+    engine_config: EngineConfigFile = None,
+) -> None:
+    """Let the engine write candidates for `synthetic_exemplars`: it is shown the plan, and nothing private.
+
+    Prints YAML to put below `candidates:`. Read it before you sign: what is chosen of it is shown with every question.
+
+    Args:
+        task: For the labels of which task. [default: the first with any]
+        per_label: At most so many of each label, or of each text that is varied.
+        vary: Vary these public exemplars: what `dpicl plan export` wrote.
+    """
+    plan = load_plan(file.read_text())
+    labelled = {name: planned for name, planned in plan.tasks.items() if isinstance(planned, ClassifyTask)}
+    name = task or next(iter(labelled), "")
+    if name not in labelled:
+        raise ValueError(f"{file} has no task {name!r} with labels")
+    varied = [] if vary is None else list(read_file(vary))
+    config = engine_of(engine_config)
+    if not config.is_llm:
+        raise ValueError(f"{config.name} writes no texts: name a language model's config with --engine-config")
+    written = with_engine(
+        config, lambda stages: write_candidates(stages.engine, name, labelled[name], per_label, varied)
+    )
+    for candidate in written:
+        typer.echo(f"- {to_json.dumps(candidate, ensure_ascii=False)}")
+
+
+def with_engine(config: EngineConfig, work: Callable[[Stages], Coroutine[Any, Any, T]]) -> T:
+    """What comes of some work with an engine of one's own, which ends with it."""
     from service.embedding.embedder import Embedder
 
-    embedder = Embedder()
-    engine = open_engine(config, embedder)
-    try:
-        yield Stages(engine, embedder, TIMEOUT_S)
-    finally:
-        engine.close()
+    async def done() -> T:
+        embedder = Embedder()
+        with closing(open_engine(config, embedder)) as engine:
+            return await work(Stages(engine, embedder, TIMEOUT_S))
+
+    return asyncio.run(done())
 
 
 def beside_engine(config: Path | None, work: Callable[[Stages | None], T]) -> T:
     """Do something in a private thread, beside an engine of one's own if a config names one."""
-
-    async def both(named: Path) -> T:
-        with stages_of(engine_of(named)) as stages:
-            return await privately(lambda: work(stages))
-
-    return work(None) if config is None else asyncio.run(both(config))
+    if config is None:
+        return work(None)
+    return with_engine(engine_of(config), lambda stages: privately(lambda: work(stages)))
 
 
 def engine_of(config: Path | None) -> EngineConfig:
@@ -157,7 +218,7 @@ def engine_of(config: Path | None) -> EngineConfig:
 def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
     name = f"{calibrated.plan.knowledge_base}.{trial.task}"
-    say(f"{name} on {trial.supplied} public exemplars; nothing was charged", "bold")
+    output.say(f"{name} on {trial.supplied} public exemplars; nothing was charged", "bold")
     rows = [
         ("without noise", _said(trial.consensus.answer)),
         (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _said(trial.answer)),
@@ -166,12 +227,12 @@ def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     if trial.fallbacks is not None:
         rows.append(("draws that fell back on the zero-shot answer", f"{trial.fallbacks} of {trial.repeats}"))
     rows.append(("slots that answered (others were empty or abstained)", f"{trial.answered} of {trial.slots}"))
-    print_table("", ["", "answer"], rows)
+    output.print_table("", ["", "answer"], rows)
     support = [(answer, f"{value:.3g}") for answer, value in trial.consensus.support.items()]
-    print_table("What the slots say", ["", trial.consensus.measure], support)
-    say(f"Note: {trial.caution}.")
-    say(f"Engine: {trial.engine.name}. {trial.engine.notice}")
-    say(f"Took {took_s:.2f} s on an idle engine.")
+    output.print_table("What the slots say", ["", trial.consensus.measure], support)
+    output.say(f"Note: {trial.caution}.")
+    output.say(f"Engine: {trial.engine.name}. {trial.engine.notice}")
+    output.say(f"Took {took_s:.2f} s on an idle engine.")
 
 
 def _said(answer: Any) -> str:
@@ -179,3 +240,8 @@ def _said(answer: Any) -> str:
     if "probability" in answer:
         said += f" (probability {answer['probability']:.2f})"
     return f"{said}\nkeywords: {', '.join(answer['keywords'])}" if answer.get("keywords") else said
+
+
+def _between(shares: tuple[float, float]) -> str:
+    low, high = shares
+    return f"between {100 * low:.0f} and {100 * high:.0f} %"

@@ -124,15 +124,8 @@ class Standing:
 def create(actor: Actor, records: Records, wanted: NewKey) -> tuple[ApiKey, str]:
     """Make a key: the key, and its token, which nobody can see again."""
     days = wanted.expires_in_days
-    return records.keys.create(
-        wanted.name,
-        wanted.role,
-        quota=wanted.quota,
-        rate_per_minute=wanted.rate_per_minute,
-        scope=wanted.scope,
-        expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
-        by=actor.id,
-    )
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    return records.keys.create(**wanted.model_dump(exclude={"expires_in_days"}), expires_at=expires_at, by=actor.id)
 
 
 @command(Right.DECIDE)

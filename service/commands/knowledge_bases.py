@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field, model_validator
 
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase, default_response_field
+from service.commands.budgets import Delta, Epsilon, PublicSize, check_promise
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import Name, inputs
-from service.commands.promises import Delta, Epsilon, PublicSize, check_promise
 from service.records.records import Records
 from service.records.roles import Actor, Right
 
@@ -95,7 +95,7 @@ def create(
     """
     check_promise(wanted.epsilon, wanted.delta, wanted.public_size, confirmed)
     records.create_knowledge_base(**wanted.model_dump(), by=actor.id)
-    return _view(records, wanted.name)
+    return describe(actor, records, wanted.name)
 
 
 @command(Right.SEE)
@@ -109,14 +109,14 @@ def list_(_actor: Actor, records: Records) -> builtins.list[KnowledgeBaseView]:
 @command(Right.SEE)
 def describe(_actor: Actor, records: Records, name: str) -> KnowledgeBaseView:
     """What is public of it."""
-    return _view(records, name)
+    return KnowledgeBaseView.of(records.store.get(name), records.ledger.budgets.status(name))
 
 
 @command(Right.DECIDE)
 def change(actor: Actor, records: Records, name: str, wanted: KnowledgeBaseChange) -> KnowledgeBaseView:
     """Allow or forbid a remote engine from the next query on. What it was shown before cannot be taken back."""
     records.allow_remote_engine(name, wanted.remote_engine, by=actor.id)
-    return _view(records, name)
+    return describe(actor, records, name)
 
 
 @command(Right.DECIDE)
@@ -131,8 +131,4 @@ def archive(actor: Actor, records: Records, name: str, confirmed: Collection[Con
     doubt = f"{name} will take no plan, cohort or exemplar any more, for ever. Signed plans go on."
     check_confirmed(Confirmation.FOR_EVER, [doubt], confirmed)
     records.ledger.cohorts.archive(name, by=actor.id)
-    return _view(records, name)
-
-
-def _view(records: Records, name: str) -> KnowledgeBaseView:
-    return KnowledgeBaseView.of(records.store.get(name), records.ledger.budgets.status(name))
+    return describe(actor, records, name)

@@ -8,21 +8,9 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.dashboard import (
-    audit,
-    bundles,
-    cohorts,
-    groups,
-    keys,
-    knowledge_base,
-    new_knowledge_base,
-    overview,
-    sanitising,
-    sign_in,
-)
+from service.dashboard import audit, budgets, bundles, keys, knowledge_base, overview, sanitising, sign_in
 from service.dashboard.errors import HANDLERS
 from service.dashboard.plan_studio import page as plan_studio
-from service.dashboard.plan_studio import signing
 from service.dashboard.security import SecurityHeaders
 from service.dashboard.templating import static
 from service.records.sessions import Sessions
@@ -32,20 +20,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.dashboard.provider import Provider
 
-PAGES = (
-    overview,
-    new_knowledge_base,
-    knowledge_base,
-    cohorts,
-    groups,
-    sign_in,
-    keys,
-    audit,
-    plan_studio,
-    signing,
-    sanitising,
-    bundles,
-)
+PAGES = (overview, knowledge_base, budgets, sign_in, keys, audit, plan_studio, sanitising, bundles)
 
 
 def dashboard(services: Services) -> ASGIApp:

@@ -72,16 +72,8 @@ def matters(
         return []
     name, home = budget.knowledge_base, f"/knowledge-bases/{budget.knowledge_base}"
     if not plans and not proposed:
-        return [
-            Matter(
-                "",
-                "no plan",
-                name,
-                "No plan is signed yet, so nothing can be asked of it.",
-                "Write a plan",
-                f"{home}/plan",
-            )
-        ]
+        sentence = "No plan is signed yet, so nothing can be asked of it."
+        return [Matter("", "no plan", name, sentence, "Write a plan", f"{home}/plan")]
     listed = []
     if proposed:
         what = "A plan waits" if proposed == 1 else f"{proposed} plans wait"

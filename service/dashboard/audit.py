@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 
 from accounting.ledger.events import KINDS
+from accounting.ledger.trail import AuditEvent
 from service.commands import audit as commands
 from service.commands.fields import FieldError
-from service.dashboard.audit_words import in_words, told_apart
 from service.dashboard.computing import Computations
 from service.dashboard.pages import Pages, Visit, whole
+from service.records.api_keys import called
 from service.records.roles import Right
 
 pages = Pages()
@@ -113,3 +116,31 @@ def _read(visit: Visit, filters: dict[str, str], day: datetime | None, before: i
         "key_choices": [(key.id, shown[key.id] + (", revoked" if key.revoked_at else "")) for key in keys],
         "knowledge_base_choices": [(described.name, described.name) for described in records.store.list()],
     }
+
+
+class EventInWords(NamedTuple):
+    """An event of the trail, its kind in words, and what happened."""
+
+    event: AuditEvent
+    title: str
+    sentence: str
+
+
+def in_words(event: AuditEvent, key_names: Mapping[str, str]) -> EventInWords:
+    """An event in words: keys by their names and ids. One that only a newer version knows goes by its kind."""
+
+    def named(actor: str) -> str:
+        if not actor:
+            return "The command line"
+        return f"“{key_names[actor]}” ({actor})" if actor in key_names else f"“{actor}”"
+
+    particulars = event.particulars
+    if particulars is None:
+        return EventInWords(event, event.kind, f"{event.kind}.")
+    return EventInWords(event, particulars.title, particulars.sentence(named))
+
+
+def told_apart(key_names: Mapping[str, str]) -> dict[str, str]:
+    """What to call keys where no two may look alike, by id: their names, and beside one that several have the id."""
+    times = Counter(key_names.values())
+    return {key: name if times[name] == 1 else called(key, key_names) for key, name in key_names.items()}

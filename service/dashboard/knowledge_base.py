@@ -1,30 +1,27 @@
-"""A knowledge base's pages: its budget, plans, usage, releases, exemplars and settings."""
+"""A knowledge base's pages: how it is created, its budget, plans, usage, releases, exemplars and settings."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 from starlette.responses import Response
 
-from accounting.ledger.events import (
-    CohortClosed,
-    CohortOpened,
-    ExemplarsIngested,
-    KnowledgeBaseArchived,
-    RemoteEngineChanged,
-    UnitForgotten,
-)
+import exemplar_store
+from accounting.ledger import events
 from accounting.ledger.history import History
 from accounting.plan import PlanError
-from service.commands import audit, groups, knowledge_bases, plans
+from service.commands import answers, audit, budgets, knowledge_bases, plans
 from service.commands import exemplars as exemplar_commands
-from service.commands import releases as release_commands
 from service.commands.command import Confirmation
+from service.commands.exemplars import Upload
 from service.commands.fields import FieldError
-from service.commands.knowledge_bases import KnowledgeBaseChange
-from service.dashboard.audit_words import in_words, told_apart
+from service.commands.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
+from service.dashboard.audit import in_words, told_apart
+from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
@@ -41,16 +38,28 @@ pages = Pages()
 
 HOME = "/knowledge-bases/{name}"
 
+_READERS = {"csv": exemplar_store.read_csv, **dict.fromkeys(("jsonl", "ndjson"), exemplar_store.read_json_lines)}
 _RELEASES = 12
 _CHANGES = 12
 _CHANGED = (
-    ExemplarsIngested,
-    UnitForgotten,
-    CohortOpened,
-    CohortClosed,
-    KnowledgeBaseArchived,
-    RemoteEngineChanged,
+    *(events.ExemplarsIngested, events.UnitForgotten, events.CohortOpened, events.CohortClosed),
+    *(events.KnowledgeBaseArchived, events.RemoteEngineChanged),
 )
+
+
+@pages.get("/new-knowledge-base")
+async def blank(visit: Visit) -> Response:
+    """The form."""
+    return visit.page("new_knowledge_base.html", here="overview")
+
+
+@pages.post("/new-knowledge-base", again=blank, about="name")
+async def create(visit: Visit) -> Response:
+    """Create a knowledge base with its lifetime budget, or say what is wrong, field by field."""
+    wanted = visit.read(NewKnowledgeBase)
+    await visit.do(knowledge_bases.create, wanted, visit.confirmed)
+    done = f"“{wanted.name}” was created with its lifetime budget. Next: upload its exemplars."
+    return visit.redirect(f"/knowledge-bases/{wanted.name}/exemplars", done=done)
 
 
 @pages.get(HOME, needs=Right.BROWSE)
@@ -59,7 +68,7 @@ async def budget(visit: Visit) -> Response:
     records, name = visit.services.records, visit.path("name")
     await visit.do(knowledge_bases.describe, name)
     (summary,) = await asyncio.to_thread(summarise, records, datetime.now(UTC), name)
-    listed = await visit.do(groups.list_)
+    listed = await visit.do(budgets.list_groups)
     return await tab(
         visit,
         "budget",
@@ -123,7 +132,7 @@ async def usage(visit: Visit) -> Response:
 async def releases(visit: Visit) -> Response:
     """Answers that left, newest first."""
     name, after = visit.path("name"), visit.asked("after") or None
-    listed = await visit.do(release_commands.list_, knowledge_base=name, after=after, limit=_RELEASES + 1)
+    listed = await visit.do(answers.list_releases, knowledge_base=name, after=after, limit=_RELEASES + 1)
     older = listed[_RELEASES - 1].id if len(listed) > _RELEASES else None
     return await tab(visit, "releases", releases=listed[:_RELEASES], older=older, first_page=after is None)
 
@@ -132,11 +141,38 @@ async def releases(visit: Visit) -> Response:
 async def exemplars(visit: Visit) -> Response:
     """Files are uploaded here; what is stored is never shown, only what was done."""
     records, kinds = visit.services.records, [kind.kind for kind in _CHANGED]
-    events = await visit.do(
-        audit.events, kinds=kinds, knowledge_base=visit.path("name"), limit=_CHANGES, newest_first=True
-    )
+    newest = {"limit": _CHANGES, "newest_first": True}
+    changes = await visit.do(audit.events, kinds=kinds, knowledge_base=visit.path("name"), **newest)
     names = await asyncio.to_thread(plans.names, visit.actor, records)
-    return await tab(visit, "exemplars", changes=[in_words(event, names) for event in events])
+    return await tab(visit, "exemplars", changes=[in_words(event, names) for event in changes])
+
+
+@pages.post(
+    HOME + "/exemplars",
+    again=exemplars,
+    about="file",
+    max_bytes=lambda services: services.records.settings.max_upload_bytes + MAX_FORM_BYTES,
+    streams=True,
+)
+async def upload(visit: Visit) -> Response:
+    """Store a file of exemplars, all of it or nothing."""
+    name, services = visit.path("name"), visit.services
+    if (file := visit.file("file")) is None:
+        raise FieldError("file", "choose a file first")
+    suffix = (file.filename or "").rpartition(".")[2].lower()
+    if (reader := _READERS.get(suffix)) is None:
+        raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
+    read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)
+    try:
+        await visit.do(exemplar_commands.ingest, name, read, how, services.embedder.embed)
+    except exemplar_store.BadRowError as error:
+        raise FieldError("file", str(error)) from error
+    except exemplar_store.UnitTooLargeError:  # whose own words count units
+        most, size = exemplar_store.MAX_EXEMPLARS_PER_UNIT, exemplar_store.MAX_UNIT_BYTES
+        why = f"a unit would have more than {most:,} exemplars, or more than {size:,} bytes of text"
+        raise FieldError("file", why) from None
+    done = "Done: every row of the file is stored, encrypted. Uploading the same file again would change nothing."
+    return visit.redirect(f"{HOME.format(name=name)}/exemplars", done=done)
 
 
 @pages.post(HOME + "/forget", again=exemplars, about="unit")

@@ -95,8 +95,7 @@ class Visit:
     @property
     def services(self) -> Services:
         """The services the application was built with."""
-        services: Services = self.request.app.state.services
-        return services
+        return self.request.app.state.services
 
     @property
     def session(self) -> Session:

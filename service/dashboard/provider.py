@@ -101,8 +101,7 @@ class Provider:
             if not client.server_metadata.get("end_session_endpoint"):
                 return None
             leaving = await client.create_logout_url(back, id_token, client_id=self._client_id)
-        address: str = leaving["url"]
-        return address
+        return leaving["url"]
 
     async def _client(self) -> StarletteOAuth2App:
         """Authlib's, which knows the provider as it describes itself now."""

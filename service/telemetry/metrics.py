@@ -124,17 +124,12 @@ class Scrape(Collector):
 
 
 def _engine(records: Records, up: bool) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
-        "dpicl_engine_up", "Whether the engine answered a health check in the last 15 seconds (1) or not (0).", int(up)
-    )
+    says = "Whether the engine answered a health check in the last 15 seconds (1) or not (0)."
+    yield GaugeMetricFamily("dpicl_engine_up", says, int(up))
     engine = last_engine(records.database)
     if engine is not None:
-        told = {
-            "name": engine.name,
-            "isolation": engine.isolation,
-            "is_llm": str(engine.is_llm).lower(),
-            "remote": str(engine.remote).lower(),
-        }
+        flags = {"is_llm": str(engine.is_llm).lower(), "remote": str(engine.remote).lower()}
+        told = {"name": engine.name, "isolation": engine.isolation, **flags}
         yield InfoMetricFamily("dpicl_engine", "Always 1: the engine that answers, or answered last.", told)
 
 
@@ -174,12 +169,9 @@ def _spent(plans: list[SignedPlan], budgets: list[BudgetStatus]) -> Metric:
         charged = {task.name: task.charged for task in tasks[plan.knowledge_base] if task.version == plan.version}
         return epsilon_spent(plan.document, charged)
 
-    return _gauge(
-        "dpicl_plan_epsilon_spent",
-        "The epsilon of each plan's charges so far, for information only: the whole plan counts once it is signed.",
-        ("knowledge_base", "version"),
-        [((plan.knowledge_base, str(plan.version)), spent(plan)) for plan in plans],
-    )
+    says = "The epsilon of each plan's charges so far, for information only: the whole plan counts once it is signed."
+    values = [((plan.knowledge_base, str(plan.version)), spent(plan)) for plan in plans]
+    return _gauge("dpicl_plan_epsilon_spent", says, ("knowledge_base", "version"), values)
 
 
 def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metric]:
@@ -212,14 +204,10 @@ def _tasks(tasks: list[tuple[str, TaskStatus]], once: set[str]) -> Iterator[Metr
 
 def _attention(settings: Settings) -> Iterator[Metric]:
     """Rules know no settings, so they compare with these."""
-    yield GaugeMetricFamily(
-        "dpicl_attention_percent",
-        "The percentage of its answers at which a task needs attention.",
-        settings.attention_percent,
-    )
-    yield GaugeMetricFamily(
-        "dpicl_attention_days", "A task that runs out within this many days needs attention.", settings.attention_days
-    )
+    says = "The percentage of its answers at which a task needs attention."
+    yield GaugeMetricFamily("dpicl_attention_percent", says, settings.attention_percent)
+    says = "A task that runs out within this many days needs attention."
+    yield GaugeMetricFamily("dpicl_attention_days", says, settings.attention_days)
 
 
 def _overdue(records: Records) -> Metric:
@@ -264,27 +252,15 @@ def _responses(responses: Responses) -> Metric:
 
 def _audit(events: int, checked: Checked) -> Iterator[Metric]:
     yield CounterMetricFamily("dpicl_audit_events", "Events in the audit trail.", events)
-    yield GaugeMetricFamily(
-        "dpicl_audit_checked_events",
-        "Events this replica has checked since it started: 10,000 more at each scrape, in 0.1 seconds.",
-        checked.events,
-    )
-    yield GaugeMetricFamily(
-        "dpicl_audit_chain_broken",
-        "1 if this replica found a changed event in the audit trail.",
-        int(checked.broken),
-    )
+    says = "Events this replica has checked since it started: 10,000 more at each scrape, in 0.1 seconds."
+    yield GaugeMetricFamily("dpicl_audit_checked_events", says, checked.events)
+    says = "1 if this replica found a changed event in the audit trail."
+    yield GaugeMetricFamily("dpicl_audit_chain_broken", says, int(checked.broken))
 
 
 def _witness(trouble: LedgerError | None) -> Iterator[Metric]:
     restored = isinstance(trouble, LedgerRestoredError)
-    yield GaugeMetricFamily(
-        "dpicl_ledger_restored",
-        "1 if the ledger lacks what its witness has seen; absent without a witness.",
-        int(restored),
-    )
-    yield GaugeMetricFamily(
-        "dpicl_witness_up",
-        "Whether the witness answers (1) or not (0); absent without a witness.",
-        int(trouble is None or restored),
-    )
+    says = "1 if the ledger lacks what its witness has seen; absent without a witness."
+    yield GaugeMetricFamily("dpicl_ledger_restored", says, int(restored))
+    says = "Whether the witness answers (1) or not (0); absent without a witness."
+    yield GaugeMetricFamily("dpicl_witness_up", says, int(trouble is None or restored))

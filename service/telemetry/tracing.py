@@ -113,9 +113,8 @@ def open_tracing() -> Tracing | None:
     Raises:
         TracingNotInstalledError: OpenTelemetry is missing.
     """
-    if not any(os.environ.get(name) for name in ENDPOINTS):
+    if not check_tracing():
         return None
-    check_tracing()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -127,15 +126,15 @@ def open_tracing() -> Tracing | None:
     return Tracing(provider)
 
 
-def check_tracing() -> None:
-    """Refuse early what :func:`open_tracing` would refuse.
+def check_tracing() -> bool:
+    """Whether traces are asked for.
 
     Raises:
         TracingNotInstalledError: traces are asked for, and OpenTelemetry is missing.
     """
     asked = [name for name in ENDPOINTS if os.environ.get(name)]
     if not asked:
-        return
+        return False
     try:
         import opentelemetry.exporter.otlp.proto.http.trace_exporter
         import opentelemetry.sdk.trace  # noqa: F401
@@ -143,6 +142,7 @@ def check_tracing() -> None:
         raise TracingNotInstalledError(
             f"{asked[0]} is set and OpenTelemetry is not installed: pip install 'dp-icl[otel]', or unset the variable"
         ) from error
+    return True
 
 
 def _header(scope: Scope, name: bytes) -> str:

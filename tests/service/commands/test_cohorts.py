@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from accounting.ledger.errors import CohortError
 from exemplar_store import UnrecognisedUnitsError
 from exemplar_store.cohorts import note_lost_arrivals
-from service.commands import cohorts
-from service.commands.cohorts import NewCohort
+from service.commands import budgets
+from service.commands.budgets import NewCohort
 from service.commands.command import Confirmation, UnconfirmedError
 from service.commands.fields import problems
 from service.records.records import Records
@@ -29,17 +29,17 @@ def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
 def test_cohorts_are_opened_listed_and_closed(records: Records) -> None:
     weak = NewCohort(**NEW | {"epsilon": 30.0})
     with pytest.raises(UnconfirmedError) as refused:
-        cohorts.open_(ROOT, records, "toys", weak)
+        budgets.open_cohort(ROOT, records, "toys", weak)
     assert refused.value.confirmation == Confirmation.WEAK_PROMISE
-    opened = cohorts.open_(ROOT, records, "toys", NewCohort(**NEW))
+    opened = budgets.open_cohort(ROOT, records, "toys", NewCohort(**NEW))
     assert (opened.cohort, opened.public_size, opened.plans, opened.free.epsilon) == (2, 900, [], 5)
-    assert cohorts.open_(ROOT, records, "toys", weak, {Confirmation.WEAK_PROMISE}).cohort == 3
-    assert cohorts.close(ROOT, records, "toys", 1).closed_at
+    assert budgets.open_cohort(ROOT, records, "toys", weak, {Confirmation.WEAK_PROMISE}).cohort == 3
+    assert budgets.close_cohort(ROOT, records, "toys", 1).closed_at
     for number in (1, 3, 9):  # closed, the newest, none
         with pytest.raises(CohortError):
-            cohorts.close(ROOT, records, "toys", number)
+            budgets.close_cohort(ROOT, records, "toys", number)
     vera = Actor("vera", "vera", "key", "viewer")
-    listed = cohorts.list_(vera, records, "toys")
+    listed = budgets.list_cohorts(vera, records, "toys")
     assert [(one.cohort, one.lifetime.epsilon, one.plans, one.closed_at is None) for one in listed] == [
         (1, 8, [1], False),
         (2, 5, [], True),
@@ -51,5 +51,5 @@ def test_who_might_not_be_recognised_stands_in_the_way(records: Records) -> None
     with records.database.begin() as connection:
         note_lost_arrivals(connection, "toys")
     with pytest.raises(UnrecognisedUnitsError):
-        cohorts.open_(ROOT, records, "toys", NewCohort(**NEW))
-    assert len(cohorts.list_(ROOT, records, "toys")) == 1
+        budgets.open_cohort(ROOT, records, "toys", NewCohort(**NEW))
+    assert len(budgets.list_cohorts(ROOT, records, "toys")) == 1

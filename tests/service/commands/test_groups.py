@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import GroupError, UnknownBudgetError, UnknownGroupError
-from service.commands import groups
+from service.commands import budgets
+from service.commands.budgets import NewGroup
 from service.commands.fields import problems
-from service.commands.groups import NewGroup
 from service.records.records import Records
 from service.records.roles import Actor
 from service.settings import Settings
@@ -30,11 +30,11 @@ def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
 
 
 def test_a_group_is_made_joined_and_listed_by_the_rules_of_the_ledger(records: Records) -> None:
-    assert groups.make(ROOT, records, NewGroup(**CARE)).free.epsilon == 5
+    assert budgets.make_group(ROOT, records, NewGroup(**CARE)).free.epsilon == 5
     with pytest.raises(GroupError) as taken:
-        groups.make(ROOT, records, NewGroup(**CARE))
+        budgets.make_group(ROOT, records, NewGroup(**CARE))
     assert list(problems(taken.value, NewGroup)) == ["name"]
-    groups.make(ROOT, records, NewGroup(**CARE | {"name": "tight", "epsilon": 1.0}))
+    budgets.make_group(ROOT, records, NewGroup(**CARE | {"name": "tight", "epsilon": 1.0}))
     for group, name, error in (
         ("tight", "toys", GroupError),  # too little is left
         ("car", "toys", UnknownGroupError),
@@ -42,19 +42,19 @@ def test_a_group_is_made_joined_and_listed_by_the_rules_of_the_ledger(records: R
         ("care", "", UnknownBudgetError),
     ):
         with pytest.raises(error):
-            groups.join(ROOT, records, group, name)
-    joined = groups.join(ROOT, records, "care", "toys")
+            budgets.join_group(ROOT, records, group, name)
+    joined = budgets.join_group(ROOT, records, "care", "toys")
     assert (joined.knowledge_bases, joined.promised.epsilon, joined.free.epsilon) == (["toys"], 4, 1)
     with pytest.raises(GroupError):
-        groups.join(ROOT, records, "care", "toys")
+        budgets.join_group(ROOT, records, "care", "toys")
     vera = Actor("vera", "vera", "key", "viewer")
-    assert [group.knowledge_bases for group in groups.list_(vera, records)] == [["toys"], []]
+    assert [group.knowledge_bases for group in budgets.list_groups(vera, records)] == [["toys"], []]
 
 
 def test_postgresql_is_not_asked_for_a_name_that_it_cannot_hold(tmp_path, new_postgres: Callable[[], str]) -> None:
     settings = Settings(database_url=new_postgres(), witness_url="none", development=True, latency_unpadded=True)
     records = make_records(tmp_path, settings=settings)
-    groups.make(ROOT, records, NewGroup(**CARE))
+    budgets.make_group(ROOT, records, NewGroup(**CARE))
     with pytest.raises(UnknownBudgetError):
-        groups.join(ROOT, records, "care", "to\0ys")
+        budgets.join_group(ROOT, records, "care", "to\0ys")
     records.database.dispose()

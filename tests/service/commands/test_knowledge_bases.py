@@ -8,13 +8,12 @@ from pydantic import ValidationError
 from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.plan import CalibratedPlan
 from exemplar_store import ExemplarStoreError, UnknownKnowledgeBaseError
-from service.commands import cohorts, exemplars, knowledge_bases
-from service.commands.cohorts import NewCohort
+from service.commands import budgets, exemplars, knowledge_bases
+from service.commands.budgets import NewCohort, weaknesses
 from service.commands.command import Confirmation, UnconfirmedError
 from service.commands.exemplars import Upload
 from service.commands.fields import problems
 from service.commands.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
-from service.commands.promises import weaknesses
 from service.plans.signing import sign
 from service.records.records import Records
 from service.records.roles import Actor
@@ -74,7 +73,7 @@ def test_a_knowledge_base_is_made_as_it_was_wanted(records: Records) -> None:
     assert (made.public_size, made.fields, made.remote_engine) == (20_000, ["text", "label"], True)
     assert knowledge_bases.describe(VERA, records, "notes") == made
     assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["notes", "toys"]
-    (cohort,) = cohorts.list_(VERA, records, "notes")
+    (cohort,) = budgets.list_cohorts(VERA, records, "notes")
     assert (cohort.lifetime.epsilon, cohort.lifetime.delta) == (6, 1e-5)
     assert not knowledge_bases.change(ROOT, records, "notes", KnowledgeBaseChange(remote_engine=False)).remote_engine
     events = [event.particulars for event in records.audit.events(knowledge_base="notes")]
@@ -107,8 +106,8 @@ def test_an_archived_knowledge_base_takes_nothing_new(records: Records, calibrat
     assert knowledge_bases.archive(ROOT, records, "toys", {Confirmation.FOR_EVER}).archived_at
     for refused in (
         lambda: knowledge_bases.archive(ROOT, records, "toys", {Confirmation.FOR_EVER}),
-        lambda: cohorts.open_(ROOT, records, "toys", NewCohort(epsilon=5, delta=1e-5, public_size=900)),
-        lambda: cohorts.close(ROOT, records, "toys", 1),
+        lambda: budgets.open_cohort(ROOT, records, "toys", NewCohort(epsilon=5, delta=1e-5, public_size=900)),
+        lambda: budgets.close_cohort(ROOT, records, "toys", 1),
         lambda: exemplars.ingest(ROOT, records, "toys", lambda _: (), Upload(), embed),
         lambda: sign(records, calibrated, "root"),
     ):
@@ -122,7 +121,7 @@ def test_only_what_there_is_is_changed(records: Records) -> None:
     for call in (
         lambda: knowledge_bases.change(ROOT, records, "nowhere", change),
         lambda: knowledge_bases.archive(ROOT, records, "nowhere", {Confirmation.FOR_EVER}),
-        lambda: cohorts.close(ROOT, records, "nowhere", 1),
+        lambda: budgets.close_cohort(ROOT, records, "nowhere", 1),
         lambda: exemplars.ingest(ROOT, records, "nowhere", lambda _: (), Upload(), embed),
         lambda: exemplars.forget(ROOT, records, "nowhere", "u1"),
         lambda: exemplars.forget_many(ROOT, records, "nowhere", ["u1"]),

@@ -37,26 +37,26 @@ _FILES = No("it reads or writes files of the service's machine")
 _ASKS = No("analysts ask over HTTP; the dashboard is for those who decide and look")
 
 CAPABILITIES = {
-    "asking.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
+    "answers.ask": Faces("POST /v1/tasks/{task}/answers", "ask", _ASKS),
     "audit.events": Faces("GET /v1/audit", No("an export has all of them"), "GET /audit"),
     "audit.export": Faces("GET /v1/audit/export", "audit export", "GET /audit/export"),
     "audit.replay": Faces(
         No("whoever does not trust the service replays an export"), "audit verify", "POST /audit/verify"
     ),
     "budgets.read": Faces("GET /v1/budgets", "budget", "GET /"),
-    "cohorts.close": Faces(
+    "budgets.close_cohort": Faces(
         f"POST {_COHORTS}/{{cohort}}/close", "cohort close", f"POST {_HOME}/cohorts/{{number:number}}/close"
     ),
-    "cohorts.list_": Faces(f"GET {_COHORTS}", "cohort list", f"GET {_HOME}/cohorts"),
-    "cohorts.open_": Faces(f"POST {_COHORTS}", "cohort open", f"POST {_HOME}/cohorts"),
+    "budgets.list_cohorts": Faces(f"GET {_COHORTS}", "cohort list", f"GET {_HOME}/cohorts"),
+    "budgets.open_cohort": Faces(f"POST {_COHORTS}", "cohort open", f"POST {_HOME}/cohorts"),
     "exemplars.forget": Faces(f"DELETE {_KB}/units/{{unit:path}}", "kb forget", f"POST {_HOME}/forget"),
     "exemplars.forget_many": Faces(_FILES, "kb forget", _FILES),
     "exemplars.ingest": Faces(f"POST {_KB}/exemplars", "kb ingest", f"POST {_HOME}/exemplars"),
-    "groups.join": Faces(
+    "budgets.join_group": Faces(
         "PUT /v1/groups/{group}/knowledge-bases/{knowledge_base}", "group add", "POST /groups/{group}/join"
     ),
-    "groups.list_": Faces("GET /v1/groups", "group list", "GET /groups"),
-    "groups.make": Faces("POST /v1/groups", "group create", "POST /groups"),
+    "budgets.list_groups": Faces("GET /v1/groups", "group list", "GET /groups"),
+    "budgets.make_group": Faces("POST /v1/groups", "group create", "POST /groups"),
     "keys.create": Faces("POST /v1/keys", "keys create", "POST /keys"),
     "keys.limit": Faces("PATCH /v1/keys/{key_id}", "keys limit", "POST /keys/{id}/limits"),
     "keys.list_": Faces("GET /v1/keys", "keys list", "GET /keys"),
@@ -86,8 +86,10 @@ CAPABILITIES = {
     "rehearsals.start": Faces(
         No("it spends budget and takes minutes"), No("it runs one to its end"), f"POST {_HOME}/plan/rehearse/start"
     ),
-    "releases.list_": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
-    "releases.read": Faces("GET /v1/releases/{release_id}", No("`ask` again is free"), No("the list shows them whole")),
+    "answers.list_releases": Faces("GET /v1/releases", No("`audit export` has all of them"), f"GET {_HOME}/releases"),
+    "answers.read_release": Faces(
+        "GET /v1/releases/{release_id}", No("`ask` again is free"), No("the list shows them whole")
+    ),
     "restoring.answer": Faces("POST /v1/restore/answers", "restore ask", _ASKS),
     "restoring.bundle": Faces("GET /v1/restore/bundles/{bundle}", "restore preview", "GET /bundles/{bundle}"),
     "restoring.list_bundles": Faces("GET /v1/restore/bundles", No("whoever asks names one"), "GET /bundles"),
@@ -96,10 +98,10 @@ CAPABILITIES = {
 }
 
 FOR_OTHERS = {
-    **dict.fromkeys(("asking.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
+    **dict.fromkeys(("answers.ask", "restoring.answer", "sanitising.sanitize"), Right.ASK),
     "trials.try_": Right.TRY,
-    **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "releases.list_"), Right.AUDIT),
-    **dict.fromkeys(("budgets.read", "cohorts.list_", "groups.list_", "releases.read"), Right.SEE),
+    **dict.fromkeys(("audit.events", "audit.export", "audit.replay", "answers.list_releases"), Right.AUDIT),
+    **dict.fromkeys(("budgets.read", "budgets.list_cohorts", "budgets.list_groups", "answers.read_release"), Right.SEE),
     **dict.fromkeys(("knowledge_bases.describe", "knowledge_bases.list_", "plans.export", "plans.list_"), Right.SEE),
     **dict.fromkeys(("restoring.bundle", "restoring.list_bundles"), Right.SEE),
 }

@@ -16,7 +16,7 @@ from accounting.plan import load_plan
 from accounting.replay.trail import verify
 from exemplar_store import Layout, read_json_lines
 from service.dashboard import audit
-from service.dashboard.audit_words import in_words
+from service.dashboard.audit import in_words
 from service.plans.signing import prepare, sign
 from tests.service.conftest import PLAN, embed
 from tests.service.dashboard.dashboard_browser import HTMX, Browser

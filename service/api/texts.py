@@ -1,4 +1,7 @@
-"""Redacted texts in, answers out; and the bundles that clients redact with."""
+"""Texts in, texts that may leave out; redacted texts in, answers out; and the bundles that clients redact with.
+
+Texts to sanitise come in clear: they have to trust this service, and the way to it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,37 @@ from fastapi import APIRouter, Path
 
 from service.api.dependencies import AnalystKey, AnyKey
 from service.api.problems import Problem, may_meet
-from service.commands import restoring
+from service.commands import restoring, sanitising
 from service.commands.restoring import Bundles, BundleView, RestoredAnswer
+from service.commands.sanitising import SanitizedTexts, TextsToSanitize
 from service.pipeline.restoring import RedactedText, UnknownBundleError
 from service.problem_kinds import ProblemKind
 
-router = APIRouter(prefix="/v1/restore", tags=["restoring"])
+router = APIRouter(prefix="/v1", tags=["texts"])
 
 
 @router.post(
-    "/answers",
+    "/sanitize",
+    summary="Sanitise texts",
+    responses=may_meet(
+        ProblemKind.WRONG_ROLE,
+        ProblemKind.TEXT_BUDGET_EXHAUSTED,
+        ProblemKind.EPSILON_NOT_ATTAINABLE,
+        ProblemKind.SANITIZER_UNAVAILABLE,
+    ),
+)
+async def sanitize(body: TextsToSanitize, caller: AnalystKey) -> SanitizedTexts:
+    """Replace the words of texts at random, before they leave for a model that you do not trust.
+
+    The same text of the same key always becomes the same, and is charged once. All texts are sanitised or none.
+    """
+    return await sanitising.sanitize.aside(
+        caller.actor, caller.services.sanitizers, caller.services.records.texts, body
+    )
+
+
+@router.post(
+    "/restore/answers",
     summary="Answer a redacted text",
     responses=may_meet(
         ProblemKind.WRONG_ROLE,
@@ -37,13 +61,15 @@ async def answer(body: RedactedText, caller: AnalystKey) -> RestoredAnswer:
     return await restoring.answer(caller.actor, caller.services.restoring, body)
 
 
-@router.get("/bundles", summary="List bundles")
+@router.get("/restore/bundles", summary="List bundles")
 async def list_bundles(caller: AnyKey) -> Bundles:
     """All bundles that are served, by name and version."""
     return await restoring.list_bundles.aside(caller.actor, caller.services.restoring)
 
 
-@router.get("/bundles/{bundle}", summary="Get a bundle", responses={404: {"description": "There is no such bundle."}})
+@router.get(
+    "/restore/bundles/{bundle}", summary="Get a bundle", responses={404: {"description": "There is no such bundle."}}
+)
 async def get_bundle(bundle: Annotated[str, Path(examples=["clinic@1"], max_length=80)], caller: AnyKey) -> BundleView:
     """The bundle as it was signed. Its vectors stay here: clients need none."""
     try:

@@ -1,0 +1,208 @@
+"""``dpicl migrate``, ``ledger`` and ``encryption``: an operator's work on the database."""
+
+from __future__ import annotations
+
+import hmac
+import sqlite3
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import sqlalchemy as sa
+import typer
+from rich.progress import Progress
+
+from accounting.ledger import events
+from accounting.ledger.restoring import Loss, acknowledge, find_loss
+from accounting.ledger.witness import Witness
+from exemplar_store import EncryptionKeyError, MasterKey, load_key
+from service.cli.gathering import Commands
+from service.cli.output import Json, Yes, agreed, print_json, records, who
+from service.records.database import open_database, parse_url
+from service.records.records import Records, audited, open_records
+from service.records.schema import SchemaError, migrate, require, revision
+from service.records.synthetic_store import KEY
+from service.records.witness import NONE, bring_back, check_witness, open_witness
+from service.settings import Settings
+from service.telemetry.logs import configure_logs
+
+ledger, encryption = Commands(), Commands()
+
+_LOOK_EVERY_S = 1.0
+
+
+def migrate_(
+    check: Annotated[bool, typer.Option("--check")] = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS")] = 0,
+) -> None:
+    """Bring the schemas of database and witness up to date, and print the revisions before and after.
+
+    Stop all services first.
+
+    Args:
+        check: Change nothing; exit with 1 if this version cannot work on the database.
+        wait: Like --check, but wait this long for another process to migrate.
+    """
+    settings = Settings()
+    check_witness(settings)
+    database = open_database(settings.database_url)
+    if check or wait:
+        _require_within(wait, database)
+        typer.echo(f"Revision {revision(database)}: nothing to do")
+        return
+    before, after = migrate(database)
+    open_witness(settings, database)
+    if before == after:
+        typer.echo(f"Revision {after}: nothing to do")
+    else:
+        typer.echo(f"Migrated from {'an empty database' if before is None else f'revision {before}'} to {after}")
+
+
+def _require_within(seconds: float, database: sa.Engine) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return require(database)
+        except (SchemaError, sa.exc.OperationalError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOOK_EVERY_S)
+
+
+@ledger.command()
+def status(json: Json = False) -> None:
+    """Compare the ledger with its witness: was it restored from a backup, and what was lost? Exits with 1 if so."""
+    opened, witness = _opened()
+    loss = find_loss(opened.audit, witness)
+    head = opened.audit.head()
+    number = head.sequence if head else 0
+    if json:
+        lost, ended = (_counts(loss), loss.ended) if loss else ({}, ())
+        print_json({"events": number, "restored": loss is not None, "lost": lost, "ended": ended})
+    elif loss is None:
+        typer.echo(f"The ledger has all that was witnessed ({number} events).")
+    else:
+        _tell(loss)
+        typer.echo("If nothing newer can be restored, `dpicl ledger acknowledge` charges what was lost.")
+    if loss is not None:
+        raise typer.Exit(1)
+
+
+@ledger.command("acknowledge")
+def acknowledge_(yes: Yes = False) -> None:
+    """Accept what a restore lost: bring back budgets, plans and charges from the witness, as spent.
+
+    Stop every service on another copy of this ledger first. Charges that were lost stay charged; stored answers,
+    exemplars and keys that were lost do not come back, and units forgotten since the backup must be forgotten again.
+    """
+    opened, witness = _opened()
+    loss = find_loss(opened.audit, witness)
+    if loss is None:
+        typer.echo("Nothing to acknowledge: the ledger has all that was witnessed.")
+        return
+    _tell(loss)
+    agreed("This cannot be undone. Continue from here?", yes=yes)
+    acknowledge(opened.database, witness, loss, by=who(), outside=bring_back)
+    typer.echo("Acknowledged: the ledger answers again.")
+
+
+@ledger.command()
+def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
+    """Copy a SQLite database while it is in use. Back up PostgreSQL with its own tools, such as pg_dump.
+
+    The copy holds exemplars encrypted; keep the encryption key elsewhere. Leave the witness out of backups.
+
+    Args:
+        file: A new file.
+    """
+    url = parse_url(Settings().database_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        raise ValueError(f"backup: the database is {url.get_backend_name()}; use its own tools, such as pg_dump")
+    if not Path(url.database).is_file():
+        raise ValueError(f"backup: there is no database at {url.database}")
+    if file.exists():
+        raise ValueError(f"backup: {file} exists; name a new file")
+    with closing(sqlite3.connect(url.database)) as source, closing(sqlite3.connect(file)) as target:
+        source.backup(target)
+    typer.echo(f"Backed up to {file}")
+
+
+def _opened() -> tuple[Records, Witness]:
+    configure_logs()
+    opened = open_records(Settings(), restored=True)
+    if opened.witness is None:
+        raise ValueError(f"DPICL_WITNESS_URL is {NONE!r} or not set: without a witness nothing can be compared")
+    return opened, opened.witness
+
+
+def _counts(loss: Loss) -> dict[str, int]:
+    """How many events of each kind were lost; of charges those that were not voided."""
+    counts = Counter(event.kind for event in loss.events)
+    del counts[events.ChargeVoided.kind]
+    return dict(sorted((counts | {events.AnswerCharged.kind: len(loss.charges)}).items()))
+
+
+def _tell(loss: Loss) -> None:
+    """Say what was lost, and what an admin has to do about it."""
+    if loss.witnessed is None:
+        typer.echo("The witness never saw this ledger: it is new or was lost, or the ledger is a copy of another.")
+        typer.echo("It cannot be known whether answers were given since this ledger was written.")
+        return
+    typer.echo(
+        f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "
+        f"After that {len(loss.events)} events were witnessed that it lacks, and it has {len(loss.own)} of its own."
+    )
+    for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
+        typer.echo(f"- {number} answers of {task}: will be charged as lost")
+    told = [event for event in loss.events if loss.comes_back(event) or event.kind == events.UnitForgotten.kind]
+    for event in (*loss.begun, *told):
+        if event.particulars is not None and (line := event.particulars.if_lost()):
+            typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")
+    for name in loss.ended:
+        typer.echo(f"- {name} ends: it will answer nothing any more")
+    for name in loss.closed:
+        typer.echo(f"- nothing will join group {name} any more")
+
+
+@encryption.command()
+def rewrap(new_key_file: Annotated[Path, typer.Option(dir_okay=False)]) -> None:
+    """Let a new encryption key open the database, and the present one no longer.
+
+    This takes no time. Running services continue; from now on they start with the new key only.
+
+    Args:
+        new_key_file: A file with the new key: `openssl rand -base64 32`.
+    """
+    opened, key = records(), load_key(file=new_key_file)
+    if opened.synthetic or hmac.compare_digest(key, KEY):
+        raise EncryptionKeyError(
+            "The key of made-up data is published and marks a database as made up: it neither replaces another nor is "
+            "replaced. For exemplars of your own make a database of your own (openssl rand -base64 32)."
+        )
+    new = MasterKey(key)
+    opened.store.keyring.rewrap(new, audited(events.EncryptionKeyChanged(fingerprint=new.fingerprint, by=who())))
+    typer.echo(
+        f"Only encryption key {new.fingerprint} opens this database now. Give it to every service and admin. Keep the "
+        "key before as long as you keep older backups: nothing else opens them."
+    )
+
+
+@encryption.command()
+def reencrypt(yes: Yes = False) -> None:
+    """Encrypt all exemplars again, under a new data key. Stop all services first.
+
+    Use it if an encryption key leaked together with a copy of the database, after replacing that key. The copy itself
+    stays readable. If it is interrupted, nothing has changed.
+    """
+    opened = records()
+    agreed("Are all services stopped?", yes=yes)
+    with Progress(transient=True) as bar:
+        task = bar.add_task("Encrypting", total=None)
+        unreadable = opened.store.reencrypt(
+            lambda done, of: bar.update(task, completed=done, total=of), audited(events.ExemplarsReencrypted(by=who()))
+        )
+    typer.echo("Encrypted all exemplars under a new data key")
+    if unreadable:
+        typer.echo(f"{unreadable} exemplars did not open: something else changed their rows. No query uses them.")
