@@ -7,7 +7,7 @@ sentences are computed once and noise is drawn many times.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import yaml
 
 from accounting.mechanisms import TextMechanism
 from accounting.plan import Plan, TaskNoise, parse_plan
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import GenerateTask
 from service.embedding.embedder import TextEmbedder
 from service.embedding.memory import EmbeddingMemory
@@ -25,7 +24,15 @@ from service.evaluation.dataset import Asked
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, answer_adapter_of, said
+from service.pipeline.mechanisms.adapter import (
+    ADAPTERS,
+    Author,
+    Public,
+    TextAdapter,
+    adapter_of,
+    answer_adapter_of,
+    said,
+)
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -220,9 +227,37 @@ class TextEvaluator:
     def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
         texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
-        table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
-        rows: list[TextScores] = given.run(table)
+        rows: list[TextScores] = given.run(self.scores(texts, given.public_size, grid, progress))
         return rows
+
+    async def scores(
+        self, texts: Texts, public_size: int, grid: Grid, progress: Callable[[int], None] = lambda done: None
+    ) -> list[TextScores]:
+        """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
+
+        Every mechanism is given the whole of the plan's budget.
+
+        Raises:
+            accounting.plan.PlanError: a budget that cannot be kept.
+        """
+        total = len(texts.asked)
+        results = [
+            measure(texts.zero_shot(), total, "zero-shot"),
+            measure(texts.single(), total, f"one slot of {self._task.shots}"),
+        ]
+        for mechanism in self._compared:
+            for answers in grid.answers:
+                task = self._task.model_copy(update={"mechanism": mechanism, "answers": answers})
+                for epsilon in grid.epsilons:
+                    noise = noise_of(self._plan, self._name, task, public_size, epsilon)
+                    if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
+                        row = measure(await texts.aggregate(task, noise, 0), total, "aggregate, no noise", mechanism)
+                        results.append(replace(row, fallbacks=None))
+                    row = measure(await texts.aggregate(task, noise, grid.draws), total, "private", mechanism)
+                    words = adapter_of(task, noise).outlook().noise_words
+                    results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
+                    progress(len(results))
+        return results
 
     def table(self, rows: Sequence[TextScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
@@ -264,62 +299,8 @@ def _generate(plan: Plan, name: str) -> GenerateTask:
     return task
 
 
-async def evaluate(
-    texts: Texts,
-    plan: Plan,
-    task_name: str,
-    task: GenerateTask,
-    public_size: int,
-    mechanisms: Sequence[TextMechanism],
-    grid: Grid,
-    progress: Callable[[int], None] = lambda done: None,
-) -> list[TextScores]:
-    """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
-
-    Every mechanism is given the whole of the plan's budget.
-
-    Args:
-        texts: what the engine said.
-        plan: its δ and accountant are used.
-        task_name: for messages.
-        task: its mechanism and answers are replaced.
-        public_size: of the knowledge base.
-        mechanisms: to compare.
-        grid: budgets and numbers of answers.
-        progress: called with the number of results so far.
-
-    Raises:
-        accounting.plan.PlanError: a budget that cannot be kept.
-    """
-    total = len(texts.asked)
-    results = [
-        measure(texts.zero_shot(), total, "zero-shot"),
-        measure(texts.single(), total, f"one slot of {task.shots}"),
-    ]
-    for mechanism in mechanisms:
-        for answers in grid.answers:
-            changed = task.model_copy(update={"mechanism": mechanism, "answers": answers})
-            for epsilon in grid.epsilons:
-                noise = noise_of(plan, task_name, changed, public_size, epsilon)
-                if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
-                    exact = await texts.aggregate(changed, noise, 0)
-                    results.append(measure(exact, total, "aggregate, no noise", mechanism))
-                private = await texts.aggregate(changed, noise, grid.draws)
-                results.append(measure(private, total, "private", mechanism, epsilon, answers, noise))
-                progress(len(results))
-    return results
-
-
-def measure(
-    answers: Sequence[Answers],
-    total: int,
-    method: str,
-    mechanism: TextMechanism | None = None,
-    epsilon: float | None = None,
-    plan_answers: int | None = None,
-    noise: TaskNoise | None = None,
-) -> TextScores:
-    """One row of the table, out of ``total`` test rows.
+def measure(answers: Sequence[Answers], total: int, method: str, mechanism: TextMechanism | None = None) -> TextScores:
+    """One row of the table, out of ``total`` test rows, without what is said of a plan.
 
     Raises:
         ValueError: fewer than two rows were answered.
@@ -338,12 +319,12 @@ def measure(
     return TextScores(
         method=method,
         mechanism=str(mechanism or ""),
-        epsilon=epsilon,
-        answers=plan_answers,
-        noise="" if noise is None else _describe_noise(noise),
+        epsilon=None,
+        answers=None,
+        noise="",
         queries=len(answers),
         refused=total - len(answers),
-        fallbacks=float(np.mean(counted)) if counted and noise else None,
+        fallbacks=float(np.mean(counted)) if counted else None,
         bleu=_mean_bleu(answers),
         **columns,
     )
@@ -357,17 +338,6 @@ def _mean_bleu(answers: Sequence[Answers]) -> float:
     ]
     scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
     return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
-
-
-def _describe_noise(noise: TaskNoise) -> str:
-    match noise.mechanism:
-        case Gaussian(noise_multiplier=z):
-            return f"z = {z:.2f}"
-        case BoundedRange(epsilon=epsilon):
-            return f"ε = {epsilon:.2f}"
-        case ProposeTestRelease(epsilon=epsilon, noise_multiplier=sigma):
-            return f"ε = {epsilon:.2f}, σ = {sigma:.2f}"
-    raise TypeError(f"{noise.mechanism} releases no text")
 
 
 def _usable(row: Asked) -> list[str]:

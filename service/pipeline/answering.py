@@ -20,7 +20,7 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -30,7 +30,7 @@ import structlog
 from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
-from accounting.plan import CalibratedPlan, TaskNoise
+from accounting.plan import TaskNoise
 from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.engines.prompts import render
@@ -49,12 +49,12 @@ from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
-from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
+from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
-from service.records.signed import read_signed
+from service.records.signed import read_signed, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 log = structlog.get_logger()
@@ -118,7 +118,6 @@ class _Question:
 
     Attributes:
         signed: the task that it is charged to.
-        plan: the task's.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
@@ -129,7 +128,6 @@ class _Question:
     """
 
     signed: SignedTask
-    plan: CalibratedPlan
     spec: TaskSpec
     fields: Mapping[str, str]
     digest: bytes
@@ -140,17 +138,18 @@ class _Question:
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
-        return self.plan.plan.tasks[self.signed.name]
+        return read_task(self.signed)[0]
 
     @property
     def noise(self) -> TaskNoise:
-        return self.plan.noise[self.signed.name]
+        return read_task(self.signed)[1]
 
 
+@dataclass(eq=False, repr=False)
 class Answering:
     """The query pipeline. Every stage is an object behind a small protocol; none of them needs Ray.
 
-    Args:
+    Attributes:
         ledger: charges and releases.
         store: where slots are sampled.
         stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
@@ -163,30 +162,20 @@ class Answering:
         realign: fits a released text to the question, where the engine saw another one.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        store: ExemplarStore,
-        stages: Stages,
-        *,
-        digest_key: bytes,
-        grains: Grains,
-        blocks: KeptBlocks,
-        public_grain_s: float = 0.0,
-        max_in_flight: int = 32,
-        realign: Realign | None = None,
-    ):
-        self.ledger = ledger
-        self.store = store
-        self.stages = stages
-        self._made = MadeOnce(ledger, store, stages, public_grain_s)
-        self._digest_key = digest_key
-        self._grains = grains
-        self._blocks = blocks
-        self._max_in_flight = max_in_flight
-        self._realign = realign
-        self._in_flight = 0
-        self._running: set[asyncio.Task[Answer | InFlight]] = set()
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    digest_key: bytes = field(kw_only=True)
+    grains: Grains = field(kw_only=True)
+    blocks: KeptBlocks = field(kw_only=True)
+    public_grain_s: float = field(default=0.0, kw_only=True)
+    max_in_flight: int = field(default=32, kw_only=True)
+    realign: Realign | None = field(default=None, kw_only=True)
+    _in_flight: int = field(default=0, init=False)
+    _running: set[asyncio.Task[Answer | InFlight]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._made = MadeOnce(self.ledger, self.store, self.stages, self.public_grain_s)
 
     async def answer(
         self,
@@ -219,12 +208,12 @@ class Answering:
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the caller's questions would cost too much.
             service.pipeline.making.NotMadeError: the release that the task answers from is not there.
         """
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
+        if self._in_flight >= self.max_in_flight:
+            raise BusyError(f"{self.max_in_flight} queries are being answered; come back in a second")
         self._in_flight += 1
         try:
             signed = await asyncio.to_thread(self.ledger.budgets.task, address)
-            task = read_signed(signed.document).plan.tasks[signed.name]
+            task, _ = read_task(signed)
             fields = check_query(task, query)
             abstain_below = check_threshold(task, abstain_below)
             if task.once:
@@ -238,9 +227,9 @@ class Answering:
     async def _realigned(self, question: _Question, answer: Answer) -> Answer:
         """After the release is stored, and from what its caller knows: the exemplars have no part in it."""
         text = answer.release.answer.get("text")
-        if self._realign is None or text is None:
+        if self.realign is None or text is None:
             return answer
-        return replace(answer, realigned=await self._realign(render(question.spec.prompt, question.fields), text))
+        return replace(answer, realigned=await self.realign(render(question.spec.prompt, question.fields), text))
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
@@ -270,9 +259,9 @@ class Answering:
         try:
             release = await self._made.answer(signed, fields, key_id)
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
-            raise _void(error)[1] from error
-        source = read_signed(signed.document).plan.tasks[signed.name].mechanism.type
-        return Answer(release, signed.address, charged=False, answers_left=None, source=source)
+            raise refusal(error)[1] from error
+        task, _ = read_task(signed)
+        return Answer(release, signed.address, charged=False, answers_left=None, source=task.mechanism.type)
 
     async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
         """An answer of another task of the same plan, whose release is made once; None if it is not there."""
@@ -292,7 +281,7 @@ class Answering:
 
     async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
         """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
-        task = read_signed(signed.document).plan.tasks[signed.name]
+        task, _ = read_task(signed)
         if not isinstance(task, ClassifyTask) or task.prior_from is None:
             return None
         answer = await self._beside(signed, task.prior_from, fields, key_id)
@@ -302,8 +291,7 @@ class Answering:
 
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
-        plan = read_signed(signed.document)
-        task = plan.plan.tasks[signed.name]
+        task, _ = read_task(signed)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
@@ -316,27 +304,20 @@ class Answering:
             raise EngineUnavailableError(
                 f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
             )
-        measured = await self._grains.of(signed)
-        if self._blocks.turns.wait_s(measured) > self.stages.timeout_s:
+        measured = await self.grains.of(signed)
+        if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
-        spec = task_spec(
-            signed.address,
-            task,
-            signed.knowledge_base,
-            knowledge_base.embedded_field,
-            measured.grain_s,
-            response_field=knowledge_base.response_field,
-            asker=key_id,
-        )
+        grain_s = measured.grain_s
+        spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
-        return _Question(signed, plan, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
+        return _Question(signed, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
     ) -> Answer | InFlight:
         try:
-            async with self._blocks.held(question.signed, question.measured) as held:
+            async with self.blocks.held(question.signed, question.measured) as held:
                 if held.kept:
                     spec = replace(question.spec, kept=held.kept)
                     question = replace(question, spec=spec, arrived=held.arrived)
@@ -379,9 +360,7 @@ class Answering:
         spec, fields = question.spec, question.fields
         departure = Departure(spec.latency_grain_s)
         try:
-            zero_shot, aggregator = await self.stages.probe(
-                question.task, question.noise, spec, fields, prior=question.prior
-            )
+            ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.
@@ -390,26 +369,26 @@ class Answering:
             if this is None or not this.cancelling():
                 await departure.wait()
             if isinstance(error, NotKeptError):
-                self._blocks.lost(question.signed)
-                self._grains.overran(question.signed)
-            reason, refusal = _void(error)
+                self.blocks.lost(question.signed)
+                self.grains.overran(question.signed)
+            reason, refused = refusal(error)
             await asyncio.to_thread(self.ledger.void, charge.id, reason)
-            if isinstance(refusal, EngineUnavailableError):
+            if isinstance(refused, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
-            raise refusal from error
-        times = question.measured.times(zero_shot.tokens)
-        waits_s = self._blocks.turns.take(question.measured, times)
+            raise refused from error
+        times = question.measured.times(ready.zero_shot.tokens)
+        waits_s = self.blocks.turns.take(question.measured, times)
         departure.fix(times, waits_s)
         await asyncio.sleep(waits_s)
 
         slots = await self._sample(question)
-        answer = await self.stages.answer(aggregator, spec, fields, slots, zero_shot)
+        answer = await ready.answer(slots)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and readers of the audit trail
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
-            self._grains.overran(question.signed)
-        told = {**answer, **_without_exemplars(question.task, zero_shot)}
+            self.grains.overran(question.signed)
+        told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
         return await self._settle(charge, question, told)
 
     async def _sample(self, question: _Question) -> Sequence[Slot]:
@@ -419,7 +398,7 @@ class Answering:
                 self.store,
                 question.signed.knowledge_base,
                 question.task,
-                public_size=question.plan.public_size,
+                public_size=read_signed(question.signed.document).public_size,
                 probability=question.noise.sampling_probability,
                 cohorts=question.signed.plan.cohorts,
                 arrived=question.arrived,
@@ -458,7 +437,7 @@ class Answering:
     def _digest(self, fields: Mapping[str, str]) -> bytes:
         """What makes two queries the same: their fields, whatever their white space."""
         normalised = {name: " ".join(text.split()) for name, text in fields.items()}
-        return hmac.digest(self._digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
+        return hmac.digest(self.digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
 
     def _done(self, work: asyncio.Task[Answer | InFlight]) -> None:
         self._running.discard(work)
@@ -500,8 +479,8 @@ def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -
     return {"zero_shot": zero_shot.texts[0]} if zero_shot.texts else {}
 
 
-def _void(error: BaseException) -> tuple[str, Exception]:
-    """Why a charge is voided whose probe failed, for the audit trail and for the caller."""
+def refusal(error: BaseException) -> tuple[str, Exception]:
+    """Why a question is refused whose probe failed, for the audit trail and for the caller."""
     match error:
         case InvalidQueryError() | UnanswerableQueryError():
             return "unanswerable-query", InvalidQueryError(str(error))

@@ -32,10 +32,10 @@ from exemplar_store import ExemplarStore
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
 from service.pipeline.draw import draw
 from service.pipeline.latency import SMALLEST_S, Measured, Turns, on_grain
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
-from service.records.signed import read_signed
+from service.records.signed import identity, read_signed
 
 _CHANGES = (UploadEnded.kind, UnitForgotten.kind)
 _ROOMY = 1.5  # times what the largest blocks take
@@ -106,10 +106,10 @@ class KeptBlocks:
 
     def lost(self, task: SignedTask) -> None:
         """The engine has started anew, without what it kept."""
-        self._states.pop(_which(task), None)
+        self._states.pop(identity(task), None)
 
     async def _current(self, task: SignedTask, measured: Measured, wait_s: float | None) -> _State:
-        state = self._states.setdefault(_which(task), _State())
+        state = self._states.setdefault(identity(task), _State())
         while await asyncio.to_thread(self._changed, task, measured, state) or state.reading is not None:
             if state.reading is None:
                 reading = self._read(task, measured, state)
@@ -169,12 +169,6 @@ class KeptBlocks:
                 embeddings=False,
             )
         )
-        fields = described.embedded_field, described.response_field
-        spec = task_spec(signed.address, task, signed.knowledge_base, fields[0], response_field=fields[1], asker="")
-        kept = await cast(KeepsBlocks, self._stages.engine).keep(spec, slots)
+        keeper = cast(KeepsBlocks, self._stages.engine)
+        kept = await keeper.keep(described_spec(signed.address, task, described, asker=""), slots)
         return newest.sequence if newest else 0, Held(kept, described.arrived)
-
-
-def _which(task: SignedTask) -> tuple[int, str]:
-    """A restore may give a task's number to another plan's."""
-    return task.id, task.plan.digest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,36 +19,28 @@ from service.engines.protocol import EngineUnavailableError, TaskSpec
 from service.pipeline.latency import on_grain
 from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
-from service.records.signed import read_signed
+from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A release, and what answers from it."""
-
-    release: Release
-    reader: Reader
-
-
+@dataclass(eq=False, repr=False)
 class MadeOnce:
     """Reads releases that were made once.
 
-    Args:
+    Attributes:
         ledger: where they are stored.
         store: knows by which field questions are compared.
         stages: those that answer private queries, too.
         grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
     """
 
-    def __init__(self, ledger: Ledger, store: ExemplarStore, stages: Stages, grain_s: float) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._stages = stages
-        self._grain_s = grain_s
-        self._read: dict[tuple[int, str], _Read] = {}
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    grain_s: float
+    _read: dict[tuple[int, str], tuple[Release, Reader]] = field(default_factory=dict, init=False)
 
     async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
         """Answer a question from a task's one release.
@@ -68,36 +60,33 @@ class MadeOnce:
             TimeoutError: the engine took too long.
         """
         try:
-            read = await asyncio.to_thread(self._opened, signed)
-            return replace(read.release, answer=await read.reader.answer(query, asker))
+            release, reader = await asyncio.to_thread(self._opened, signed)
+            return replace(release, answer=await reader.answer(query, asker))
         except (EngineUnavailableError, TextBudgetExhaustedError):
             raise
         except RuntimeError as error:
             raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
 
-    def _opened(self, signed: SignedTask) -> _Read:
-        which = signed.id, signed.plan.digest  # a restore may give a task's number to another plan's
+    def _opened(self, signed: SignedTask) -> tuple[Release, Reader]:
+        which = identity(signed)
         if which not in self._read:
             self._read[which] = self._open(signed)
         return self._read[which]
 
-    def _open(self, signed: SignedTask) -> _Read:
-        stored = self._ledger.stored_release(signed, ONE_RELEASE)
+    def _open(self, signed: SignedTask) -> tuple[Release, Reader]:
+        stored = self.ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
                 f"{signed.address} answers from a release that is made once, and it is not there: "
                 f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
             )
-        field = self._store.get(signed.knowledge_base).embedded_field
-        plan = read_signed(signed.document)
-        task = plan.plan.tasks[signed.name]
         # Whoever asks is named by what reads the release, question by question.
-        spec = task_spec(
-            signed.address, task, signed.knowledge_base, field, self._grain_s, response_field=None, asker=""
-        )
-        adapter = once_adapter_of(task, plan.noise[signed.name])
-        return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
+        task, noise = read_task(signed)
+        described = self.store.get(signed.knowledge_base)
+        spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)
+        reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self._show)
+        return stored, reader
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
-        async with on_grain(self._grain_s):
-            return await self._stages.show(spec, query, exemplars)
+        async with on_grain(self.grain_s):
+            return await self.stages.show(spec, query, exemplars)

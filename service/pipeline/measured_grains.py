@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from string import ascii_lowercase
@@ -35,16 +35,14 @@ from service.engines.protocol import (
     KeepsBlocks,
     TaskSpec,
     UnanswerableQueryError,
-    WritesTogether,
-    ZeroShot,
 )
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
-from service.pipeline.mechanisms.adapter import Aggregator, Author, Outputs
-from service.pipeline.queries import InvalidQueryError, task_spec
-from service.pipeline.stages import Stages, guided, written_so
+from service.pipeline.latency import Grains, GrainTooSmallError, Measured, smallest_grain_s
+from service.pipeline.mechanisms.adapter import Author, Outputs
+from service.pipeline.queries import InvalidQueryError, described_spec
+from service.pipeline.stages import Ready, Stages
 from service.private_threads import privately
-from service.records.signed import read_signed
+from service.records.signed import identity, read_signed, read_task
 
 log = structlog.get_logger()
 
@@ -58,13 +56,20 @@ _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine
 _ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
 _LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there will be
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
+_SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
 
 
 class NotMeasuredError(GrainTooSmallError):
     """The largest slots were not all asked, so what they took says nothing."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}, so nobody knows how long they take: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
+            f"timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
+        )
 
-class MeasuredGrains:
+
+class MeasuredGrains(Grains):
     """The grains of all tasks (:class:`service.pipeline.latency.Grains`).
 
     Args:
@@ -85,8 +90,7 @@ class MeasuredGrains:
         self._blocks = blocks
         self._grain_s = grain_s
         self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
-        self.report: list[Measured] | None = None
-        """All tasks' measurements, as last asked for; None before."""
+        self.report = None
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
 
     async def of(self, task: SignedTask) -> Measured:
@@ -107,18 +111,18 @@ class MeasuredGrains:
             async with self._turn:
                 if (known := self._known(task)) is None:
                     known = await self._measure(task)
-                    self._measured[_which(task)] = asyncio.get_running_loop().time(), known
+                    self._measured[identity(task)] = asyncio.get_running_loop().time(), known
         return known
 
     def _known(self, task: SignedTask) -> Measured | None:
-        at, known = self._measured.get(_which(task), (0.0, None))
+        at, known = self._measured.get(identity(task), (0.0, None))
         if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
             return None
         return known
 
     def overran(self, task: SignedTask) -> None:
         """See :class:`service.pipeline.latency.Grains`. What is measured next is made up, and so public."""
-        self._measured.pop(_which(task), None)
+        self._measured.pop(identity(task), None)
 
     async def all(self) -> list[Measured]:
         """The measurements of all tasks that have answers left and draw slots for them, whose blocks are read ahead.
@@ -130,7 +134,7 @@ class MeasuredGrains:
         def open_tasks() -> list[SignedTask]:
             statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
             left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
-            return [task for task in left if not read_signed(task.document).plan.tasks[task.name].once]
+            return [task for task in left if not read_task(task)[0].once]
 
         tasks = await asyncio.to_thread(open_tasks)
         report = [await self.measured(task) for task in tasks]
@@ -140,17 +144,10 @@ class MeasuredGrains:
         return report
 
     async def _measure(self, signed: SignedTask) -> Measured:
-        task = read_signed(signed.document).plan.tasks[signed.name]
+        task, noise = read_task(signed)
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
-        spec = task_spec(
-            signed.address,
-            task,
-            f"measurements of {signed.knowledge_base}",
-            knowledge_base.embedded_field,
-            response_field=knowledge_base.response_field,
-            asker="",
-        )
-        noise = read_signed(signed.document).noise[signed.name]
+        unshared = f"measurements of {signed.knowledge_base}"
+        spec = described_spec(signed.address, task, knowledge_base, asker="", cached_for=unshared)
         read_s = await largest_read_s(self._store, task, knowledge_base)
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
@@ -185,9 +182,6 @@ class MeasuredGrains:
         if measured.problem:
             log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
         return measured
-
-
-_SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
 
 
 def _problem(address: str, work_s: float, grain_s: float) -> str:
@@ -245,15 +239,15 @@ async def largest_work(
     queries, local = made_up_queries(task, _QUERY_WORDS), engine.is_llm and not engine.remote
     if local:  # it counts tokens
         queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
-    first = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
-    if first is None:
+    ready = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
+    if ready is None:
         return Work()
-    query, zero_shot, aggregator = first
+    tokens = ready.zero_shot.tokens
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     keeper, cold = cast(KeepsBlocks, stages.engine), ""
     if blocks and engine.keeps_blocks:
-        cold = await keeper.room(spec, zero_shot.tokens, blocks, most)
+        cold = await keeper.room(spec, tokens, blocks, most)
     warm = bool(blocks) and engine.keeps_blocks and not cold
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
     releases_words = getattr(task.mechanism, "after", None) or task.mechanism
@@ -263,23 +257,21 @@ async def largest_work(
     async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
-        fields = _rotated(query, next(number)) if asked.kept else query
-        first = aggregator.before if isinstance(aggregator, Author) else aggregator
-        took = 0.0
-        if first is not None:
-            outputs = await stages.ask(asked, fields, slots, zero_shot)
+        query = _rotated(ready.query, next(number)) if asked.kept else ready.query
+        run, took = replace(ready, spec=asked, query=query), 0.0
+        if run.first is not None:
+            outputs = await run.ask(slots)
             ended = time.monotonic()
             check_answered(outputs, engine)
-            await first.release(outputs)
+            await run.first.release(outputs)
             released = time.monotonic()
-            await first.release([agreed] * most)  # all of them: this need not grow in proportion
+            await run.first.release([agreed] * most)  # all of them: this need not grow in proportion
             agreeing = time.monotonic() - released
             took = (ended - started) * most / count + max((released - ended) * most / count, agreeing)
             started = time.monotonic()
-        if isinstance(aggregator, Author):
-            words = agreed.split() if first is not None else ()
-            writes, fields = guided(written_so(asked, aggregator.writing), fields, words)
-            await written(stages, writes, fields, slots, zero_shot)
+        if isinstance(run.mechanism, Author):
+            words = agreed.split() if run.first is not None else ()
+            await _written(run.write(run.mechanism, slots, words), stages)
             took += (time.monotonic() - started) * most / count
         return took
 
@@ -299,8 +291,8 @@ async def largest_work(
     work_s, block_s = await median(spec)
     typical_s = 0.0
     if local:
-        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, zero_shot.tokens)))
-    return Work(work_s, zero_shot.tokens, typical_s, block_s, cold)
+        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)))
+    return Work(work_s, tokens, typical_s, block_s, cold)
 
 
 def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
@@ -315,22 +307,16 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
     return -(-task.slot_room // 2)
 
 
-async def written(
-    stages: Stages, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-) -> None:
-    """Let made-up slots write an answer of the greatest length.
+async def _written(work: Awaitable[str], stages: Stages) -> None:
+    """Wait until made-up slots have written an answer of the greatest length.
 
     Raises:
         NotMeasuredError: they could not.
     """
     try:
-        work = cast(WritesTogether, stages.engine).write(spec, query, slots, zero_shot)
         await asyncio.wait_for(work, stages.timeout_s)
     except Exception as error:
-        raise NotMeasuredError(
-            "not all of the largest slots could write, so nobody knows how long they take: they took too long "
-            f"(DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
-        ) from error
+        raise NotMeasuredError("not all of the largest slots could write") from error
 
 
 def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
@@ -353,11 +339,7 @@ def check_answered(outputs: Outputs, engine: EngineInfo) -> None:
     if not engine.is_llm or engine.reads_embeddings:
         return  # its answers take no longer than abstentions
     if missing := sum(output is None for output in outputs):
-        raise NotMeasuredError(
-            f"{missing} of {len(outputs)} of the largest slots were not answered, so nobody knows how long they take: "
-            "they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill "
-            f"slot_tokens; {_SMALLER}"
-        )
+        raise NotMeasuredError(f"{missing} of {len(outputs)} of the largest slots were not answered")
 
 
 async def largest_read_s(
@@ -440,8 +422,8 @@ async def first_query(
     noise: TaskNoise,
     spec: TaskSpec,
     queries: Iterable[Mapping[str, str]],
-) -> tuple[Mapping[str, str], ZeroShot, Aggregator | Author] | None:
-    """The first of some queries that the engine takes, and what its probe gives; None if it takes none.
+) -> Ready | None:
+    """The first of some queries that the engine takes, probed; None if it takes none.
 
     Args:
         stages: those that answer.
@@ -455,7 +437,7 @@ async def first_query(
     """
     for query in queries:
         try:
-            return query, *await stages.probe(task, noise, spec, query)
+            return await stages.probe(task, noise, spec, query)
         except (InvalidQueryError, UnanswerableQueryError):
             continue
         except EngineUnavailableError:
@@ -463,11 +445,6 @@ async def first_query(
         except Exception as error:
             raise EngineUnavailableError("the engine does not answer") from error
     return None
-
-
-def _which(task: SignedTask) -> tuple[int, str]:
-    """A restore may give a task's number to another plan's."""
-    return task.id, task.plan.digest
 
 
 def made_up_words() -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
 
 MAX_QUERY_CHARACTERS = 20_000
@@ -56,6 +57,36 @@ def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | No
     return None
 
 
+def described_spec(
+    address: str,
+    task: ClassifyTask | GenerateTask,
+    described: KnowledgeBase,
+    *,
+    asker: str,
+    latency_grain_s: float = 0.0,
+    cached_for: str | None = None,
+) -> TaskSpec:
+    """A task of a knowledge base as engines see it.
+
+    Args:
+        address: the task's.
+        task: signed or not.
+        described: the knowledge base.
+        asker: see :class:`service.engines.protocol.TaskSpec`.
+        latency_grain_s: how long an answer takes.
+        cached_for: what prompts are cached for, if not for the knowledge base.
+    """
+    return task_spec(
+        address,
+        task,
+        cached_for or described.name,
+        described.embedded_field,
+        latency_grain_s,
+        response_field=described.response_field,
+        asker=asker,
+    )
+
+
 def task_spec(
     address: str,
     task: ClassifyTask | GenerateTask,
@@ -66,11 +97,11 @@ def task_spec(
     response_field: str | None,
     asker: str,
 ) -> TaskSpec:
-    """A signed task as engines see it.
+    """A task as engines see it.
 
     Args:
         address: the task's.
-        task: as it was signed.
+        task: signed or not.
         knowledge_base: whose exemplars the slots hold.
         embedded_field: whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: how long an answer takes.

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from pydantic import BaseModel
@@ -24,13 +24,13 @@ from service.pipeline.answering import BusyError, check_may_leave
 from service.pipeline.making import ONE_RELEASE, charge_once, check_readable, grain_s, store_once
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.rehearsing import count, longest_question_s
 from service.pipeline.stages import Stages
 from service.plans.signing import check_alone, promise
 from service.private_threads import privately
 from service.records.records import Records
-from service.records.signed import read_signed
+from service.records.signed import read_task
 
 log = structlog.get_logger()
 
@@ -122,8 +122,7 @@ def report(records: Records, task: str) -> RehearsalReport:
 
 
 def _adapter(signed: SignedTask) -> RehearsalAdapter:
-    plan = read_signed(signed.document)
-    return RehearsalAdapter(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    return RehearsalAdapter(*read_task(signed))
 
 
 @dataclass(frozen=True)
@@ -169,14 +168,8 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     described = await asyncio.to_thread(records.store.get, plan.knowledge_base)
     await asyncio.to_thread(check_readable, records.store, plan.knowledge_base)
     check_may_leave(await stages.engine.describe(), described, as_questions=True)
-    spec = task_spec(
-        f"{plan.knowledge_base}.{name}",
-        adapter.rehearsed,
-        f"rehearsal {os.urandom(8).hex()} of {plan.knowledge_base}",  # questions are private: no cache is shared
-        described.embedded_field,
-        response_field=described.response_field,
-        asker="",
-    )
+    unshared = f"rehearsal {os.urandom(8).hex()} of {plan.knowledge_base}"  # questions are private: no cache is shared
+    spec = described_spec(f"{plan.knowledge_base}.{name}", adapter.rehearsed, described, asker="", cached_for=unshared)
     longest_s = await longest_question_s(adapter.rehearsed, adapter.rehearsed_noise, spec, stages, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
@@ -228,23 +221,23 @@ Elsewhere = Callable[[Charged], Awaitable[None]]
 """Runs a rehearsal that is charged, to its end; raises if it fails."""
 
 
+@dataclass(eq=False, repr=False)
 class Rehearsals:
     """Runs rehearsals beside the queries that the same engine answers, one at a time.
 
-    Args:
+    Attributes:
         records: where they are signed, charged and stored.
         stages: those that answer.
         padded: as of :func:`finish`.
         elsewhere: runs what is charged in another process; in this one unless given.
     """
 
-    def __init__(self, records: Records, stages: Stages, *, padded: bool, elsewhere: Elsewhere | None = None):
-        self._records = records
-        self._stages = stages
-        self._padded = padded
-        self._elsewhere = elsewhere
-        self._beginning = False
-        self._running: asyncio.Task[None] | None = None
+    records: Records
+    stages: Stages
+    padded: bool = field(kw_only=True)
+    elsewhere: Elsewhere | None = field(default=None, kw_only=True)
+    _beginning: bool = field(default=False, init=False)
+    _running: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def start(self, calibrated: CalibratedPlan, signed_by: str) -> str:
         """Begin one, which goes on by itself: its address. Arguments and errors as of :func:`begin`.
@@ -256,7 +249,7 @@ class Rehearsals:
             raise BusyError("another rehearsal is running; nothing was signed")
         self._beginning = True
         try:
-            charged = await begin(self._records, calibrated, signed_by, self._stages)
+            charged = await begin(self.records, calibrated, signed_by, self.stages)
         finally:
             self._beginning = False
         # A context of its own: Ray Serve cancels the calls made in the context of a request that has ended.
@@ -267,10 +260,10 @@ class Rehearsals:
 
     async def run(self, charged: Charged) -> None:
         """Run one that is begun, to its end."""
-        if self._elsewhere is None:
-            await finish(self._records, self._stages, charged, padded=self._padded)
+        if self.elsewhere is None:
+            await finish(self.records, self.stages, charged, padded=self.padded)
         else:
-            await self._elsewhere(charged)
+            await self.elsewhere(charged)
 
 
 def _told(ended: asyncio.Task[None], task: str) -> None:

@@ -15,8 +15,7 @@ from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write
-from service.pipeline.mechanisms.labels import believed
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _TYPICAL_LEAD = 0.1
@@ -47,6 +46,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     profile = Gaussian
     example = SyntheticExemplarsMechanism(type="synthetic_exemplars", candidates=())
     about = "Public exemplars chosen by the units' votes, once: every question is asked with them."
+    calls = 2  # without exemplars, as every engine is asked first, and with them
 
     def public_texts(self, field: str) -> Sequence[str]:
         """See :class:`.adapter.OnceAdapter`: the candidates'."""
@@ -98,11 +98,6 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     def _labels(self) -> list[int]:
         """Of each candidate its label's index."""
         return [self._index[candidate[self.task.label_field]] for candidate in self.written.candidates]
-
-    @property
-    def calls(self) -> int:
-        """See :class:`.adapter.Adapter`: without exemplars, as every engine is asked first, and with them."""
-        return 2
 
     @property
     def exemplars(self) -> int:
