@@ -14,7 +14,7 @@ from service.embedding.sanitizers import Sanitizers, setting_for
 from service.embedding.words import cache_folder
 from service.engines.configs import RealignConfig, SanitizeConfig
 from service.engines.protocol import Engine
-from service.engines.with_notice import EngineWithNotice
+from service.engines.with_notice import with_notice
 from service.pipeline.answering import Answering
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded
@@ -119,7 +119,7 @@ def open_services(
     if sanitize is not None:
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:
-        engine = EngineWithNotice(engine, " ".join(notices))
+        engine = with_notice(engine, " ".join(notices))
     stages = Stages(engine, embedder, settings.query_timeout_s)
     blocks = KeptBlocks(stages, records.store, records.audit)
     grains: Grains = Unpadded()

@@ -57,7 +57,7 @@ from service.engines.protocol import (
 from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
-from service.engines.vllm.pinning import LET_GO, PIN, PIN_TOKENS
+from service.engines.vllm.scheduler import LET_GO, PIN, PIN_TOKENS
 from service.engines.vllm.sessions import Session
 from service.engines.vllm.tokens import Tokenization, Tokens
 from service.private_threads import privately

@@ -18,7 +18,7 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from service.engines.vllm.in_step import TOGETHER
+from service.engines.vllm.scheduler import TOGETHER
 
 
 class Session:
