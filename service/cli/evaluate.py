@@ -23,9 +23,8 @@ from service.engines.factory import open_engine
 from service.evaluation import dataset as data
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
-from service.evaluation.prototypes import PrototypesEvaluator
+from service.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
 from service.evaluation.replies import KeptEngine
-from service.evaluation.synthetic_exemplars import SyntheticExemplarsEvaluator
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 

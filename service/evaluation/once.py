@@ -1,4 +1,8 @@
-"""Releases that are made once: the share of right answers, before noise and after."""
+"""Releases that are made once: the share of right answers, before noise and after.
+
+With prototypes questions are compared with noisy sums; with synthetic exemplars the engine is asked again for each
+choice that noise makes.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,14 @@ from accounting.mechanisms import Calibration
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask
 from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point
+from exemplar_store import Slot
+from service.evaluation.dataset import NAME
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.labels import LabelScores, check_labels, plot, score, sureness, table
 from service.evaluation.tables import Grid
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
+from service.pipeline.mechanisms.prototypes import PrototypesAdapter
+from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAdapter
 
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 
@@ -99,3 +107,46 @@ class OnceEvaluator(ABC, Generic[A]):
 
 def _noisy(exact: FixedPoint, sigma: float) -> np.ndarray:
     return from_fixed_point(add_gaussian_noise(exact.ravel(), sigma)).reshape(exact.shape)
+
+
+class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
+    """Of tasks with ``mechanism: {type: prototypes}``."""
+
+    _questions: np.ndarray
+    """Their embeddings, (questions, d)."""
+
+    def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
+        """See :class:`OnceEvaluator`."""
+        self._questions = given.embedder.embed([question.query[given.spec.input_field] for question in given.asked])
+        units = map(adapter.labelled, given.store.every_unit(NAME))
+        return adapter.sums(self._questions.shape[1]).sum(units)
+
+    def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
+        """See :class:`OnceEvaluator`."""
+        prototypes = adapter.reader(released, sigma, given.spec, given.embedder).prototypes
+        return np.array([prototypes.probabilities(question) for question in self._questions])
+
+
+class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
+    """Of tasks with ``mechanism: {type: synthetic_exemplars, ...}``."""
+
+    def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
+        """See :class:`OnceEvaluator`."""
+        public = given.embedder.embed(adapter.public_texts(given.spec.input_field))
+        return adapter.votes(public).votes(map(adapter.labelled, given.store.every_unit(NAME)))
+
+    def probabilities(
+        self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
+    ) -> np.ndarray:
+        """See :class:`OnceEvaluator`."""
+        answers: np.ndarray = given.run(_answers(adapter.shown(released, given.spec, given.embedder), given))
+        return answers
+
+
+async def _answers(shown: Slot, given: Pass) -> np.ndarray:
+    """What the engine says of all questions; zero-shot's, where it says nothing."""
+    answers = []
+    for question in given.asked:
+        (output,) = await given.engine.contributions(given.spec, question.query, [shown], question.zero_shot)
+        answers.append(question.zero_shot.probabilities if output is None else output)
+    return np.array(answers)

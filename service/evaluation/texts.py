@@ -7,7 +7,7 @@ sentences are computed once and noise is drawn many times.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import yaml
 
 from accounting.mechanisms import TextMechanism
 from accounting.plan import Plan, TaskNoise, parse_plan
-from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import GenerateTask
 from service.embedding.embedder import TextEmbedder
 from service.embedding.memory import EmbeddingMemory
@@ -25,7 +24,15 @@ from service.evaluation.dataset import Asked
 from service.evaluation.evaluator import Pass, noise_of
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, answer_adapter_of, said
+from service.pipeline.mechanisms.adapter import (
+    ADAPTERS,
+    Author,
+    Public,
+    TextAdapter,
+    adapter_of,
+    answer_adapter_of,
+    said,
+)
 from service.pipeline.queries import InvalidQueryError
 from service.trials.consensus import consensus
 
@@ -303,23 +310,17 @@ async def evaluate(
                 noise = noise_of(plan, task_name, changed, public_size, epsilon)
                 if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
                     exact = await texts.aggregate(changed, noise, 0)
-                    results.append(measure(exact, total, "aggregate, no noise", mechanism))
-                private = await texts.aggregate(changed, noise, grid.draws)
-                results.append(measure(private, total, "private", mechanism, epsilon, answers, noise))
+                    row = measure(exact, total, "aggregate, no noise", mechanism)
+                    results.append(replace(row, fallbacks=None))
+                row = measure(await texts.aggregate(changed, noise, grid.draws), total, "private", mechanism)
+                words = adapter_of(changed, noise).outlook().noise_words
+                results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
                 progress(len(results))
     return results
 
 
-def measure(
-    answers: Sequence[Answers],
-    total: int,
-    method: str,
-    mechanism: TextMechanism | None = None,
-    epsilon: float | None = None,
-    plan_answers: int | None = None,
-    noise: TaskNoise | None = None,
-) -> TextScores:
-    """One row of the table, out of ``total`` test rows.
+def measure(answers: Sequence[Answers], total: int, method: str, mechanism: TextMechanism | None = None) -> TextScores:
+    """One row of the table, out of ``total`` test rows, without what is said of a plan.
 
     Raises:
         ValueError: fewer than two rows were answered.
@@ -338,12 +339,12 @@ def measure(
     return TextScores(
         method=method,
         mechanism=str(mechanism or ""),
-        epsilon=epsilon,
-        answers=plan_answers,
-        noise="" if noise is None else _describe_noise(noise),
+        epsilon=None,
+        answers=None,
+        noise="",
         queries=len(answers),
         refused=total - len(answers),
-        fallbacks=float(np.mean(counted)) if counted and noise else None,
+        fallbacks=float(np.mean(counted)) if counted else None,
         bleu=_mean_bleu(answers),
         **columns,
     )
@@ -357,17 +358,6 @@ def _mean_bleu(answers: Sequence[Answers]) -> float:
     ]
     scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
     return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
-
-
-def _describe_noise(noise: TaskNoise) -> str:
-    match noise.mechanism:
-        case Gaussian(noise_multiplier=z):
-            return f"z = {z:.2f}"
-        case BoundedRange(epsilon=epsilon):
-            return f"ε = {epsilon:.2f}"
-        case ProposeTestRelease(epsilon=epsilon, noise_multiplier=sigma):
-            return f"ε = {epsilon:.2f}, σ = {sigma:.2f}"
-    raise TypeError(f"{noise.mechanism} releases no text")
 
 
 def _usable(row: Asked) -> list[str]:

@@ -168,8 +168,7 @@ def test_without_noise_and_with_next_to_none(
 def test_fallbacks_are_counted(plan: Plan) -> None:
     (found,) = aggregate(plan, made(plan, [KITES]), TESTED, MUCH_NOISE, 4)
     assert (found.texts, found.fallbacks) == (["a blue boat"] * 4, 4)
-    noise = TaskNoise(sampling_probability=0.5, mechanism=MUCH_NOISE)
-    assert measure([found, found], 3, "private", TESTED, 1.0, 5, noise).fallbacks == 100
+    assert measure([found, found], 3, "private", TESTED).fallbacks == 100
 
 
 def test_rows_the_service_would_refuse_are_left_out(plan: Plan) -> None:
