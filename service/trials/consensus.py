@@ -20,12 +20,11 @@ from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
 from exemplar_store import Slot
 from service.engines.protocol import TaskSpec, ZeroShot
-from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, said
+from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, said, sentence
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
 from service.pipeline.mechanisms.rnm_gaussian import LabelBelief, LabelVote
-from service.pipeline.mechanisms.words import sentence
 from service.pipeline.stages import Stages
 
 _SHOWN = 20

@@ -24,6 +24,7 @@ from accounting.mechanisms import Mechanism
 from accounting.plan import TaskNoise
 from accounting.privacy.profiles import SymmetricProfile
 from accounting.tasks import ClassifyTask, GenerateTask
+from aggregation.keywords import keywords
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.lock_step import Writing
@@ -39,6 +40,9 @@ under ``made_once`` its mechanism's type."""
 
 Reconstruct = Callable[[Sequence[str], bool], Awaitable[Sentence]]
 """Released words, and whether they are ranked, to a sentence; never raises."""
+
+_DIGITS = 4
+"""Decimal places of a probability that leaves."""
 
 M = TypeVar("M", bound=Mechanism)
 P = TypeVar("P", bound=SymmetricProfile)
@@ -159,9 +163,9 @@ class AnswerAdapter(Adapter[M, P]):
         """
 
     @property
-    @abstractmethod
     def public_calls(self) -> int:
-        """Engine calls of an answer that show no exemplar."""
+        """Engine calls of an answer that show no exemplar: the zero-shot one."""
+        return 1
 
     @property
     def rounds(self) -> int:
@@ -295,17 +299,6 @@ class OnceLabelAdapter(OnceAdapter[M, P]):
         return max(1, public_size // len(self.task.labels))
 
 
-class LabelAdapter(AnswerAdapter[M, P]):
-    """Of a mechanism that releases a label."""
-
-    task: ClassifyTask
-
-    @property
-    def public_calls(self) -> int:
-        """See :class:`AnswerAdapter`: the zero-shot one."""
-        return 1
-
-
 class TextAdapter(AnswerAdapter[M, P]):
     """Of a mechanism that releases a text.
 
@@ -383,3 +376,31 @@ def said(output: Output | None) -> str | None:
     """What an output says, if it is a text with something in it."""
     text = output.text if isinstance(output, Embedded) else output
     return text if isinstance(text, str) and text.strip() else None
+
+
+def words_of(output: Output | None) -> frozenset[str] | None:
+    """A slot's contribution: the keywords of what it says; None for an abstention."""
+    text = said(output)
+    return keywords(text) if text is not None else None
+
+
+async def sentence(words: Sequence[str], ordered: bool, reconstruct: Reconstruct) -> dict[str, str | Sequence[str]]:
+    """An answer of released words, and a sentence made of them."""
+    made = await reconstruct(words, ordered)
+    return {"text": made.text, "keywords": list(words), "method": made.method}
+
+
+def believed(labels: Sequence[str], probabilities: np.ndarray) -> Answer:
+    """An answer of the likeliest label.
+
+    Args:
+        labels: the task's.
+        probabilities: of each to be right, shape (labels,).
+    """
+    likeliest = int(probabilities.argmax())
+    rounded = [round(float(probability), _DIGITS) for probability in probabilities]
+    return {
+        "label": labels[likeliest],
+        "probability": rounded[likeliest],
+        "probabilities": dict(zip(labels, rounded, strict=True)),
+    }

@@ -12,9 +12,8 @@ from accounting.mechanisms import KeywordJointEmMechanism
 from accounting.privacy.profiles import BoundedRange
 from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
 from aggregation.keywords import keywords
-from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
+from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter, sentence, words_of
 from service.pipeline.mechanisms.outlook import RELIABLE, REMEDIES, Outlook
-from service.pipeline.mechanisms.words import sentence, words_of
 from service.pipeline.queries import InvalidQueryError
 from service.private_threads import privately
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from accounting.mechanisms import KeywordPtrMechanism
 from accounting.privacy import profiles
 from aggregation.keyword_ptr import KeywordPtr
-from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter
+from service.pipeline.mechanisms.adapter import Answer, Outputs, Public, Reconstruct, TextAdapter, sentence, words_of
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
-from service.pipeline.mechanisms.words import sentence, words_of
 from service.private_threads import privately
 
 

@@ -18,8 +18,7 @@ from exemplar_store import Exemplar
 from service.embedding.embedder import TextEmbedder
 from service.engines.embedded.nearest_exemplar import label_directions
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write
-from service.pipeline.mechanisms.labels import believed
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _TYPICAL_LEAD = 0.05

@@ -9,10 +9,10 @@ import numpy as np
 
 from accounting.mechanisms import RnmGaussianMechanism
 from accounting.privacy.profiles import Gaussian
+from accounting.tasks import ClassifyTask
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
-from service.pipeline.mechanisms.adapter import Answer, LabelAdapter, Outputs, Public
-from service.pipeline.mechanisms.labels import believed
+from service.pipeline.mechanisms.adapter import Answer, AnswerAdapter, Outputs, Public, believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 from service.private_threads import privately
 
@@ -69,9 +69,10 @@ def posterior_model(written: RnmGaussianMechanism, labels: Sequence[str]) -> Cal
     return Calibration(signed.prior, written.decisiveness(len(labels)), signed.lead, signed.echo, weights)
 
 
-class RnmGaussianAdapter(LabelAdapter[RnmGaussianMechanism, Gaussian]):
+class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
     """See :class:`.adapter.Adapter`."""
 
+    task: ClassifyTask
     schema = RnmGaussianMechanism
     profile = Gaussian
     example = RnmGaussianMechanism(type="rnm_gaussian", vote="soft")

@@ -15,8 +15,7 @@ from aggregation.rnm_gaussian import probability_correct, required_margin
 from exemplar_store import Exemplar, Slot
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import TaskSpec
-from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write
-from service.pipeline.mechanisms.labels import believed
+from service.pipeline.mechanisms.adapter import Answer, OnceLabelAdapter, Show, Write, believed
 from service.pipeline.mechanisms.outlook import RELIABLE, Outlook
 
 _TYPICAL_LEAD = 0.1
