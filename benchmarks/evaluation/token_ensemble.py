@@ -88,17 +88,17 @@ class Asking:
     ) -> tuple[str, bool]:
         """What a condition, without its ε, says, and whether it is a fallback: zero-shot's, or none."""
         try:
-            zero_shot, ready = await self.stages.probe(self.task, self.noise, self.spec, query)
+            ready = await self.stages.probe(self.task, self.noise, self.spec, query)
         except InvalidQueryError:
             return "", True
         match condition:
             case "zero_shot":
-                return zero_shot.texts[0], False
+                return ready.zero_shot.texts[0], False
             case "slot":
-                (text,) = await self.stages.ask(self.spec, query, [next(filter(None, slots()))], zero_shot)
+                (text,) = await ready.ask([next(filter(None, slots()))])
                 return str(text or ""), text is None
         shown = () if condition == "alone" else slots()
-        answer = await self.stages.answer(ready, self.spec, query, shown, zero_shot)
+        answer = await ready.answer(shown)
         return str(answer["text"]), bool(answer["fallback"])
 
 

@@ -81,8 +81,8 @@ async def made(task: GenerateTask, spec: TaskSpec, stages: Stages, plan: Calibra
 
     def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
         async def written() -> str:
-            zero_shot, author = await stages.probe(each, noise, spec, query)
-            return str((await stages.answer(author, spec, query, slots, zero_shot))["text"])
+            ready = await stages.probe(each, noise, spec, query)
+            return str((await ready.answer(slots))["text"])
 
         return asyncio.run_coroutine_threadsafe(written(), loop).result()
 

@@ -30,7 +30,7 @@ import structlog
 from accounting.ledger.budgets import SignedTask, address
 from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
-from accounting.plan import CalibratedPlan, TaskNoise
+from accounting.plan import TaskNoise
 from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.engines.prompts import render
@@ -49,12 +49,12 @@ from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
-from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, task_spec
+from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, signed_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.problem_kinds import ProblemKind
 from service.records.database import UNAVAILABLE
-from service.records.signed import read_signed
+from service.records.signed import read_signed, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 log = structlog.get_logger()
@@ -118,7 +118,6 @@ class _Question:
 
     Attributes:
         signed: the task that it is charged to.
-        plan: the task's.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
@@ -129,7 +128,6 @@ class _Question:
     """
 
     signed: SignedTask
-    plan: CalibratedPlan
     spec: TaskSpec
     fields: Mapping[str, str]
     digest: bytes
@@ -140,11 +138,11 @@ class _Question:
 
     @property
     def task(self) -> ClassifyTask | GenerateTask:
-        return self.plan.plan.tasks[self.signed.name]
+        return read_task(self.signed)[0]
 
     @property
     def noise(self) -> TaskNoise:
-        return self.plan.noise[self.signed.name]
+        return read_task(self.signed)[1]
 
 
 class Answering:
@@ -224,7 +222,7 @@ class Answering:
         self._in_flight += 1
         try:
             signed = await asyncio.to_thread(self.ledger.budgets.task, address)
-            task = read_signed(signed.document).plan.tasks[signed.name]
+            task, _ = read_task(signed)
             fields = check_query(task, query)
             abstain_below = check_threshold(task, abstain_below)
             if task.once:
@@ -271,8 +269,8 @@ class Answering:
             release = await self._made.answer(signed, fields, key_id)
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
             raise _void(error)[1] from error
-        source = read_signed(signed.document).plan.tasks[signed.name].mechanism.type
-        return Answer(release, signed.address, charged=False, answers_left=None, source=source)
+        task, _ = read_task(signed)
+        return Answer(release, signed.address, charged=False, answers_left=None, source=task.mechanism.type)
 
     async def _beside(self, signed: SignedTask, name: str, fields: Mapping[str, str], key_id: str) -> Answer | None:
         """An answer of another task of the same plan, whose release is made once; None if it is not there."""
@@ -292,7 +290,7 @@ class Answering:
 
     async def _prior(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> np.ndarray | None:
         """The label probabilities of the release that the task takes its prior from; None for zero-shot's."""
-        task = read_signed(signed.document).plan.tasks[signed.name]
+        task, _ = read_task(signed)
         if not isinstance(task, ClassifyTask) or task.prior_from is None:
             return None
         answer = await self._beside(signed, task.prior_from, fields, key_id)
@@ -302,8 +300,7 @@ class Answering:
 
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
-        plan = read_signed(signed.document)
-        task = plan.plan.tasks[signed.name]
+        task, _ = read_task(signed)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
@@ -319,18 +316,10 @@ class Answering:
         measured = await self._grains.of(signed)
         if self._blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
-        spec = task_spec(
-            signed.address,
-            task,
-            signed.knowledge_base,
-            knowledge_base.embedded_field,
-            measured.grain_s,
-            response_field=knowledge_base.response_field,
-            asker=key_id,
-        )
+        spec = signed_spec(signed, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
-        return _Question(signed, plan, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
+        return _Question(signed, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -379,9 +368,7 @@ class Answering:
         spec, fields = question.spec, question.fields
         departure = Departure(spec.latency_grain_s)
         try:
-            zero_shot, aggregator = await self.stages.probe(
-                question.task, question.noise, spec, fields, prior=question.prior
-            )
+            ready = await self.stages.probe(question.task, question.noise, spec, fields, prior=question.prior)
         except (Exception, asyncio.CancelledError) as error:
             # The probe may have waited for what other queries' samples keep busy, so this leaves on the grain, too;
             # unless not the engine's call is cancelled, but this query, since the service ends.
@@ -397,19 +384,19 @@ class Answering:
             if isinstance(refusal, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refusal from error
-        times = question.measured.times(zero_shot.tokens)
+        times = question.measured.times(ready.zero_shot.tokens)
         waits_s = self._blocks.turns.take(question.measured, times)
         departure.fix(times, waits_s)
         await asyncio.sleep(waits_s)
 
         slots = await self._sample(question)
-        answer = await self.stages.answer(aggregator, spec, fields, slots, zero_shot)
+        answer = await ready.answer(slots)
         # Before the release is stored: a twin, or a caller who asks again, must not see it any sooner.
         late = await departure.wait()
         if late:  # no more than the caller sees, and readers of the audit trail
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
             self._grains.overran(question.signed)
-        told = {**answer, **_without_exemplars(question.task, zero_shot)}
+        told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
         return await self._settle(charge, question, told)
 
     async def _sample(self, question: _Question) -> Sequence[Slot]:
@@ -419,7 +406,7 @@ class Answering:
                 self.store,
                 question.signed.knowledge_base,
                 question.task,
-                public_size=question.plan.public_size,
+                public_size=read_signed(question.signed.document).public_size,
                 probability=question.noise.sampling_probability,
                 cohorts=question.signed.plan.cohorts,
                 arrived=question.arrived,

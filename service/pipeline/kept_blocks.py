@@ -32,7 +32,7 @@ from exemplar_store import ExemplarStore
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
 from service.pipeline.draw import draw
 from service.pipeline.latency import SMALLEST_S, Measured, Turns, on_grain
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import signed_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.records.signed import read_signed
@@ -169,9 +169,8 @@ class KeptBlocks:
                 embeddings=False,
             )
         )
-        fields = described.embedded_field, described.response_field
-        spec = task_spec(signed.address, task, signed.knowledge_base, fields[0], response_field=fields[1], asker="")
-        kept = await cast(KeepsBlocks, self._stages.engine).keep(spec, slots)
+        keeper = cast(KeepsBlocks, self._stages.engine)
+        kept = await keeper.keep(signed_spec(signed, described, asker=""), slots)
         return newest.sequence if newest else 0, Held(kept, described.arrived)
 
 

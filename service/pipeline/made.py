@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,18 +19,10 @@ from service.engines.protocol import EngineUnavailableError, TaskSpec
 from service.pipeline.latency import on_grain
 from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import signed_spec
 from service.pipeline.stages import Stages
-from service.records.signed import read_signed
+from service.records.signed import read_task
 from service.records.text_ledger import TextBudgetExhaustedError
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A release, and what answers from it."""
-
-    release: Release
-    reader: Reader
 
 
 class MadeOnce:
@@ -48,7 +40,8 @@ class MadeOnce:
         self._store = store
         self._stages = stages
         self._grain_s = grain_s
-        self._read: dict[tuple[int, str], _Read] = {}
+        self._read: dict[tuple[int, str], tuple[Release, Reader]] = {}
+        """Releases, and what answers from them."""
 
     async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
         """Answer a question from a task's one release.
@@ -68,35 +61,31 @@ class MadeOnce:
             TimeoutError: the engine took too long.
         """
         try:
-            read = await asyncio.to_thread(self._opened, signed)
-            return replace(read.release, answer=await read.reader.answer(query, asker))
+            release, reader = await asyncio.to_thread(self._opened, signed)
+            return replace(release, answer=await reader.answer(query, asker))
         except (EngineUnavailableError, TextBudgetExhaustedError):
             raise
         except RuntimeError as error:
             raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
 
-    def _opened(self, signed: SignedTask) -> _Read:
+    def _opened(self, signed: SignedTask) -> tuple[Release, Reader]:
         which = signed.id, signed.plan.digest  # a restore may give a task's number to another plan's
         if which not in self._read:
             self._read[which] = self._open(signed)
         return self._read[which]
 
-    def _open(self, signed: SignedTask) -> _Read:
+    def _open(self, signed: SignedTask) -> tuple[Release, Reader]:
         stored = self._ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
                 f"{signed.address} answers from a release that is made once, and it is not there: "
                 f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
             )
-        field = self._store.get(signed.knowledge_base).embedded_field
-        plan = read_signed(signed.document)
-        task = plan.plan.tasks[signed.name]
         # Whoever asks is named by what reads the release, question by question.
-        spec = task_spec(
-            signed.address, task, signed.knowledge_base, field, self._grain_s, response_field=None, asker=""
-        )
-        adapter = once_adapter_of(task, plan.noise[signed.name])
-        return _Read(stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show))
+        described = self._store.get(signed.knowledge_base)
+        spec = signed_spec(signed, described, asker="", latency_grain_s=self._grain_s)
+        adapter = once_adapter_of(*read_task(signed))
+        return stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show)
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         async with on_grain(self._grain_s):

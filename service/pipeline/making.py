@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +26,16 @@ from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, ChargeStateError, InFlight, Ledger, Release
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.quotas import NO_KEY
-from exemplar_store import ExemplarStore, KnowledgeBase
+from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.embedding.embedder import Embed
+from service.engines.protocol import EngineUnavailableError
+from service.pipeline.measured_grains import Work, largest_work
 from service.pipeline.mechanisms.adapter import Answer, Write, once_adapter_of
+from service.pipeline.queries import signed_spec
 from service.pipeline.stages import Stages
-from service.pipeline.writing import writer
 from service.private_threads import on_the_loop
 from service.records.database import UNAVAILABLE
-from service.records.signed import read_signed
+from service.records.signed import read_signed, read_task
 
 ONE_RELEASE = hashlib.sha256(b"the one release of a task").digest()
 """In place of a query's digest, under which the charge and the release are stored."""
@@ -85,13 +89,12 @@ def make(
     """
     if (stored := ledger.stored_release(signed, ONE_RELEASE)) is not None:
         return stored
-    plan = read_signed(signed.document)
     dimension = check_readable(store, signed.knowledge_base)
-    adapter = once_adapter_of(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    adapter = once_adapter_of(*read_task(signed))
     described = store.get(signed.knowledge_base)  # before the charge, so that who is read was witnessed with it
     public = _embedded(adapter.public_texts(described.embedded_field), dimension, embed)
     write, writing_s = _writer(signed, stages, described, measured=padded) if adapter.writing else (_nothing, 0.0)
-    grain = grain_s(plan.public_size) + writing_s
+    grain = grain_s(read_signed(signed.document).public_size) + writing_s
     charge = charge_once(ledger, signed, takes_s=grain)
     if isinstance(charge, Release):
         return charge
@@ -114,10 +117,50 @@ def _writer(
     if stages is None:
         raise NotMadeError(f"an engine writes {signed.address}: {NAME_AN_ENGINE}")
     try:
-        ready = on_the_loop(writer(stages, signed, described, measured=measured))
+        return on_the_loop(writer(stages, signed, described, measured=measured))
     except Exception as error:  # no exemplar was seen
         raise NotMadeError(f"the engine cannot write the texts, and nothing was charged: {error}") from error
-    return ready, ready.all_s
+
+
+async def writer(
+    stages: Stages, signed: SignedTask, described: KnowledgeBase, *, measured: bool
+) -> tuple[Write, float]:
+    """Make an engine ready to write a task's texts; it sees no exemplar.
+
+    Args:
+        stages: those that answer queries, too.
+        signed: the task.
+        described: its knowledge base.
+        measured: whether to find out how long the largest slots take.
+
+    Returns:
+        What writes, in a private thread: the zero-shot answer where nothing is written. And the seconds of all texts
+        with the largest slots; 0 if that was not measured.
+
+    Raises:
+        EngineUnavailableError: it cannot write, or does not answer, or may not be shown the exemplars.
+        service.pipeline.measured_grains.NotMeasuredError: not all of the largest slots could write.
+        service.engines.protocol.UnanswerableQueryError: a topic's prompt is too long for it.
+        TimeoutError: it took too long.
+    """
+    engine = await stages.engine.describe()
+    if not engine.writes_together:
+        raise EngineUnavailableError(f"{engine.name} cannot write texts together; `vllm` can")
+    if engine.remote and not described.remote_engine:
+        raise EngineUnavailableError(f"{described.name} does not allow its exemplars to leave")
+    task: Any
+    task, noise = read_task(signed)
+    each = task.model_copy(update={"release": "each"})  # a text is written as an answer
+    unshared = f"texts {os.urandom(8).hex()} of {described.name}"  # no cache is shared with queries
+    spec = signed_spec(signed, described, asker="", cached_for=unshared)
+    field, topics = task.topic_field, task.mechanism.topics
+    ready = {topic: await stages.probe(each, noise, spec, {field: topic}) for topic in topics}
+    work = await largest_work(stages, each, noise, spec, described) if measured else Work()
+
+    def write(query: Mapping[str, str], slots: Sequence[Slot]) -> str:
+        return str(on_the_loop(ready[query[field]].answer(slots))["text"])
+
+    return write, work.work_s * len(topics) * task.mechanism.texts
 
 
 def _nothing(*_asked: object) -> str:

@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from string import ascii_lowercase
@@ -35,16 +35,14 @@ from service.engines.protocol import (
     KeepsBlocks,
     TaskSpec,
     UnanswerableQueryError,
-    WritesTogether,
-    ZeroShot,
 )
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
-from service.pipeline.mechanisms.adapter import Aggregator, Author, Outputs
-from service.pipeline.queries import InvalidQueryError, task_spec
-from service.pipeline.stages import Stages, guided, written_so
+from service.pipeline.mechanisms.adapter import Author, Outputs
+from service.pipeline.queries import InvalidQueryError, signed_spec
+from service.pipeline.stages import Ready, Stages
 from service.private_threads import privately
-from service.records.signed import read_signed
+from service.records.signed import read_signed, read_task
 
 log = structlog.get_logger()
 
@@ -130,7 +128,7 @@ class MeasuredGrains:
         def open_tasks() -> list[SignedTask]:
             statuses = [task for budget in self._ledger.budgets.statuses() for task in budget.tasks]
             left = [self._ledger.budgets.task(task.address) for task in statuses if task.left]
-            return [task for task in left if not read_signed(task.document).plan.tasks[task.name].once]
+            return [task for task in left if not read_task(task)[0].once]
 
         tasks = await asyncio.to_thread(open_tasks)
         report = [await self.measured(task) for task in tasks]
@@ -140,17 +138,9 @@ class MeasuredGrains:
         return report
 
     async def _measure(self, signed: SignedTask) -> Measured:
-        task = read_signed(signed.document).plan.tasks[signed.name]
+        task, noise = read_task(signed)
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
-        spec = task_spec(
-            signed.address,
-            task,
-            f"measurements of {signed.knowledge_base}",
-            knowledge_base.embedded_field,
-            response_field=knowledge_base.response_field,
-            asker="",
-        )
-        noise = read_signed(signed.document).noise[signed.name]
+        spec = signed_spec(signed, knowledge_base, asker="", cached_for=f"measurements of {signed.knowledge_base}")
         read_s = await largest_read_s(self._store, task, knowledge_base)
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:
@@ -245,15 +235,15 @@ async def largest_work(
     queries, local = made_up_queries(task, _QUERY_WORDS), engine.is_llm and not engine.remote
     if local:  # it counts tokens
         queries = [*ordinary_queries(task), *made_up_queries(task, _ORDINARY_WORDS)]
-    first = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
-    if first is None:
+    ready = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
+    if ready is None:
         return Work()
-    query, zero_shot, aggregator = first
+    question, tokens = ready, ready.zero_shot.tokens
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     keeper, cold = cast(KeepsBlocks, stages.engine), ""
     if blocks and engine.keeps_blocks:
-        cold = await keeper.room(spec, zero_shot.tokens, blocks, most)
+        cold = await keeper.room(spec, tokens, blocks, most)
     warm = bool(blocks) and engine.keeps_blocks and not cold
     # Words that all slots name beside others that none does. `keyword_ptr` releases them only if there are so few.
     releases_words = getattr(task.mechanism, "after", None) or task.mechanism
@@ -263,23 +253,20 @@ async def largest_work(
     async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
-        fields = _rotated(query, next(number)) if asked.kept else query
-        first = aggregator.before if isinstance(aggregator, Author) else aggregator
-        took = 0.0
-        if first is not None:
-            outputs = await stages.ask(asked, fields, slots, zero_shot)
+        query = _rotated(question.query, next(number)) if asked.kept else question.query
+        run, took = replace(question, spec=asked, query=query), 0.0
+        if run.first is not None:
+            outputs = await run.ask(slots)
             ended = time.monotonic()
             check_answered(outputs, engine)
-            await first.release(outputs)
+            await run.first.release(outputs)
             released = time.monotonic()
-            await first.release([agreed] * most)  # all of them: this need not grow in proportion
+            await run.first.release([agreed] * most)  # all of them: this need not grow in proportion
             agreeing = time.monotonic() - released
             took = (ended - started) * most / count + max((released - ended) * most / count, agreeing)
             started = time.monotonic()
-        if isinstance(aggregator, Author):
-            words = agreed.split() if first is not None else ()
-            writes, fields = guided(written_so(asked, aggregator.writing), fields, words)
-            await written(stages, writes, fields, slots, zero_shot)
+        if isinstance(run.mechanism, Author):
+            await _written(run.write(run.mechanism, slots, agreed.split() if run.first is not None else ()), stages)
             took += (time.monotonic() - started) * most / count
         return took
 
@@ -299,8 +286,8 @@ async def largest_work(
     work_s, block_s = await median(spec)
     typical_s = 0.0
     if local:
-        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, zero_shot.tokens)))
-    return Work(work_s, zero_shot.tokens, typical_s, block_s, cold)
+        typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)))
+    return Work(work_s, tokens, typical_s, block_s, cold)
 
 
 def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
@@ -315,16 +302,13 @@ def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:
     return -(-task.slot_room // 2)
 
 
-async def written(
-    stages: Stages, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-) -> None:
-    """Let made-up slots write an answer of the greatest length.
+async def _written(work: Awaitable[str], stages: Stages) -> None:
+    """Wait until made-up slots have written an answer of the greatest length.
 
     Raises:
         NotMeasuredError: they could not.
     """
     try:
-        work = cast(WritesTogether, stages.engine).write(spec, query, slots, zero_shot)
         await asyncio.wait_for(work, stages.timeout_s)
     except Exception as error:
         raise NotMeasuredError(
@@ -440,8 +424,8 @@ async def first_query(
     noise: TaskNoise,
     spec: TaskSpec,
     queries: Iterable[Mapping[str, str]],
-) -> tuple[Mapping[str, str], ZeroShot, Aggregator | Author] | None:
-    """The first of some queries that the engine takes, and what its probe gives; None if it takes none.
+) -> Ready | None:
+    """The first of some queries that the engine takes, probed; None if it takes none.
 
     Args:
         stages: those that answer.
@@ -455,7 +439,7 @@ async def first_query(
     """
     for query in queries:
         try:
-            return query, *await stages.probe(task, noise, spec, query)
+            return await stages.probe(task, noise, spec, query)
         except (InvalidQueryError, UnanswerableQueryError):
             continue
         except EngineUnavailableError:

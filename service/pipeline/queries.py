@@ -6,8 +6,11 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
+from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
+from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
+from service.records.signed import read_task
 
 MAX_QUERY_CHARACTERS = 20_000
 
@@ -56,6 +59,35 @@ def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | No
     return None
 
 
+def signed_spec(
+    signed: SignedTask,
+    described: KnowledgeBase,
+    *,
+    asker: str,
+    latency_grain_s: float = 0.0,
+    cached_for: str | None = None,
+) -> TaskSpec:
+    """A signed task of a knowledge base as engines see it.
+
+    Args:
+        signed: the task.
+        described: the knowledge base.
+        asker: see :class:`service.engines.protocol.TaskSpec`.
+        latency_grain_s: how long an answer takes.
+        cached_for: what prompts are cached for, if not for the knowledge base.
+    """
+    task, _ = read_task(signed)
+    return task_spec(
+        signed.address,
+        task,
+        cached_for or described.name,
+        described.embedded_field,
+        latency_grain_s,
+        response_field=described.response_field,
+        asker=asker,
+    )
+
+
 def task_spec(
     address: str,
     task: ClassifyTask | GenerateTask,
@@ -66,11 +98,11 @@ def task_spec(
     response_field: str | None,
     asker: str,
 ) -> TaskSpec:
-    """A signed task as engines see it.
+    """A task as engines see it.
 
     Args:
         address: the task's.
-        task: as it was signed.
+        task: signed or not.
         knowledge_base: whose exemplars the slots hold.
         embedded_field: whose embedding is stored; exemplars and queries are compared by it.
         latency_grain_s: how long an answer takes.

@@ -149,7 +149,7 @@ async def longest_question_s(
     first = await first_query(stages, task, noise, spec, made_up_queries(task, lengths))
     if first is None:
         return 0.0
-    questioner = (Exemplar({**first[0], task.label_field: task.labels[0]}),)
+    questioner = (Exemplar({**first.query, task.label_field: task.labels[0]}),)
     engine = await stages.engine.describe()
     count, most = measured_slots(task)
     slots = await privately(largest_slots(task, knowledge_base, count, engine))
@@ -168,14 +168,14 @@ async def _asked(
     """The counts of one question; none if nobody asks it, or it cannot be asked or answered."""
     query, truth = _question(questioner, task)
     try:
-        zero_shot, aggregator = await stages.probe(task, noise, spec, query)
-        probabilities = zero_shot.probabilities
+        ready = await stages.probe(task, noise, spec, query)
+        probabilities, aggregator = ready.zero_shot.probabilities, ready.mechanism
         # Labels were asked for.
         assert probabilities is not None  # noqa: S101  # nosec B101
         assert not isinstance(aggregator, Author)  # noqa: S101  # nosec B101
     except Exception:  # it may depend on the question, and nobody may be told
         return np.zeros(3, np.int64)
-    outputs = await stages.ask(spec, query, slots, zero_shot)
+    outputs = await ready.ask(slots)
     if spec.measuring:
         check_answered(outputs, await stages.engine.describe())
     right = sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])

@@ -56,8 +56,8 @@ class Stages:
         query: Mapping[str, str],
         *,
         prior: np.ndarray | None = None,
-    ) -> tuple[ZeroShot, Aggregator | Author]:
-        """The engine's public answer, and the mechanism made ready with it. Sees no exemplar: its failure may be told.
+    ) -> Ready:
+        """Ask the engine without exemplars, and make the mechanism ready with its answer. What fails may be told.
 
         Args:
             task: as signed.
@@ -83,43 +83,7 @@ class Stages:
                 lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
                 prior,
             )
-            return zero_shot, await adapter.prepare(public)
-
-    async def answer(
-        self,
-        aggregator: Aggregator | Author,
-        spec: TaskSpec,
-        query: Mapping[str, str],
-        slots: Sequence[Slot],
-        zero_shot: ZeroShot,
-    ) -> Answer:
-        """The slots' released answer."""
-        first = aggregator.before if isinstance(aggregator, Author) else aggregator
-        released: Answer = {}
-        if first is not None:
-            released = await first.release(await self.ask(spec, query, slots, zero_shot))
-        if not isinstance(aggregator, Author):
-            return released
-        keywords = cast(Sequence[str], released.get("keywords", ()))
-        spec, query = guided(written_so(spec, aggregator.writing), query, keywords)
-        return aggregator.answer(await self._written(spec, query, slots, zero_shot), keywords)
-
-    async def _written(
-        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> str:
-        """What the slots write together; nothing if the engine fails or takes too long."""
-        writes = cast(WritesTogether, self.engine)
-        return await self._or_none(writes.write(spec, query, slots, zero_shot)) or ""
-
-    async def ask(
-        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Outputs:
-        """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
-        outputs = await self._ask_engine(spec, query, slots, zero_shot)
-        if outputs is not None:
-            return outputs
-        alone = await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))
-        return [answered[0] if answered is not None else None for answered in alone]
+            return Ready(self, spec, query, zero_shot, await adapter.prepare(public))
 
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         """The engine's label probabilities (labels,) with public exemplars in the prompt; or its text, perhaps empty.
@@ -140,14 +104,7 @@ class Stages:
             raise EngineUnavailableError("the engine gives no answer with what was released in its prompt")
         return output
 
-    async def _ask_engine(
-        self, spec: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
-    ) -> Outputs | None:
-        """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
-        outputs = await self._or_none(self.engine.contributions(spec, query, slots, zero_shot))
-        return outputs if outputs is not None and len(outputs) == len(slots) else None
-
-    async def _or_none(self, work: Awaitable[T]) -> T | None:
+    async def or_none(self, work: Awaitable[T]) -> T | None:
         """The result of an engine's call; None if it fails or takes too long."""
         try:
             return await asyncio.wait_for(work, self.timeout_s)
@@ -172,12 +129,61 @@ class Stages:
         return Sentence(" ".join(words), "the released words as they are")
 
 
-def guided(spec: TaskSpec, query: Mapping[str, str], keywords: Sequence[str]) -> tuple[TaskSpec, Mapping[str, str]]:
-    """A task and a query whose prompts name released words, if there are some."""
-    if not keywords:
-        return spec, query
-    prompt, fields = with_keywords(spec.prompt, query, keywords, ordered=False)
-    return replace(spec, prompt=prompt), fields
+@dataclass(frozen=True)
+class Ready:
+    """A question that its slots may be asked.
+
+    Attributes:
+        stages: what answers.
+        spec: the task as the engine sees it.
+        query: its fields.
+        zero_shot: the engine's public answer.
+        mechanism: made ready with it.
+    """
+
+    stages: Stages
+    spec: TaskSpec
+    query: Mapping[str, str]
+    zero_shot: ZeroShot
+    mechanism: Aggregator | Author
+
+    @property
+    def first(self) -> Aggregator | None:
+        """What releases something of the slots' outputs; None where they only write together."""
+        return self.mechanism.before if isinstance(self.mechanism, Author) else self.mechanism
+
+    async def answer(self, slots: Sequence[Slot]) -> Answer:
+        """The slots' released answer."""
+        released: Answer = {}
+        if self.first is not None:
+            released = await self.first.release(await self.ask(slots))
+        if not isinstance(self.mechanism, Author):
+            return released
+        keywords = cast(Sequence[str], released.get("keywords", ()))
+        text = await self.stages.or_none(self.write(self.mechanism, slots, keywords))
+        return self.mechanism.answer(text or "", keywords)
+
+    async def ask(self, slots: Sequence[Slot]) -> Outputs:
+        """One output per slot. If the engine fails as a whole each slot is asked alone: none may silence the others."""
+        outputs = await self._ask_engine(slots)
+        if outputs is not None:
+            return outputs
+        alone = await asyncio.gather(*(self._ask_engine([slot]) for slot in slots))
+        return [answered[0] if answered is not None else None for answered in alone]
+
+    async def write(self, author: Author, slots: Sequence[Slot], keywords: Sequence[str]) -> str:
+        """What the slots write together, with these words in their prompts if there are some. Raises as the engine."""
+        spec, query = written_so(self.spec, author.writing), self.query
+        if keywords:
+            prompt, query = with_keywords(spec.prompt, query, keywords, ordered=False)
+            spec = replace(spec, prompt=prompt)
+        return await cast(WritesTogether, self.stages.engine).write(spec, query, slots, self.zero_shot)
+
+    async def _ask_engine(self, slots: Sequence[Slot]) -> Outputs | None:
+        """The engine's outputs, or None if it fails, takes too long, or answers for another number of slots."""
+        asked = self.stages.engine.contributions(self.spec, self.query, slots, self.zero_shot)
+        outputs = await self.stages.or_none(asked)
+        return outputs if outputs is not None and len(outputs) == len(slots) else None
 
 
 def written_so(spec: TaskSpec, writing: Writing | None) -> TaskSpec:

@@ -30,7 +30,7 @@ from service.pipeline.stages import Stages
 from service.plans.signing import check_alone, promise
 from service.private_threads import privately
 from service.records.records import Records
-from service.records.signed import read_signed
+from service.records.signed import read_task
 
 log = structlog.get_logger()
 
@@ -122,8 +122,7 @@ def report(records: Records, task: str) -> RehearsalReport:
 
 
 def _adapter(signed: SignedTask) -> RehearsalAdapter:
-    plan = read_signed(signed.document)
-    return RehearsalAdapter(plan.plan.tasks[signed.name], plan.noise[signed.name])
+    return RehearsalAdapter(*read_task(signed))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.records.engine_record import last_engine
 from service.records.records import Records
-from service.records.signed import read_signed
+from service.records.signed import read_task
 
 PLACEHOLDERS = ("first label", "second label")
 """The labels of a plan that was begun for an admin, who alone knows the right ones."""
@@ -238,7 +238,7 @@ def release(records: Records, task: str, embed: Embed = embed_here, stages: Stag
         ValueError: the task's answers are released each by itself.
     """
     signed = records.ledger.budgets.task(task)
-    written = read_signed(signed.document).plan.tasks[signed.name]
+    written, _ = read_task(signed)
     if not written.once:
         raise ValueError(f"{task} releases each answer by itself: ask it")
     if not written.mechanism.asked:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from accounting.plan import CalibratedPlan
+from accounting.ledger.budgets import SignedTask
+from accounting.plan import CalibratedPlan, TaskNoise
+from accounting.tasks import ClassifyTask, GenerateTask
 
 
 @lru_cache(maxsize=256)
 def read_signed(document: str) -> CalibratedPlan:
     """A calibrated plan from the document that was signed; shared, so change nothing in it."""
     return CalibratedPlan.model_validate_json(document)
+
+
+def read_task(signed: SignedTask) -> tuple[ClassifyTask | GenerateTask, TaskNoise]:
+    """A signed task as it was written, and its noise."""
+    plan = read_signed(signed.document)
+    return plan.plan.tasks[signed.name], plan.noise[signed.name]

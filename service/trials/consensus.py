@@ -19,13 +19,12 @@ from aggregation.noise import from_fixed_point
 from aggregation.token_ensemble import GRID, TokenEnsemble
 from aggregation.votes import sum_votes
 from exemplar_store import Slot
-from service.engines.protocol import TaskSpec, ZeroShot
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outputs, said, sentence
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
 from service.pipeline.mechanisms.rnm_gaussian import LabelBelief, LabelVote
-from service.pipeline.stages import Stages
+from service.pipeline.stages import Ready
 
 _SHOWN = 20
 
@@ -124,20 +123,12 @@ class _Noiseless:
         return (await consensus(self.ready, outputs)).answer
 
 
-async def likeliest(
-    author: Author,
-    stages: Stages,
-    spec: TaskSpec,
-    query: Mapping[str, str],
-    slots: Sequence[Slot],
-    zero_shot: ZeroShot,
-) -> Consensus:
+async def likeliest(author: Author, ready: Ready, slots: Sequence[Slot]) -> Consensus:
     """Of ``token_ensemble``: what the slots write if the likeliest token is taken each time."""
     writing = replace(author.writing, ensemble=Likeliest(**asdict(author.writing.ensemble)))
     before = None if author.before is None else _Noiseless(author.before)
     sure = replace(author, writing=writing, before=before)  # type: ignore[type-var]
-    answer = await stages.answer(sure, spec, query, slots, zero_shot)
-    return Consensus(answer, {}, "slots")
+    return Consensus(await replace(ready, mechanism=sure).answer(slots), {}, "slots")
 
 
 def _texts(outputs: Outputs) -> list[str]:

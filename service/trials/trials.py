@@ -188,7 +188,7 @@ class Trials:
         embedded = [embedded_field, spec.answer_field] if spec.responses_embedded else [embedded_field]
         try:
             engine = await stages.engine.describe()
-            zero_shot, aggregator = await stages.probe(task, noise, spec, query)
+            ready = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
                 embed = stages.embedder.embed if engine.reads_embeddings else None
                 exemplars = await _embedded(rows, embedded, embed)
@@ -201,19 +201,18 @@ class Trials:
         except Exception as error:
             raise EngineUnavailableError("the engine does not answer") from error
         slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
+        aggregator = ready.mechanism
         if isinstance(aggregator, Author):
             repeats, answered = min(repeats, _MOST_WRITTEN), sum(map(bool, slots))
-            drawn = [await stages.answer(aggregator, spec, query, slots, zero_shot) for _ in range(repeats)]
-            noiseless = await likeliest(aggregator, stages, spec, query, slots, zero_shot)
+            drawn = [await ready.answer(slots) for _ in range(repeats)]
+            noiseless = await likeliest(aggregator, ready, slots)
         else:
-            outputs = await stages.ask(spec, query, slots, zero_shot)
+            outputs = await ready.ask(slots)
             answered = sum(output is not None for output in outputs)
             drawn = [await aggregator.release(outputs)]
             noiseless = await consensus(aggregator, outputs)
-            again = cast(
-                Aggregator,
-                await answer_adapter_of(task, noise).prepare(Public(query, zero_shot, stages.embedder, _no_sentence)),
-            )
+            public = Public(query, ready.zero_shot, stages.embedder, _no_sentence)
+            again = cast(Aggregator, await answer_adapter_of(task, noise).prepare(public))
             drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
             task=name,

@@ -82,7 +82,7 @@ def bug(check: str, says: str, where: str, passage: str, instead: str, *more: tu
 
 
 SAMPLE = "await self._sample(question)"
-RELEASED = "self.stages.answer(aggregator, spec, fields, slots, zero_shot)"
+RELEASED = "ready.answer(slots)"
 AS_IF_DRAWN = ("accounting.tasks:_Task.sampling_probability", "1.0 if self.once else ", "")
 
 BUGS = {
@@ -97,21 +97,21 @@ BUGS = {
     "all slots abstain if most do": bug(
         "hard votes, blocks, as many abstain as answer",
         "label is blue",
-        "service.pipeline.stages:Stages.ask",
+        "service.pipeline.stages:Ready.ask",
         "return outputs\n",
         "return outputs if 2 * sum(o is None for o in outputs) <= len(outputs) else [None] * len(outputs)\n",
     ),
     "one slot's failure silences all": bug(
         "hard votes, units, a slot that breaks the engine",
         "label is blue",
-        "service.pipeline.stages:Stages.ask",
-        "await asyncio.gather(*(self._ask_engine(spec, query, [slot], zero_shot) for slot in slots))",
+        "service.pipeline.stages:Ready.ask",
+        "await asyncio.gather(*(self._ask_engine([slot]) for slot in slots))",
         "[None] * len(slots)",
     ),
     "a slot's failure is logged": bug(
         "silence",
         "slot_failed",
-        "service.pipeline.stages:Stages._or_none",
+        "service.pipeline.stages:Stages.or_none",
         "except Exception:\n",
         "except Exception:\n        __import__('structlog').get_logger().warning('slot_failed')\n",
     ),
@@ -171,8 +171,8 @@ BUGS = {
         "order",
         "order of the steps",
         "service.pipeline.answering:Answering._spend",
-        "zero_shot, aggregator = await",
-        f"{SAMPLE}; zero_shot, aggregator = await",
+        "ready = await",
+        f"{SAMPLE}; ready = await",
     ),
     "the number of grains is fixed after the sample": bug(
         "order",
@@ -182,8 +182,8 @@ BUGS = {
         "",
         (
             "service.pipeline.answering:Answering._spend",
-            "    answer = await self.stages.answer",
-            "    departure.fix(times, waits_s)\n    answer = await self.stages.answer",
+            "    answer = await ready.answer",
+            "    departure.fix(times, waits_s)\n    answer = await ready.answer",
         ),
     ),
     "a release is stored before it may leave": bug(

@@ -97,8 +97,7 @@ def answered(engine, after, noise=NOISE):
     stages, slots = Stages(engine, None, 10.0), [()] * 40
 
     async def answer():
-        zero_shot, author = await stages.probe(task, noise, spec, {"text": "a boat"})
-        return await stages.answer(author, spec, {"text": "a boat"}, slots, zero_shot)
+        return await (await stages.probe(task, noise, spec, {"text": "a boat"})).answer(slots)
 
     return asyncio.run(answer()), slots
 

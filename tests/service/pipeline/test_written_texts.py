@@ -21,7 +21,7 @@ from service.application import PrivateWork, RemotePrivateWork
 from service.cli import trying
 from service.engines.prompts import render
 from service.engines.protocol import EngineInfo, EngineUnavailableError, TaskSpec, ZeroShot
-from service.pipeline import making, writing
+from service.pipeline import making
 from service.pipeline.making import NotMadeError, grain_s
 from service.pipeline.measured_grains import Work
 from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
@@ -304,7 +304,7 @@ def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(
         measured.append((task.release, spec.knowledge_base))
         return Work(work_s=50.0)
 
-    monkeypatch.setattr(writing, "largest_work", largest)
+    monkeypatch.setattr(making, "largest_work", largest)
     monkeypatch.setattr(making, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     promise(services.records, calibrated, "test")
     task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
@@ -320,8 +320,8 @@ def test_made_up_slots_are_measured(services: Services, scribe: Scribe, calibrat
     promise(services.records, calibrated, "test")
     task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
     described = services.records.store.get("toys")
-    ready = asyncio.run(writing.writer(stages, task, described, measured=True))
-    assert ready.all_s > 0
+    _, all_s = asyncio.run(making.writer(stages, task, described, measured=True))
+    assert all_s > 0
     assert all(spec.measuring for spec, _, _ in scribe.written)
     assert states(services.records) == []
 
