@@ -17,7 +17,7 @@ from service.engines.protocol import Engine
 from service.engines.with_notice import with_notice
 from service.pipeline.answering import Answering
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains, Unpadded
+from service.pipeline.latency import SMALLEST_S, UNPADDED, Grains
 from service.pipeline.measured_grains import MeasuredGrains
 from service.pipeline.realigning import Realigner
 from service.pipeline.restoring import Restoring, Steerer
@@ -122,7 +122,7 @@ def open_services(
         engine = with_notice(engine, " ".join(notices))
     stages = Stages(engine, embedder, settings.query_timeout_s)
     blocks = KeptBlocks(stages, records.store, records.audit)
-    grains: Grains = Unpadded()
+    grains = Grains()
     public_grain_s = 0.0
     if not settings.latency_unpadded:
         grain_s = None if settings.latency_grain_ms is None else settings.latency_grain_ms / 1000

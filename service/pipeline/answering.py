@@ -268,7 +268,7 @@ class Answering:
         try:
             release = await self._made.answer(signed, fields, key_id)
         except (EngineBusyError, UnanswerableQueryError, TimeoutError) as error:
-            raise _void(error)[1] from error
+            raise refusal(error)[1] from error
         task, _ = read_task(signed)
         return Answer(release, signed.address, charged=False, answers_left=None, source=task.mechanism.type)
 
@@ -379,11 +379,11 @@ class Answering:
             if isinstance(error, NotKeptError):
                 self._blocks.lost(question.signed)
                 self._grains.overran(question.signed)
-            reason, refusal = _void(error)
+            reason, refused = refusal(error)
             await asyncio.to_thread(self.ledger.void, charge.id, reason)
-            if isinstance(refusal, EngineUnavailableError):
+            if isinstance(refused, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
-            raise refusal from error
+            raise refused from error
         times = question.measured.times(ready.zero_shot.tokens)
         waits_s = self._blocks.turns.take(question.measured, times)
         departure.fix(times, waits_s)
@@ -487,8 +487,8 @@ def _without_exemplars(task: ClassifyTask | GenerateTask, zero_shot: ZeroShot) -
     return {"zero_shot": zero_shot.texts[0]} if zero_shot.texts else {}
 
 
-def _void(error: BaseException) -> tuple[str, Exception]:
-    """Why a charge is voided whose probe failed, for the audit trail and for the caller."""
+def refusal(error: BaseException) -> tuple[str, Exception]:
+    """Why a question is refused whose probe failed, for the audit trail and for the caller."""
     match error:
         case InvalidQueryError() | UnanswerableQueryError():
             return "unanswerable-query", InvalidQueryError(str(error))

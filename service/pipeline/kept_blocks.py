@@ -35,7 +35,7 @@ from service.pipeline.latency import SMALLEST_S, Measured, Turns, on_grain
 from service.pipeline.queries import signed_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
-from service.records.signed import read_signed
+from service.records.signed import identity, read_signed
 
 _CHANGES = (UploadEnded.kind, UnitForgotten.kind)
 _ROOMY = 1.5  # times what the largest blocks take
@@ -106,10 +106,10 @@ class KeptBlocks:
 
     def lost(self, task: SignedTask) -> None:
         """The engine has started anew, without what it kept."""
-        self._states.pop(_which(task), None)
+        self._states.pop(identity(task), None)
 
     async def _current(self, task: SignedTask, measured: Measured, wait_s: float | None) -> _State:
-        state = self._states.setdefault(_which(task), _State())
+        state = self._states.setdefault(identity(task), _State())
         while await asyncio.to_thread(self._changed, task, measured, state) or state.reading is not None:
             if state.reading is None:
                 reading = self._read(task, measured, state)
@@ -172,8 +172,3 @@ class KeptBlocks:
         keeper = cast(KeepsBlocks, self._stages.engine)
         kept = await keeper.keep(signed_spec(signed, described, asker=""), slots)
         return newest.sequence if newest else 0, Held(kept, described.arrived)
-
-
-def _which(task: SignedTask) -> tuple[int, str]:
-    """A restore may give a task's number to another plan's."""
-    return task.id, task.plan.digest

@@ -12,7 +12,6 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from accounting.ledger.budgets import SignedTask
 
@@ -161,13 +160,11 @@ async def on_grain(grain_s: float) -> AsyncIterator[None]:
         await departure.wait()
 
 
-class Grains(Protocol):
-    """The grain of each task."""
+class Grains:
+    """The grain of each task: none at all, unless they are measured (:mod:`service.pipeline.measured_grains`)."""
 
-    @property
-    def report(self) -> Sequence[Measured] | None:
-        """What was measured, as far as that matters; None before it was."""
-        ...
+    report: Sequence[Measured] | None = ()
+    """What was measured, as far as that matters; None before it was."""
 
     async def of(self, task: SignedTask) -> Measured:
         """What was measured, with the grain; a grain of 0 where latency is not padded.
@@ -176,32 +173,14 @@ class Grains(Protocol):
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
             service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
         """
-        ...
+        return Measured(task.address, 0.0, 0.0)
 
     async def all(self) -> Sequence[Measured]:
         """Measure every task that has answers left, and report."""
-        ...
+        return ()
 
     def overran(self, task: SignedTask) -> None:
         """An answer took longer than its grain: the machine is slower than it was, so measure again."""
-        ...
-
-
-class Unpadded:
-    """No grain at all."""
-
-    report: Sequence[Measured] = ()
-
-    async def all(self) -> Sequence[Measured]:
-        """See :class:`Grains`."""
-        return self.report
-
-    async def of(self, task: SignedTask) -> Measured:
-        """See :class:`Grains`."""
-        return Measured(task.address, 0.0, 0.0)
-
-    def overran(self, task: SignedTask) -> None:
-        """See :class:`Grains`."""
 
 
 def smallest_grain_s(work_s: float) -> float:

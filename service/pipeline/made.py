@@ -21,7 +21,7 @@ from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
 from service.pipeline.queries import signed_spec
 from service.pipeline.stages import Stages
-from service.records.signed import read_task
+from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 
@@ -69,7 +69,7 @@ class MadeOnce:
             raise EngineUnavailableError(f"the question cannot be embedded: {error}") from error
 
     def _opened(self, signed: SignedTask) -> tuple[Release, Reader]:
-        which = signed.id, signed.plan.digest  # a restore may give a task's number to another plan's
+        which = identity(signed)
         if which not in self._read:
             self._read[which] = self._open(signed)
         return self._read[which]

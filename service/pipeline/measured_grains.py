@@ -37,12 +37,12 @@ from service.engines.protocol import (
     UnanswerableQueryError,
 )
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import GrainTooSmallError, Measured, smallest_grain_s
+from service.pipeline.latency import Grains, GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Author, Outputs
 from service.pipeline.queries import InvalidQueryError, signed_spec
 from service.pipeline.stages import Ready, Stages
 from service.private_threads import privately
-from service.records.signed import read_signed, read_task
+from service.records.signed import identity, read_signed, read_task
 
 log = structlog.get_logger()
 
@@ -58,11 +58,20 @@ _LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there wil
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
 
 
+_SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
+
+
 class NotMeasuredError(GrainTooSmallError):
     """The largest slots were not all asked, so what they took says nothing."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}, so nobody knows how long they take: they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's "
+            f"timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
+        )
 
-class MeasuredGrains:
+
+class MeasuredGrains(Grains):
     """The grains of all tasks (:class:`service.pipeline.latency.Grains`).
 
     Args:
@@ -83,8 +92,7 @@ class MeasuredGrains:
         self._blocks = blocks
         self._grain_s = grain_s
         self._measured: dict[tuple[int, str], tuple[float, Measured]] = {}
-        self.report: list[Measured] | None = None
-        """All tasks' measurements, as last asked for; None before."""
+        self.report = None
         self._turn = asyncio.Lock()  # two measurements at once would slow each other
 
     async def of(self, task: SignedTask) -> Measured:
@@ -105,18 +113,18 @@ class MeasuredGrains:
             async with self._turn:
                 if (known := self._known(task)) is None:
                     known = await self._measure(task)
-                    self._measured[_which(task)] = asyncio.get_running_loop().time(), known
+                    self._measured[identity(task)] = asyncio.get_running_loop().time(), known
         return known
 
     def _known(self, task: SignedTask) -> Measured | None:
-        at, known = self._measured.get(_which(task), (0.0, None))
+        at, known = self._measured.get(identity(task), (0.0, None))
         if known is not None and known.problem and asyncio.get_running_loop().time() > at + REFUSED_FOR_S:
             return None
         return known
 
     def overran(self, task: SignedTask) -> None:
         """See :class:`service.pipeline.latency.Grains`. What is measured next is made up, and so public."""
-        self._measured.pop(_which(task), None)
+        self._measured.pop(identity(task), None)
 
     async def all(self) -> list[Measured]:
         """The measurements of all tasks that have answers left and draw slots for them, whose blocks are read ahead.
@@ -175,9 +183,6 @@ class MeasuredGrains:
         if measured.problem:
             log.error("latency_grain_too_small", task=signed.address, problem=measured.problem)
         return measured
-
-
-_SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
 
 
 def _problem(address: str, work_s: float, grain_s: float) -> str:
@@ -311,10 +316,7 @@ async def _written(work: Awaitable[str], stages: Stages) -> None:
     try:
         await asyncio.wait_for(work, stages.timeout_s)
     except Exception as error:
-        raise NotMeasuredError(
-            "not all of the largest slots could write, so nobody knows how long they take: they took too long "
-            f"(DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill slot_tokens; {_SMALLER}"
-        ) from error
+        raise NotMeasuredError("not all of the largest slots could write") from error
 
 
 def _rotated(query: Mapping[str, str], by: int) -> Mapping[str, str]:
@@ -337,11 +339,7 @@ def check_answered(outputs: Outputs, engine: EngineInfo) -> None:
     if not engine.is_llm or engine.reads_embeddings:
         return  # its answers take no longer than abstentions
     if missing := sum(output is None for output in outputs):
-        raise NotMeasuredError(
-            f"{missing} of {len(outputs)} of the largest slots were not answered, so nobody knows how long they take: "
-            "they took too long (DPICL_QUERY_TIMEOUT_S, and the engine's timeout_s), or no exemplars fill "
-            f"slot_tokens; {_SMALLER}"
-        )
+        raise NotMeasuredError(f"{missing} of {len(outputs)} of the largest slots were not answered")
 
 
 async def largest_read_s(
@@ -447,11 +445,6 @@ async def first_query(
         except Exception as error:
             raise EngineUnavailableError("the engine does not answer") from error
     return None
-
-
-def _which(task: SignedTask) -> tuple[int, str]:
-    """A restore may give a task's number to another plan's."""
-    return task.id, task.plan.digest
 
 
 def made_up_words() -> Iterator[str]:

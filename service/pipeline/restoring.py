@@ -18,13 +18,12 @@ from sanitization.restore.bundle import LONGEST_TEXT, Bundle, BundleError
 from sanitization.restore.spans import put_back
 from service.engines.protocol import (
     Engine,
-    EngineBusyError,
     EngineUnavailableError,
     Prompt,
     TaskSpec,
     UnanswerableQueryError,
 )
-from service.pipeline.answering import BusyError
+from service.pipeline.answering import BusyError, refusal
 from service.pipeline.latency import on_grain
 from service.pipeline.queries import InvalidQueryError
 
@@ -163,12 +162,8 @@ class Restoring:
         try:
             async with asyncio.timeout(self._timeout_s):
                 said = await self._probabilities(bundle, asked, spec)
-        except EngineBusyError:
-            raise BusyError("the engine has more work than it takes on; come back in a second") from None
-        except UnanswerableQueryError as error:
-            raise InvalidQueryError(str(error)) from error
-        except (EngineUnavailableError, TimeoutError) as error:
-            raise EngineUnavailableError("the engine does not answer") from error
+        except (EngineUnavailableError, UnanswerableQueryError, TimeoutError) as error:
+            raise refusal(error)[1] from error
         if said is None or said.shape != (len(spec.labels),):
             raise EngineUnavailableError("the engine answers something else than a label")
         return spec.labels[int(said.argmax())]

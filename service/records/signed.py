@@ -19,3 +19,8 @@ def read_task(signed: SignedTask) -> tuple[ClassifyTask | GenerateTask, TaskNois
     """A signed task as it was written, and its noise."""
     plan = read_signed(signed.document)
     return plan.plan.tasks[signed.name], plan.noise[signed.name]
+
+
+def identity(signed: SignedTask) -> tuple[int, str]:
+    """Tells a task from any other: a restore may give its number to another plan's."""
+    return signed.id, signed.plan.digest

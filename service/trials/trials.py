@@ -23,19 +23,12 @@ from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import Exemplar, Layout
 from service.embedding.embedder import Embed
 from service.embedding.memory import EmbeddingMemory
-from service.engines.protocol import (
-    EngineBusyError,
-    EngineInfo,
-    EngineUnavailableError,
-    Sentence,
-    UnanswerableQueryError,
-)
-from service.pipeline.answering import BusyError
+from service.engines.protocol import EngineInfo, Sentence, TaskSpec
+from service.pipeline.answering import BusyError, refusal
 from service.pipeline.latency import on_grain
 from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Public, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
-from service.records.text_ledger import TextBudgetExhaustedError
 from service.trials.consensus import Consensus, consensus, likeliest
 from service.trials.public_slots import draw_slots
 
@@ -155,29 +148,8 @@ class Trials:
         if self._in_flight >= self._max_in_flight:
             raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
         self._in_flight += 1
-        try:
-            async with on_grain(self._grain_s):
-                return await self._try(calibrated, name, fields, rows, embedded_field, response_field, repeats, asker)
-        finally:
-            self._in_flight -= 1
-
-    async def _try(
-        self,
-        calibrated: CalibratedPlan,
-        name: str,
-        query: Mapping[str, str],
-        rows: Sequence[Mapping[str, str]],
-        embedded_field: str,
-        response_field: str | None,
-        repeats: int,
-        asker: str,
-    ) -> Trial:
-        task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
-        # The mechanism asks for the same texts at every draw of noise.
-        stages = replace(self._stages, embedder=EmbeddingMemory(self._stages.embedder))
-        address = f"{calibrated.plan.knowledge_base}.{name}"
         spec = task_spec(
-            address,
+            f"{calibrated.plan.knowledge_base}.{name}",
             task,
             f"trials of {calibrated.plan.knowledge_base}",
             embedded_field,
@@ -185,21 +157,33 @@ class Trials:
             response_field=response_field,
             asker=asker,
         )
-        embedded = [embedded_field, spec.answer_field] if spec.responses_embedded else [embedded_field]
+        try:
+            async with on_grain(self._grain_s):
+                return await self._try(calibrated, name, spec, fields, rows, repeats)
+        finally:
+            self._in_flight -= 1
+
+    async def _try(
+        self,
+        calibrated: CalibratedPlan,
+        name: str,
+        spec: TaskSpec,
+        query: Mapping[str, str],
+        rows: Sequence[Mapping[str, str]],
+        repeats: int,
+    ) -> Trial:
+        task, noise = calibrated.plan.tasks[name], calibrated.noise[name]
+        # The mechanism asks for the same texts at every draw of noise.
+        stages = replace(self._stages, embedder=EmbeddingMemory(self._stages.embedder))
+        embedded = [spec.input_field, spec.answer_field] if spec.responses_embedded else [spec.input_field]
         try:
             engine = await stages.engine.describe()
             ready = await stages.probe(task, noise, spec, query)
             async with asyncio.timeout(stages.timeout_s):
                 embed = stages.embedder.embed if engine.reads_embeddings else None
                 exemplars = await _embedded(rows, embedded, embed)
-        except UnanswerableQueryError as error:
-            raise InvalidQueryError(str(error)) from error
-        except EngineBusyError as error:
-            raise BusyError("the engine has more work than it takes on; come back in a second") from error
-        except (InvalidQueryError, TextBudgetExhaustedError):
-            raise
         except Exception as error:
-            raise EngineUnavailableError("the engine does not answer") from error
+            raise refusal(error)[1] from error
         slots = draw_slots(task, noise.sampling_probability, calibrated.public_size, exemplars)
         aggregator = ready.mechanism
         if isinstance(aggregator, Author):

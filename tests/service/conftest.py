@@ -23,7 +23,7 @@ from service.embedding.embedder import Embed
 from service.engines.protocol import Engine, EngineInfo, EngineUnavailableError, Sentence, TaskSpec, ZeroShot
 from service.pipeline.answering import Answering
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import Departure, Measured, Unpadded
+from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
 from service.records.records import Records, open_records
@@ -130,7 +130,7 @@ def answering(services: Services, engine: Engine | None = None, *, timeout_s: fl
         stages,
         **{
             "digest_key": b"k" * 32,
-            "grains": Unpadded(),
+            "grains": Grains(),
             "blocks": KeptBlocks(stages, services.records.store, services.records.audit),
             **options,
         },

@@ -15,7 +15,7 @@ from accounting.plan import CalibratedPlan
 from accounting.replay.books import violations
 from service.pipeline.answering import Answering
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import Unpadded
+from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
 from service.plans.signing import sign
 from service.records.records import Records, open_records
@@ -104,4 +104,4 @@ def _patient(records: Records) -> Answering:
     later = Ledger(records.database, lease_s=60, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
     stages = Stages(MajorityEngine(), EMBEDDER, 60.0)
     blocks = KeptBlocks(stages, records.store, records.audit)
-    return Answering(later, records.store, stages, digest_key=records.digest_key, grains=Unpadded(), blocks=blocks)
+    return Answering(later, records.store, stages, digest_key=records.digest_key, grains=Grains(), blocks=blocks)
