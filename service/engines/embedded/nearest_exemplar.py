@@ -4,7 +4,7 @@
 falls short of a language model wherever reading matters: negation, sentiment, arithmetic, instructions. A prompt's
 instruction does not influence it. And it writes nothing: a text is taken from the query's own document
 (:mod:`service.engines.embedded.extraction`), or from exemplars and public answers
-(:mod:`service.engines.embedded.nearest_response`).
+(:mod:`service.engines.embedded.given_texts`).
 
 For labels, with q the query's embedding, e_l a label's (:func:`label_sentences`), and a slot of exemplars (x_j, y_j):
 
@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from service.embedding.embedder import TextEmbedder
-from service.engines.embedded.coverage import best_covering
 from service.engines.embedded.extraction import candidates, extract, probe, split
-from service.engines.embedded.nearest_response import nearest_response, rank
+from service.engines.embedded.given_texts import best_covering, nearest_response, rank
 from service.engines.protocol import (
     EngineInfo,
     EngineUnavailableError,

@@ -69,8 +69,6 @@ T = TypeVar("T")
 _SHUTDOWN_S = 10.0
 # More characters than so many a token are no text, and would take long to be counted.
 _MOST_TOKEN_CHARACTERS = 16
-# vLLM's limit on the tokens whose log-probabilities one request may ask for.
-_MOST_LOGPROBS = MOST_ASKED
 # Each may share its batch with requests that want other log-probabilities, which vLLM then computes for all.
 _LIKELIEST_ATTEMPTS = 20
 # Two questions that begin differently: what both prompts begin with is their exemplars' and the template's.
@@ -121,7 +119,7 @@ class VllmEngine:
                     tensor_parallel_size=config.tensor_parallel_size,
                     gpu_memory_utilization=config.gpu_memory_utilization,
                     max_num_seqs=config.max_num_seqs,
-                    max_logprobs=_MOST_LOGPROBS,
+                    max_logprobs=MOST_ASKED,
                     enable_prefix_caching=config.prefix_caching,
                     disable_log_stats=True,
                     scheduler_cls="service.engines.vllm.scheduler.scheduler",
@@ -132,11 +130,7 @@ class VllmEngine:
             )
             self._tokens = {
                 kind: Tokenization(self._llm.get_tokenizer(), chat, config.chat_template_kwargs)
-                for kind, chat in (
-                    ("classify", bool(config.chat)),
-                    ("generate", config.chat),
-                    ("write", bool(config.chat)),
-                )
+                for kind, chat in {"classify": bool(config.chat), "generate": config.chat}.items()
             }
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineUnavailableError(f"vLLM cannot start with the model {config.model}: {_why(error)}") from error
@@ -248,7 +242,7 @@ class VllmEngine:
         return tokens.text(said)
 
     def _tokens_of(self, task: TaskSpec) -> Tokenization:
-        return self._tokens["write" if task.writing else task.kind]
+        return self._tokens["classify" if task.writing else task.kind]  # both go on from the exemplars
 
     async def _grammar(self, task: TaskSpec) -> Matcher | None:
         """That of a task's next answer; compiling it takes long, the first time."""
@@ -434,9 +428,9 @@ class VllmEngine:
         """Label probabilities, float64 (L,); ``extra`` is what each request tells the worker."""
         trie = self._trie(task.labels, task.prompt, task.answer_field)
         asked = [
-            (number, [*prompt, *question.prefix], question.tokens[at : at + _MOST_LOGPROBS])
+            (number, [*prompt, *question.prefix], question.tokens[at : at + MOST_ASKED])
             for number, question in enumerate(trie.questions)
-            for at in range(0, len(question.tokens), _MOST_LOGPROBS)
+            for at in range(0, len(question.tokens), MOST_ASKED)
         ]
         calls = [self._ask(task, tokens, _next_token(wanted, extra)) for _, tokens, wanted in asked]
         outputs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
@@ -625,27 +619,20 @@ def _digest(task: TaskSpec, slot: Slot) -> bytes:
 
 def _one_token(extra: dict[str, int] | dict[str, list[int]]) -> SamplingParams:
     """Reads a prompt, and says nothing of it."""
-    final = RequestOutputKind.FINAL_ONLY
-    return SamplingParams(temperature=0.0, max_tokens=1, extra_args=dict(extra), detokenize=False, output_kind=final)
+    return _parameters(extra_args=dict(extra))
 
 
 @lru_cache(maxsize=8)
 def _likeliest(count: int) -> SamplingParams:
-    final = RequestOutputKind.FINAL_ONLY
-    return SamplingParams(
-        temperature=0.0, max_tokens=1, logprobs=count, detokenize=False, output_kind=final, skip_clone=True
-    )
+    return _parameters(logprobs=count, skip_clone=True)
 
 
 @lru_cache(maxsize=256)
 def _next_token(wanted: tuple[int, ...], extra: tuple[tuple[str, int], ...] = ()) -> SamplingParams:
     """Shared by all prompts that ask for these tokens: vLLM copies it, and making one takes long."""
-    return SamplingParams(
-        temperature=0.0,
-        max_tokens=1,
-        logprob_token_ids=list(wanted),
-        extra_args=dict(extra) or None,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,
-    )
+    return _parameters(logprob_token_ids=list(wanted), extra_args=dict(extra) or None, skip_clone=True)
+
+
+def _parameters(**wanted: Any) -> SamplingParams:
+    final = RequestOutputKind.FINAL_ONLY
+    return SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, output_kind=final, **wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.engines.embedded.coverage import BARE, COVERED, best_covering
+from service.engines.embedded.given_texts import BARE, COVERED, best_covering
 
 TEXTS = (
     "Reset the router and wait.",

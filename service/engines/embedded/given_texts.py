@@ -1,0 +1,90 @@
+"""Texts that the embedded engine answers with. It writes none: they are exemplars' responses, or public anyway.
+
+A slot says what its exemplar nearest to the query was answered. Where responses were embedded when they were ingested,
+it says it with that embedding, so that nobody needs to compute one from what a private slot says. Candidates are the
+task's public answers, the most similar to the query first; released keywords become the one that covers them best. An
+answer that neither an exemplar nor a public answer gives is out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aggregation.keywords import keywords as words_of
+from service.engines.protocol import Embedded, Sentence
+
+if TYPE_CHECKING:
+    from exemplar_store import Slot
+
+COVERED = "the public candidate that covers the released keywords best (no language model wrote this)"
+BARE = "the released keywords as they are: no public candidate has any of them (no language model wrote this)"
+
+
+def rank(query: np.ndarray, texts: Sequence[str], embeddings: np.ndarray, count: int) -> tuple[str, ...]:
+    """Up to ``count`` different texts by the cosine of their embeddings with the query's, equals in their order.
+
+    Args:
+        query: of norm 1, shape (d,).
+        texts: n of them.
+        embeddings: theirs, of norm 1, shape (n, d).
+        count: most texts wanted.
+    """
+    cosines = (embeddings.astype(np.float64) * query).sum(axis=1)
+    return tuple(dict.fromkeys(texts[i] for i in np.argsort(-cosines, kind="stable")))[:count]
+
+
+def nearest_response(slot: Slot, answer_field: str, query: np.ndarray, *, embedded: bool) -> str | Embedded | None:
+    """The response of the slot's exemplar nearest to the query; the first of equals.
+
+    Exemplars without a usable embedding or a response are passed over; None where none is left.
+
+    Args:
+        slot: the exemplars.
+        answer_field: the one that holds the response.
+        query: of norm 1, float64 (d,).
+        embedded: whether the response comes with its stored embedding; exemplars without one are passed over, too.
+    """
+    best: str | Embedded | None = None
+    best_cosine = -np.inf
+    for exemplar in slot:
+        response, x, of_response = exemplar.fields.get(answer_field), exemplar.embedding, exemplar.response_embedding
+        if not response or not response.strip() or x is None or x.shape != query.shape:
+            continue
+        if embedded and (of_response is None or of_response.shape != query.shape):
+            continue
+        cosine = float((x.astype(np.float64) * query).sum())
+        if cosine > best_cosine:  # never for NaN
+            best = response if not embedded or of_response is None else Embedded(response, of_response)
+            best_cosine = cosine
+    return best
+
+
+def best_covering(texts: Sequence[str], keywords: Sequence[str], ordered: bool) -> Sentence:
+    """Choose among public texts by released words; sees nothing private.
+
+    A text scores the weights of the keywords it has, as :mod:`aggregation.keywords` reads it. A keyword weighs 1, or
+    1 / (1 + its place, from 0) if they are ranked. Of equal texts the one with fewer other words wins, then the
+    first.
+
+    Args:
+        texts: the public candidates.
+        keywords: the released words, as :func:`aggregation.keywords.keywords` spells them.
+        ordered: whether they are ranked, the most important first.
+
+    Returns:
+        The text; or the keywords joined by spaces, where no text has any of them. ``method`` says which.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(keywords):
+        places.setdefault(word, place)
+    best, best_rank = None, (0.0, 0)
+    for text in texts:
+        words = words_of(text)
+        covered = sorted(place for word, place in places.items() if word in words)
+        rank = (sum(1 / (1 + place) if ordered else 1.0 for place in covered), len(covered) - len(words))
+        if covered and (best is None or rank > best_rank):
+            best, best_rank = text, rank
+    return Sentence(" ".join(keywords), BARE) if best is None else Sentence(best, COVERED)
