@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,23 +25,22 @@ from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 
+@dataclass(eq=False)
 class MadeOnce:
     """Reads releases that were made once.
 
-    Args:
+    Attributes:
         ledger: where they are stored.
         store: knows by which field questions are compared.
         stages: those that answer private queries, too.
         grain_s: an answer of the engine's leaves after a whole number of these; 0 does not wait.
     """
 
-    def __init__(self, ledger: Ledger, store: ExemplarStore, stages: Stages, grain_s: float) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._stages = stages
-        self._grain_s = grain_s
-        self._read: dict[tuple[int, str], tuple[Release, Reader]] = {}
-        """Releases, and what answers from them."""
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    grain_s: float
+    _read: dict[tuple[int, str], tuple[Release, Reader]] = field(default_factory=dict, init=False)
 
     async def answer(self, signed: SignedTask, query: Mapping[str, str], asker: str) -> Release:
         """Answer a question from a task's one release.
@@ -75,18 +74,18 @@ class MadeOnce:
         return self._read[which]
 
     def _open(self, signed: SignedTask) -> tuple[Release, Reader]:
-        stored = self._ledger.stored_release(signed, ONE_RELEASE)
+        stored = self.ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
                 f"{signed.address} answers from a release that is made once, and it is not there: "
                 f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
             )
         # Whoever asks is named by what reads the release, question by question.
-        described = self._store.get(signed.knowledge_base)
-        spec = signed_spec(signed, described, asker="", latency_grain_s=self._grain_s)
+        described = self.store.get(signed.knowledge_base)
+        spec = signed_spec(signed, described, asker="", latency_grain_s=self.grain_s)
         adapter = once_adapter_of(*read_task(signed))
-        return stored, adapter.open(stored.answer, spec, self._stages.embedder, self._show)
+        return stored, adapter.open(stored.answer, spec, self.stages.embedder, self._show)
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
-        async with on_grain(self._grain_s):
-            return await self._stages.show(spec, query, exemplars)
+        async with on_grain(self.grain_s):
+            return await self.stages.show(spec, query, exemplars)

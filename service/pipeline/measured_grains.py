@@ -56,8 +56,6 @@ _QUERY_WORDS = (150, 30, 5)  # of the made-up query: the longest that the engine
 _ORDINARY_WORDS = (15, 5)  # made up, each is about three tokens; longer questions get time in proportion
 _LARGE_DIMENSION = 1024  # of embeddings, where nobody knows yet which there will be
 _ESCAPED = 0.9  # of an exemplar's bytes are its text, the others JSON's
-
-
 _SMALLER = "use a smaller ensemble, fewer shots, smaller slot_tokens or max_exemplars, or a faster engine"
 
 
@@ -243,7 +241,7 @@ async def largest_work(
     ready = await first_query(stages, task, noise, replace(spec, measuring=True), queries)
     if ready is None:
         return Work()
-    question, tokens = ready, ready.zero_shot.tokens
+    tokens = ready.zero_shot.tokens
     count, most = measured_slots(task)
     open_slots = largest_slots(task, knowledge_base, count, engine)
     keeper, cold = cast(KeepsBlocks, stages.engine), ""
@@ -258,8 +256,8 @@ async def largest_work(
     async def once(asked: TaskSpec) -> float:
         started = time.monotonic()
         slots = await privately(open_slots)
-        query = _rotated(question.query, next(number)) if asked.kept else question.query
-        run, took = replace(question, spec=asked, query=query), 0.0
+        query = _rotated(ready.query, next(number)) if asked.kept else ready.query
+        run, took = replace(ready, spec=asked, query=query), 0.0
         if run.first is not None:
             outputs = await run.ask(slots)
             ended = time.monotonic()
@@ -271,7 +269,8 @@ async def largest_work(
             took = (ended - started) * most / count + max((released - ended) * most / count, agreeing)
             started = time.monotonic()
         if isinstance(run.mechanism, Author):
-            await _written(run.write(run.mechanism, slots, agreed.split() if run.first is not None else ()), stages)
+            words = agreed.split() if run.first is not None else ()
+            await _written(run.write(run.mechanism, slots, words), stages)
             took += (time.monotonic() - started) * most / count
         return took
 

@@ -7,6 +7,7 @@ request depends on the request and the bundle alone; a profile beyond the bundle
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -77,10 +78,11 @@ class Steerer(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Restoring:
     """Serves the bundles in a folder; new ones as they are published.
 
-    Args:
+    Attributes:
         root: of :func:`sanitization.restore.bundle.publish`; None serves none.
         engine: what answers.
         steerer: answers instead of the engine where it has the bundle.
@@ -90,29 +92,23 @@ class Restoring:
             does not wait.
     """
 
-    def __init__(
-        self,
-        root: Path | None,
-        engine: Engine,
-        steerer: Steerer | None = None,
-        *,
-        timeout_s: float,
-        max_in_flight: int,
-        grain_s: float = 0.0,
-    ):
-        self._root, self._engine, self._steerer = root, engine, steerer
-        self._timeout_s, self._max_in_flight, self._grain_s = timeout_s, max_in_flight, grain_s
-        self._known: dict[str, Bundle] = {}
-        self._in_flight = 0
+    root: Path | None
+    engine: Engine
+    steerer: Steerer | None = None
+    timeout_s: float = field(kw_only=True)
+    max_in_flight: int = field(kw_only=True)
+    grain_s: float = field(default=0.0, kw_only=True)
+    _known: dict[str, Bundle] = field(default_factory=dict, init=False)
+    _in_flight: int = field(default=0, init=False)
 
     @property
     def wanted(self) -> bool:
         """Whether the settings name a folder of bundles."""
-        return self._root is not None
+        return self.root is not None
 
     def addresses(self) -> list[str]:
         """All bundles, by name and version."""
-        return bundles.addresses(self._root) if self._root is not None else []
+        return bundles.addresses(self.root) if self.root is not None else []
 
     def bundle(self, address: str) -> Bundle:
         """A bundle, read and checked at its first use.
@@ -122,9 +118,9 @@ class Restoring:
         """
         if address not in self._known:
             try:
-                if self._root is None:
+                if self.root is None:
                     raise BundleError(f"no bundle {address}")
-                bundle = bundles.load(bundles.folder_of(self._root, address))
+                bundle = bundles.load(bundles.folder_of(self.root, address))
                 if bundle.address != address:
                     raise BundleError(f"no bundle {address}: its folder holds {bundle.address}")
             except BundleError as error:
@@ -149,8 +145,8 @@ class Restoring:
         """
         bundle = await asyncio.to_thread(self.bundle, asked.bundle)
         _check(asked, bundle)
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} texts are being answered; come back in a second")
+        if self._in_flight >= self.max_in_flight:
+            raise BusyError(f"{self.max_in_flight} texts are being answered; come back in a second")
         self._in_flight += 1
         try:
             return await self._ask(bundle, asked, key_id)
@@ -160,7 +156,7 @@ class Restoring:
     async def _ask(self, bundle: Bundle, asked: RedactedText, key_id: str) -> str:
         spec = task_spec(bundle, key_id)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 said = await self._probabilities(bundle, asked, spec)
         except (EngineUnavailableError, UnanswerableQueryError, TimeoutError) as error:
             raise refusal(error)[1] from error
@@ -169,12 +165,12 @@ class Restoring:
         return spec.labels[int(said.argmax())]
 
     async def _probabilities(self, bundle: Bundle, asked: RedactedText, spec: TaskSpec) -> np.ndarray | None:
-        steerer = self._steerer
+        steerer = self.steerer
         if steerer is None or bundle.sha256 not in await steerer.bundles():
             if asked.mode == "steer":
                 raise SteeringNotServedError("no engine here is steered by this bundle: ask with mode text")
-            async with on_grain(self._grain_s):
-                return (await self._engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
+            async with on_grain(self.grain_s):
+                return (await self.engine.zero_shot(spec, {"text": _filled(bundle, asked)})).probabilities
         if asked.mode == "text":
             return await steerer.restore(spec, _filled(bundle, asked), bundle.sha256, None)
         # Where nothing was taken out there is nothing to restore: the number is chance alone.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -54,10 +54,11 @@ class _Context(NamedTuple):
     slots: _Seen
 
 
+@dataclass(eq=False)
 class SanitizingEngine:
     """An engine, behind its own protocol.
 
-    Args:
+    Attributes:
         remote: sees sanitised questions.
         config: how they are sanitised.
         sanitizers: opens what does it.
@@ -65,20 +66,16 @@ class SanitizingEngine:
         local: answers slots; None: the remote engine does, and sees exemplars in clear text.
     """
 
-    def __init__(
-        self,
-        remote: Engine,
-        config: SanitizeConfig,
-        sanitizers: Sanitizers,
-        texts: TextLedger,
-        local: Engine | None = None,
-    ) -> None:
-        self._remote = remote
-        self._config = config
-        self._sanitizers = sanitizers
-        self._texts = texts
-        self._local = local
-        self._slots = local or remote
+    remote: Engine
+    config: SanitizeConfig
+    sanitizers: Sanitizers
+    texts: TextLedger
+    local: Engine | None = None
+
+    @property
+    def slots(self) -> Engine:
+        """What answers them."""
+        return self.local or self.remote
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         """See :meth:`service.engines.protocol.Engine.zero_shot`.
@@ -88,8 +85,8 @@ class SanitizingEngine:
         """
         work = partial(self._sanitize, task, query)
         sanitized = await (asyncio.to_thread(work) if task.asker else privately(work))
-        here = _Seen(query, await self._local.zero_shot(task, query)) if self._local else None
-        remote = _Seen(sanitized, await self._remote.zero_shot(task, sanitized))
+        here = _Seen(query, await self.local.zero_shot(task, query)) if self.local else None
+        remote = _Seen(sanitized, await self.remote.zero_shot(task, sanitized))
         slots = here or remote
         return replace(remote.zero_shot, embedded=slots.zero_shot.embedded, context=_Context(remote, slots))
 
@@ -98,27 +95,27 @@ class SanitizingEngine:
     ) -> Sequence[Output | None]:
         """See :meth:`service.engines.protocol.Engine.contributions`."""
         seen: _Seen = zero_shot.context.slots
-        return await self._slots.contributions(task, seen.query, slots, seen.zero_shot)
+        return await self.slots.contributions(task, seen.query, slots, seen.zero_shot)
 
     async def write(self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot) -> str:
         """See :meth:`service.engines.protocol.WritesTogether.write`."""
         seen: _Seen = zero_shot.context.slots
-        return await cast(WritesTogether, self._slots).write(task, seen.query, slots, seen.zero_shot)
+        return await cast(WritesTogether, self.slots).write(task, seen.query, slots, seen.zero_shot)
 
     async def reconstruct(
         self, task: TaskSpec, query: Mapping[str, str], keywords: Sequence[str], ordered: bool, zero_shot: ZeroShot
     ) -> Sentence:
         """See :meth:`service.engines.protocol.Engine.reconstruct`. The remote engine does it."""
         seen: _Seen = zero_shot.context.remote
-        return await self._remote.reconstruct(task, seen.query, keywords, ordered, seen.zero_shot)
+        return await self.remote.reconstruct(task, seen.query, keywords, ordered, seen.zero_shot)
 
     async def describe(self) -> EngineInfo:
         """See :meth:`service.engines.protocol.Engine.describe`."""
-        remote = await self._remote.describe()
-        notice = f"{remote.notice} Before that {_replaced(self._config)} That protects who asks, not the exemplars."
-        if self._local is None:
+        remote = await self.remote.describe()
+        notice = f"{remote.notice} Before that {_replaced(self.config)} That protects who asks, not the exemplars."
+        if self.local is None:
             return replace(remote, notice=notice)
-        local = await self._local.describe()
+        local = await self.local.describe()
         return replace(
             remote,
             notice=f"{notice} Slots are answered within this deployment by {local.name}: exemplars do not leave it.",
@@ -131,19 +128,19 @@ class SanitizingEngine:
     async def health(self) -> None:
         """See :meth:`service.engines.protocol.Engine.health`. The sanitiser is opened before the first question."""
         await asyncio.to_thread(self._open)
-        await self._remote.health()
-        if self._local:
-            await self._local.health()
+        await self.remote.health()
+        if self.local:
+            await self.local.health()
 
     def close(self) -> None:
         """See :meth:`service.engines.protocol.Engine.close`."""
-        self._remote.close()
-        if self._local:
-            self._local.close()
+        self.remote.close()
+        if self.local:
+            self.local.close()
 
     def _open(self) -> TextSanitizer:
         try:
-            return self._sanitizers.open(self._config.mechanism, self._config.epsilon, self._config.keep)
+            return self.sanitizers.open(self.config.mechanism, self.config.epsilon, self.config.keep)
         except Exception as error:
             raise EngineUnavailableError(f"questions cannot be sanitised: {error}") from error
 
@@ -151,7 +148,7 @@ class SanitizingEngine:
         sanitizer, texts = self._open(), list(query.values())
         try:
             if task.asker:
-                done, _ = self._texts.sanitize(sanitizer, texts, owner=task.asker, conversation=task.name)
+                done, _ = self.texts.sanitize(sanitizer, texts, owner=task.asker, conversation=task.name)
             else:
                 done = sanitizer.sanitize_all(texts)
         except TextError as error:

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from pydantic import BaseModel
@@ -227,23 +227,23 @@ Elsewhere = Callable[[Charged], Awaitable[None]]
 """Runs a rehearsal that is charged, to its end; raises if it fails."""
 
 
+@dataclass(eq=False)
 class Rehearsals:
     """Runs rehearsals beside the queries that the same engine answers, one at a time.
 
-    Args:
+    Attributes:
         records: where they are signed, charged and stored.
         stages: those that answer.
         padded: as of :func:`finish`.
         elsewhere: runs what is charged in another process; in this one unless given.
     """
 
-    def __init__(self, records: Records, stages: Stages, *, padded: bool, elsewhere: Elsewhere | None = None):
-        self._records = records
-        self._stages = stages
-        self._padded = padded
-        self._elsewhere = elsewhere
-        self._beginning = False
-        self._running: asyncio.Task[None] | None = None
+    records: Records
+    stages: Stages
+    padded: bool = field(kw_only=True)
+    elsewhere: Elsewhere | None = field(default=None, kw_only=True)
+    _beginning: bool = field(default=False, init=False)
+    _running: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def start(self, calibrated: CalibratedPlan, signed_by: str) -> str:
         """Begin one, which goes on by itself: its address. Arguments and errors as of :func:`begin`.
@@ -255,7 +255,7 @@ class Rehearsals:
             raise BusyError("another rehearsal is running; nothing was signed")
         self._beginning = True
         try:
-            charged = await begin(self._records, calibrated, signed_by, self._stages)
+            charged = await begin(self.records, calibrated, signed_by, self.stages)
         finally:
             self._beginning = False
         # A context of its own: Ray Serve cancels the calls made in the context of a request that has ended.
@@ -266,10 +266,10 @@ class Rehearsals:
 
     async def run(self, charged: Charged) -> None:
         """Run one that is begun, to its end."""
-        if self._elsewhere is None:
-            await finish(self._records, self._stages, charged, padded=self._padded)
+        if self.elsewhere is None:
+            await finish(self.records, self.stages, charged, padded=self.padded)
         else:
-            await self._elsewhere(charged)
+            await self.elsewhere(charged)
 
 
 def _told(ended: asyncio.Task[None], task: str) -> None:

@@ -145,9 +145,6 @@ class Trials:
             raise ValueError(f"repeats must be between 1 and {MAX_REPEATS}, not {repeats}")
         fields = check_query(task, query)
         rows = check_exemplars(task, exemplars)
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
-        self._in_flight += 1
         spec = task_spec(
             f"{calibrated.plan.knowledge_base}.{name}",
             task,
@@ -157,6 +154,9 @@ class Trials:
             response_field=response_field,
             asker=asker,
         )
+        if self._in_flight >= self._max_in_flight:
+            raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
+        self._in_flight += 1
         try:
             async with on_grain(self._grain_s):
                 return await self._try(calibrated, name, spec, fields, rows, repeats)

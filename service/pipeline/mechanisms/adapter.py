@@ -218,6 +218,8 @@ class OnceAdapter(Adapter[M, P]):
         TypeError: as of :class:`Adapter`, or the noise counts on units that are not drawn, and all of them are read.
     """
 
+    calls = 0  # questions are embedded and compared
+
     def __init__(self, task: ClassifyTask | GenerateTask, noise: TaskNoise):
         super().__init__(task, noise)
         if noise.sampling_probability != 1:
@@ -264,11 +266,6 @@ class OnceAdapter(Adapter[M, P]):
             embedder: for public sentences and questions.
             show: asks the engine.
         """
-
-    @property
-    def calls(self) -> int:
-        """See :class:`Adapter`: none, questions are embedded and compared."""
-        return 0
 
     @property
     def exemplars(self) -> int:

@@ -46,6 +46,7 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     profile = Gaussian
     example = SyntheticExemplarsMechanism(type="synthetic_exemplars", candidates=())
     about = "Public exemplars chosen by the units' votes, once: every question is asked with them."
+    calls = 2  # without exemplars, as every engine is asked first, and with them
 
     def public_texts(self, field: str) -> Sequence[str]:
         """See :class:`.adapter.OnceAdapter`: the candidates'."""
@@ -97,11 +98,6 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
     def _labels(self) -> list[int]:
         """Of each candidate its label's index."""
         return [self._index[candidate[self.task.label_field]] for candidate in self.written.candidates]
-
-    @property
-    def calls(self) -> int:
-        """See :class:`.adapter.Adapter`: without exemplars, as every engine is asked first, and with them."""
-        return 2
 
     @property
     def exemplars(self) -> int:

@@ -54,6 +54,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     profile = profiles.TokenEnsemble
     example = TokenEnsembleMechanism(type="token_ensemble")
     about = "A text that the language model writes, each token drawn with the slots' say."
+    public_calls = 2  # zero-shot, and the model beside the slots
 
     @property
     def pull(self) -> float:
@@ -73,11 +74,6 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
     def rounds(self) -> int:
         """See :class:`.adapter.AnswerAdapter`: once more for the words that an answer is written with."""
         return 1 if self.written.after is None else 2
-
-    @property
-    def public_calls(self) -> int:
-        """See :class:`.adapter.AnswerAdapter`: zero-shot, and the model beside the slots."""
-        return 2
 
     async def prepare(self, public: Public) -> Written:
         """See :class:`.adapter.AnswerAdapter`."""

@@ -88,6 +88,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
     profile = TokenEnsemble
     example = TokenEnsembleMechanism(type="token_ensemble", topics=("a topic",), texts=4)
     about = "Texts on public topics that the language model writes, once: questions are asked with them."
+    calls = 1  # with texts, and without exemplars
     task: GenerateTask
 
     @property
@@ -137,11 +138,6 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
     def voices(self, public_size: int) -> int:
         """See :class:`.adapter.Adapter`: slots of a topic that somebody is in, if all topics are as frequent."""
         return max(1, min(self.task.ensemble, public_size // len(self.written.topics or "?")))
-
-    @property
-    def calls(self) -> int:
-        """See :class:`.adapter.Adapter`: one, with texts and without exemplars."""
-        return 1
 
     @property
     def exemplars(self) -> int:

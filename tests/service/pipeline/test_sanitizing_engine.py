@@ -324,7 +324,7 @@ def _no_table(opened: Services) -> None:
 def _no_wrapper(opened: Services) -> None:
     """A fault of ours: the pipeline asks the remote engine itself."""
     opened.sanitizers.prepare()
-    opened.answering.stages = Stages(opened.engine.engine._remote, opened.embedder, 9.0)
+    opened.answering.stages = Stages(opened.engine.engine.remote, opened.embedder, 9.0)
 
 
 @pytest.mark.parametrize("fault", [_no_words, _no_memory, _no_embedder, _no_table, _no_wrapper])
