@@ -227,9 +227,37 @@ class TextEvaluator:
     def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
         texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
-        table = evaluate(texts, self._plan, self._name, self._task, given.public_size, self._compared, grid, progress)
-        rows: list[TextScores] = given.run(table)
+        rows: list[TextScores] = given.run(self.scores(texts, given.public_size, grid, progress))
         return rows
+
+    async def scores(
+        self, texts: Texts, public_size: int, grid: Grid, progress: Callable[[int], None] = lambda done: None
+    ) -> list[TextScores]:
+        """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
+
+        Every mechanism is given the whole of the plan's budget.
+
+        Raises:
+            accounting.plan.PlanError: a budget that cannot be kept.
+        """
+        total = len(texts.asked)
+        results = [
+            measure(texts.zero_shot(), total, "zero-shot"),
+            measure(texts.single(), total, f"one slot of {self._task.shots}"),
+        ]
+        for mechanism in self._compared:
+            for answers in grid.answers:
+                task = self._task.model_copy(update={"mechanism": mechanism, "answers": answers})
+                for epsilon in grid.epsilons:
+                    noise = noise_of(self._plan, self._name, task, public_size, epsilon)
+                    if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
+                        row = measure(await texts.aggregate(task, noise, 0), total, "aggregate, no noise", mechanism)
+                        results.append(replace(row, fallbacks=None))
+                    row = measure(await texts.aggregate(task, noise, grid.draws), total, "private", mechanism)
+                    words = adapter_of(task, noise).outlook().noise_words
+                    results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
+                    progress(len(results))
+        return results
 
     def table(self, rows: Sequence[TextScores], title: str) -> Table:
         """See :class:`.evaluator.Evaluator`."""
@@ -269,54 +297,6 @@ def _generate(plan: Plan, name: str) -> GenerateTask:
     task = plan.tasks[name]
     assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)  # nosec B101
     return task
-
-
-async def evaluate(
-    texts: Texts,
-    plan: Plan,
-    task_name: str,
-    task: GenerateTask,
-    public_size: int,
-    mechanisms: Sequence[TextMechanism],
-    grid: Grid,
-    progress: Callable[[int], None] = lambda done: None,
-) -> list[TextScores]:
-    """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
-
-    Every mechanism is given the whole of the plan's budget.
-
-    Args:
-        texts: what the engine said.
-        plan: its δ and accountant are used.
-        task_name: for messages.
-        task: its mechanism and answers are replaced.
-        public_size: of the knowledge base.
-        mechanisms: to compare.
-        grid: budgets and numbers of answers.
-        progress: called with the number of results so far.
-
-    Raises:
-        accounting.plan.PlanError: a budget that cannot be kept.
-    """
-    total = len(texts.asked)
-    results = [
-        measure(texts.zero_shot(), total, "zero-shot"),
-        measure(texts.single(), total, f"one slot of {task.shots}"),
-    ]
-    for mechanism in mechanisms:
-        for answers in grid.answers:
-            changed = task.model_copy(update={"mechanism": mechanism, "answers": answers})
-            for epsilon in grid.epsilons:
-                noise = noise_of(plan, task_name, changed, public_size, epsilon)
-                if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
-                    exact = await texts.aggregate(changed, noise, 0)
-                    row = measure(exact, total, "aggregate, no noise", mechanism)
-                    results.append(replace(row, fallbacks=None))
-                row = measure(await texts.aggregate(changed, noise, grid.draws), total, "private", mechanism)
-                words = adapter_of(changed, noise).outlook().noise_words
-                results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
-                progress(len(results))
-    return results
 
 
 def measure(answers: Sequence[Answers], total: int, method: str, mechanism: TextMechanism | None = None) -> TextScores:

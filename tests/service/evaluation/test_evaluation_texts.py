@@ -17,7 +17,7 @@ from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import ZeroShot
 from service.evaluation.dataset import Asked, specification
 from service.evaluation.tables import Grid
-from service.evaluation.texts import Answers, Texts, evaluate, measure
+from service.evaluation.texts import Answers, TextEvaluator, Texts, measure
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
 from tests.service.evaluation.conftest import FOOD, TOOLS
 from tests.service.shell import Shell
@@ -200,10 +200,8 @@ def test_bleu_is_that_of_one_draw_however_many_there_are() -> None:
 
 
 def test_every_budget_is_calibrated_by_itself(plan: Plan) -> None:
-    task = plan.tasks["story"]
-    assert isinstance(task, GenerateTask)
-    texts = made(plan, [KITES, KITES])
-    rows = asyncio.run(evaluate(texts, plan, "story", task, 120, [EMBEDDING, TESTED], Grid([2.0, 8.0], [5], 2)))
+    evaluator = TextEvaluator(plan, "story", ["{type: embedding_mean}", "{type: keyword_ptr, k_min: 1, k_max: 3}"])
+    rows = asyncio.run(evaluator.scores(made(plan, [KITES, KITES]), 120, Grid([2.0, 8.0], [5], 2)))
     noise = [(row.mechanism.split(",")[0], row.epsilon, row.noise) for row in rows if row.method == "private"]
     assert [(name, epsilon) for name, epsilon, _ in noise] == [
         ("embedding_mean", 2),
