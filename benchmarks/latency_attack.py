@@ -306,7 +306,7 @@ async def attack(embedder: Embedder, task: str, beside: str, answers: int, grain
             asked = [one.grain_s for one in reports if one.task.startswith(f"kb.{task}@")]
             grain = Grain(grain_s or max(asked, default=1.0))
             for side in sides:
-                side.services.answering._grains = grain
+                side.services.answering.grains = grain
             return await compare(sides, task, beside, answers, grain.grain_s / 2)
 
 

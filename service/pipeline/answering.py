@@ -20,7 +20,7 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -145,10 +145,11 @@ class _Question:
         return read_task(self.signed)[1]
 
 
+@dataclass(eq=False, repr=False)
 class Answering:
     """The query pipeline. Every stage is an object behind a small protocol; none of them needs Ray.
 
-    Args:
+    Attributes:
         ledger: charges and releases.
         store: where slots are sampled.
         stages: what answers and aggregates; how long it waits for a slot is also how long a twin is waited for.
@@ -161,30 +162,20 @@ class Answering:
         realign: fits a released text to the question, where the engine saw another one.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        store: ExemplarStore,
-        stages: Stages,
-        *,
-        digest_key: bytes,
-        grains: Grains,
-        blocks: KeptBlocks,
-        public_grain_s: float = 0.0,
-        max_in_flight: int = 32,
-        realign: Realign | None = None,
-    ):
-        self.ledger = ledger
-        self.store = store
-        self.stages = stages
-        self._made = MadeOnce(ledger, store, stages, public_grain_s)
-        self._digest_key = digest_key
-        self._grains = grains
-        self._blocks = blocks
-        self._max_in_flight = max_in_flight
-        self._realign = realign
-        self._in_flight = 0
-        self._running: set[asyncio.Task[Answer | InFlight]] = set()
+    ledger: Ledger
+    store: ExemplarStore
+    stages: Stages
+    digest_key: bytes = field(kw_only=True)
+    grains: Grains = field(kw_only=True)
+    blocks: KeptBlocks = field(kw_only=True)
+    public_grain_s: float = field(default=0.0, kw_only=True)
+    max_in_flight: int = field(default=32, kw_only=True)
+    realign: Realign | None = field(default=None, kw_only=True)
+    _in_flight: int = field(default=0, init=False)
+    _running: set[asyncio.Task[Answer | InFlight]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._made = MadeOnce(self.ledger, self.store, self.stages, self.public_grain_s)
 
     async def answer(
         self,
@@ -217,8 +208,8 @@ class Answering:
             service.records.text_ledger.TextBudgetExhaustedError: sanitised, the caller's questions would cost too much.
             service.pipeline.making.NotMadeError: the release that the task answers from is not there.
         """
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} queries are being answered; come back in a second")
+        if self._in_flight >= self.max_in_flight:
+            raise BusyError(f"{self.max_in_flight} queries are being answered; come back in a second")
         self._in_flight += 1
         try:
             signed = await asyncio.to_thread(self.ledger.budgets.task, address)
@@ -236,9 +227,9 @@ class Answering:
     async def _realigned(self, question: _Question, answer: Answer) -> Answer:
         """After the release is stored, and from what its caller knows: the exemplars have no part in it."""
         text = answer.release.answer.get("text")
-        if self._realign is None or text is None:
+        if self.realign is None or text is None:
             return answer
-        return replace(answer, realigned=await self._realign(render(question.spec.prompt, question.fields), text))
+        return replace(answer, realigned=await self.realign(render(question.spec.prompt, question.fields), text))
 
     async def _answer(self, question: _Question, key_id: str, idempotency_key: str | None) -> Answer:
         deadline = time.monotonic() + self.stages.timeout_s
@@ -313,8 +304,8 @@ class Answering:
             raise EngineUnavailableError(
                 f"{engine.name} cannot write {task.mechanism.type} answers: an admin must {_WRITES}"
             )
-        measured = await self._grains.of(signed)
-        if self._blocks.turns.wait_s(measured) > self.stages.timeout_s:
+        measured = await self.grains.of(signed)
+        if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
         spec = signed_spec(signed, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
         prior = await self._prior(signed, fields, key_id)
@@ -325,7 +316,7 @@ class Answering:
         self, question: _Question, key_id: str, idempotency_key: str | None
     ) -> Answer | InFlight:
         try:
-            async with self._blocks.held(question.signed, question.measured) as held:
+            async with self.blocks.held(question.signed, question.measured) as held:
                 if held.kept:
                     spec = replace(question.spec, kept=held.kept)
                     question = replace(question, spec=spec, arrived=held.arrived)
@@ -377,15 +368,15 @@ class Answering:
             if this is None or not this.cancelling():
                 await departure.wait()
             if isinstance(error, NotKeptError):
-                self._blocks.lost(question.signed)
-                self._grains.overran(question.signed)
+                self.blocks.lost(question.signed)
+                self.grains.overran(question.signed)
             reason, refused = refusal(error)
             await asyncio.to_thread(self.ledger.void, charge.id, reason)
             if isinstance(refused, EngineUnavailableError):
                 log.warning("probe_failed", task=spec.name, charge=charge.id, error=type(error).__name__)
             raise refused from error
         times = question.measured.times(ready.zero_shot.tokens)
-        waits_s = self._blocks.turns.take(question.measured, times)
+        waits_s = self.blocks.turns.take(question.measured, times)
         departure.fix(times, waits_s)
         await asyncio.sleep(waits_s)
 
@@ -395,7 +386,7 @@ class Answering:
         late = await departure.wait()
         if late:  # no more than the caller sees, and readers of the audit trail
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
-            self._grains.overran(question.signed)
+            self.grains.overran(question.signed)
         told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
         return await self._settle(charge, question, told)
 
@@ -445,7 +436,7 @@ class Answering:
     def _digest(self, fields: Mapping[str, str]) -> bytes:
         """What makes two queries the same: their fields, whatever their white space."""
         normalised = {name: " ".join(text.split()) for name, text in fields.items()}
-        return hmac.digest(self._digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
+        return hmac.digest(self.digest_key, json.dumps(normalised, sort_keys=True).encode(), hashlib.sha256)
 
     def _done(self, work: asyncio.Task[Answer | InFlight]) -> None:
         self._running.discard(work)

@@ -25,7 +25,7 @@ from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MadeOnce:
     """Reads releases that were made once.
 

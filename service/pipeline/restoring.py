@@ -78,7 +78,7 @@ class Steerer(Protocol):
         ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Restoring:
     """Serves the bundles in a folder; new ones as they are published.
 

@@ -54,7 +54,7 @@ class _Context(NamedTuple):
     slots: _Seen
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SanitizingEngine:
     """An engine, behind its own protocol.
 

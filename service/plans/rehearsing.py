@@ -227,7 +227,7 @@ Elsewhere = Callable[[Charged], Awaitable[None]]
 """Runs a rehearsal that is charged, to its end; raises if it fails."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rehearsals:
     """Runs rehearsals beside the queries that the same engine answers, one at a time.
 

@@ -58,7 +58,7 @@ async def proven(folder: Path, embedder: Embedder, tasks: Iterable[str]) -> dict
     for canary in (False, True):
         async with world(f"{folder}/{canary}.sqlite", embedder, canary) as side:
             hidden = {one.task.partition("@")[0]: one.grain_s / 2 for one in side.services.grains.report}
-            side.services.answering._grains = Grain(1.0)
+            side.services.answering.grains = Grain(1.0)
             sides.append({task: (await work(side, task), hidden[f"kb.{task}"]) for task in tasks})
     return {task: bound(task, *(side[task] for side in sides)) for task in tasks}
 

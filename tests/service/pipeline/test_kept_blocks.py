@@ -210,7 +210,7 @@ async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services,
     await asyncio.to_thread(more, services, 1)
     slow = replace(measured, rows_s=2.0)
     monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, slow))
-    monkeypatch.setattr(services.answering._blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
+    monkeypatch.setattr(services.answering.blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
     with pytest.raises(BusyError, match="are read first"):
         await ask(services, "one")
     assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0

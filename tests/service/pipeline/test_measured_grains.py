@@ -296,10 +296,10 @@ async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_th
     take = Turns.take
     monkeypatch.setattr(Turns, "take", lambda turns, *of: begun.append(take(turns, *of)) or begun[-1])
     await services.grains.all()
-    services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 4.0
+    services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 4.0
     await services.answering.answer("toys.colour", "first", key_id="k")
     assert 0.0 < begun[0] <= 4.0
-    services.answering._blocks.turns._free = asyncio.get_running_loop().time() + 60.0
+    services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 60.0
     with pytest.raises(BusyError, match="wait for the language model"):
         await services.answering.answer("toys.colour", "q", key_id="k")
     assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 1
