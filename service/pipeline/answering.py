@@ -49,7 +49,7 @@ from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
 from service.pipeline.making import NotMadeError
 from service.pipeline.mechanisms import adapter as mechanisms
-from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, signed_spec
+from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.problem_kinds import ProblemKind
@@ -307,7 +307,8 @@ class Answering:
         measured = await self.grains.of(signed)
         if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
-        spec = signed_spec(signed, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
+        grain_s = measured.grain_s
+        spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
         return _Question(signed, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)

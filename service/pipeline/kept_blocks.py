@@ -32,7 +32,7 @@ from exemplar_store import ExemplarStore
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
 from service.pipeline.draw import draw
 from service.pipeline.latency import SMALLEST_S, Measured, Turns, on_grain
-from service.pipeline.queries import signed_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.records.signed import identity, read_signed
@@ -170,5 +170,5 @@ class KeptBlocks:
             )
         )
         keeper = cast(KeepsBlocks, self._stages.engine)
-        kept = await keeper.keep(signed_spec(signed, described, asker=""), slots)
+        kept = await keeper.keep(described_spec(signed.address, task, described, asker=""), slots)
         return newest.sequence if newest else 0, Held(kept, described.arrived)

@@ -19,7 +19,7 @@ from service.engines.protocol import EngineUnavailableError, TaskSpec
 from service.pipeline.latency import on_grain
 from service.pipeline.making import ONE_RELEASE, NotMadeError
 from service.pipeline.mechanisms.adapter import Reader, once_adapter_of
-from service.pipeline.queries import signed_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
 from service.records.signed import identity, read_task
 from service.records.text_ledger import TextBudgetExhaustedError
@@ -81,10 +81,11 @@ class MadeOnce:
                 f"`dpicl plan release {signed.address}` makes it, or says why that cannot be"
             )
         # Whoever asks is named by what reads the release, question by question.
+        task, noise = read_task(signed)
         described = self.store.get(signed.knowledge_base)
-        spec = signed_spec(signed, described, asker="", latency_grain_s=self.grain_s)
-        adapter = once_adapter_of(*read_task(signed))
-        return stored, adapter.open(stored.answer, spec, self.stages.embedder, self._show)
+        spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)
+        reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self._show)
+        return stored, reader
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
         async with on_grain(self.grain_s):

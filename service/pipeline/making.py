@@ -31,7 +31,7 @@ from service.embedding.embedder import Embed
 from service.engines.protocol import EngineUnavailableError
 from service.pipeline.measured_grains import Work, largest_work
 from service.pipeline.mechanisms.adapter import Answer, Write, once_adapter_of
-from service.pipeline.queries import signed_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import on_the_loop
 from service.records.database import UNAVAILABLE
@@ -152,7 +152,7 @@ async def writer(
     task, noise = read_task(signed)
     each = task.model_copy(update={"release": "each"})  # a text is written as an answer
     unshared = f"texts {os.urandom(8).hex()} of {described.name}"  # no cache is shared with queries
-    spec = signed_spec(signed, described, asker="", cached_for=unshared)
+    spec = described_spec(signed.address, each, described, asker="", cached_for=unshared)
     field, topics = task.topic_field, task.mechanism.topics
     ready = {topic: await stages.probe(each, noise, spec, {field: topic}) for topic in topics}
     work = await largest_work(stages, each, noise, spec, described) if measured else Work()

@@ -39,7 +39,7 @@ from service.engines.protocol import (
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Grains, GrainTooSmallError, Measured, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Author, Outputs
-from service.pipeline.queries import InvalidQueryError, signed_spec
+from service.pipeline.queries import InvalidQueryError, described_spec
 from service.pipeline.stages import Ready, Stages
 from service.private_threads import privately
 from service.records.signed import identity, read_signed, read_task
@@ -146,7 +146,8 @@ class MeasuredGrains(Grains):
     async def _measure(self, signed: SignedTask) -> Measured:
         task, noise = read_task(signed)
         knowledge_base = await asyncio.to_thread(self._store.get, signed.knowledge_base)
-        spec = signed_spec(signed, knowledge_base, asker="", cached_for=f"measurements of {signed.knowledge_base}")
+        unshared = f"measurements of {signed.knowledge_base}"
+        spec = described_spec(signed.address, task, knowledge_base, asker="", cached_for=unshared)
         read_s = await largest_read_s(self._store, task, knowledge_base)
         blocks = read_signed(signed.document).public_size // task.shots if task.sampling == "blocks" else 0
         try:

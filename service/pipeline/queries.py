@@ -6,11 +6,9 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import KnowledgeBase
 from service.engines.protocol import Prompt, TaskSpec
-from service.records.signed import read_task
 
 MAX_QUERY_CHARACTERS = 20_000
 
@@ -59,26 +57,27 @@ def check_threshold(task: ClassifyTask | GenerateTask, abstain_below: float | No
     return None
 
 
-def signed_spec(
-    signed: SignedTask,
+def described_spec(
+    address: str,
+    task: ClassifyTask | GenerateTask,
     described: KnowledgeBase,
     *,
     asker: str,
     latency_grain_s: float = 0.0,
     cached_for: str | None = None,
 ) -> TaskSpec:
-    """A signed task of a knowledge base as engines see it.
+    """A task of a knowledge base as engines see it.
 
     Args:
-        signed: the task.
+        address: the task's.
+        task: signed or not.
         described: the knowledge base.
         asker: see :class:`service.engines.protocol.TaskSpec`.
         latency_grain_s: how long an answer takes.
         cached_for: what prompts are cached for, if not for the knowledge base.
     """
-    task, _ = read_task(signed)
     return task_spec(
-        signed.address,
+        address,
         task,
         cached_for or described.name,
         described.embedded_field,

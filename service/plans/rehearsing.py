@@ -24,7 +24,7 @@ from service.pipeline.answering import BusyError, check_may_leave
 from service.pipeline.making import ONE_RELEASE, charge_once, check_readable, grain_s, store_once
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
-from service.pipeline.queries import task_spec
+from service.pipeline.queries import described_spec
 from service.pipeline.rehearsing import count, longest_question_s
 from service.pipeline.stages import Stages
 from service.plans.signing import check_alone, promise
@@ -168,14 +168,8 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     described = await asyncio.to_thread(records.store.get, plan.knowledge_base)
     await asyncio.to_thread(check_readable, records.store, plan.knowledge_base)
     check_may_leave(await stages.engine.describe(), described, as_questions=True)
-    spec = task_spec(
-        f"{plan.knowledge_base}.{name}",
-        adapter.rehearsed,
-        f"rehearsal {os.urandom(8).hex()} of {plan.knowledge_base}",  # questions are private: no cache is shared
-        described.embedded_field,
-        response_field=described.response_field,
-        asker="",
-    )
+    unshared = f"rehearsal {os.urandom(8).hex()} of {plan.knowledge_base}"  # questions are private: no cache is shared
+    spec = described_spec(f"{plan.knowledge_base}.{name}", adapter.rehearsed, described, asker="", cached_for=unshared)
     longest_s = await longest_question_s(adapter.rehearsed, adapter.rehearsed_noise, spec, stages, described)
     grain = grain_s(calibrated.public_size) + adapter.written.questions * longest_s
     signed = await asyncio.to_thread(_sign, records, calibrated, signed_by)
