@@ -310,7 +310,7 @@ def test_thirty_two_clients_with_mixed_bundles(services: Services, bundle: Bundl
 
 
 def test_too_many_at_once_are_refused(services: Services, bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services.restoring, "_max_in_flight", 0)
+    monkeypatch.setattr(services.restoring, "max_in_flight", 0)
     refused = client_of(services).post("/v1/restore/answers", json=redacted(bundle))
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
     assert refused.headers["retry-after"] == "1"
