@@ -11,21 +11,9 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from accounting.ledger import trail
+from accounting.ledger import events, trail
 from accounting.ledger.amounts import rest
 from accounting.ledger.budgets import address
-from accounting.ledger.events import (
-    AnswerCharged,
-    AnswerReleased,
-    BudgetOpened,
-    ChargeVoided,
-    CohortClosed,
-    CohortOpened,
-    GroupJoined,
-    GroupOpened,
-    Particulars,
-    PlanSigned,
-)
 from accounting.ledger.promised import charged_to, left_by
 from accounting.ledger.tables import (
     audit_events,
@@ -146,16 +134,16 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
     def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
 
-    recorded: dict[type[Particulars], int] = {
-        BudgetOpened: number(budgets),
-        GroupOpened: number(groups),
-        GroupJoined: number(group_members),
-        CohortOpened: number(cohorts, cohorts.c.number > 1),
-        CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
-        PlanSigned: number(plans),
-        AnswerCharged: number(charges),
-        ChargeVoided: number(charges, charges.c.state == "voided"),
-        AnswerReleased: number(releases),
+    recorded: dict[type[events.Particulars], int] = {
+        events.BudgetOpened: number(budgets),
+        events.GroupOpened: number(groups),
+        events.GroupJoined: number(group_members),
+        events.CohortOpened: number(cohorts, cohorts.c.number > 1),
+        events.CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
+        events.PlanSigned: number(plans),
+        events.AnswerCharged: number(charges),
+        events.ChargeVoided: number(charges, charges.c.state == "voided"),
+        events.AnswerReleased: number(releases),
     }
     return [
         f"the audit trail tells of {told.get(event.kind, 0)} events of kind {event.kind}, the ledger of {times}"
