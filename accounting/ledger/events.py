@@ -4,7 +4,7 @@ Whoever appends an event, reads it, replays it or shows it uses these definition
 wrote it: a kind keeps its name and its fields for ever, and a field that it gains has a default.
 """
 
-# ruff: noqa: D102 - what sentence and if_lost are is said once, in Particulars
+# ruff: noqa: D102 - what a sentence is is said once, in Particulars
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -29,12 +29,15 @@ class Particulars(BaseModel):
     Attributes:
         kind: its name in the trail, at most 40 characters.
         title: the kind in words.
+        lost: what a restore that lost such an event means for an admin, with its particulars in braces; None: nothing,
+            or the charges say it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    lost: ClassVar[str | None] = None
 
     def __init_subclass__(cls, kind: str, words: str, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -46,8 +49,8 @@ class Particulars(BaseModel):
         """What happened, in a sentence."""
 
     def if_lost(self) -> str | None:
-        """What a restore that lost this event means for an admin; None: nothing, or the charges say it."""
-        return None
+        """:attr:`lost`, of this event."""
+        return self.lost and self.lost.format(**dict(self))
 
 
 def read(kind: str, body: str) -> Particulars | None:
@@ -81,8 +84,7 @@ class BudgetOpened(Particulars, kind="budget.opened", words="Knowledge base crea
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} created {self.knowledge_base} with {_budget(self)} for its whole life."
 
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} was created: create it again, with the same budget"
+    lost = "knowledge base {knowledge_base} was created: create it again, with the same budget"
 
 
 class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
@@ -98,8 +100,7 @@ class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} opened cohort {self.cohort} of {self.knowledge_base} with {_budget(self)} for life."
 
-    def if_lost(self) -> str:
-        return f"cohort {self.cohort} of {self.knowledge_base} was opened: will be opened again"
+    lost = "cohort {cohort} of {knowledge_base} was opened: will be opened again"
 
 
 class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
@@ -112,8 +113,7 @@ class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} closed cohort {self.cohort} of {self.knowledge_base} to further plans."
 
-    def if_lost(self) -> str:
-        return f"cohort {self.cohort} of {self.knowledge_base} was closed: will be closed again"
+    lost = "cohort {cohort} of {knowledge_base} was closed: will be closed again"
 
 
 class GroupOpened(Particulars, kind="group.opened", words="Group made"):
@@ -127,8 +127,7 @@ class GroupOpened(Particulars, kind="group.opened", words="Group made"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} made the group {self.group} with {_budget(self)} for its whole life."
 
-    def if_lost(self) -> str:
-        return f"group {self.group} was made: will be made again"
+    lost = "group {group} was made: will be made again"
 
 
 class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put into a group"):
@@ -141,8 +140,7 @@ class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put in
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} put {self.knowledge_base} into the group {self.group}."
 
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} joined group {self.group}: will join it again"
+    lost = "knowledge base {knowledge_base} joined group {group}: will join it again"
 
 
 class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="Knowledge base archived"):
@@ -154,8 +152,7 @@ class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} archived {self.knowledge_base}: it takes no plan, cohort or exemplar any more."
 
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} was archived: will be archived again"
+    lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
 
 class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
@@ -173,8 +170,7 @@ class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} proposed a plan of {self.knowledge_base}; somebody else has to approve it."
 
-    def if_lost(self) -> str:
-        return f"a plan of {self.knowledge_base} was proposed: propose it again, unless it was signed"
+    lost = "a plan of {knowledge_base} was proposed: propose it again, unless it was signed"
 
 
 @dataclass(frozen=True)
@@ -220,8 +216,7 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
             f"{answers}{drawn_on}."
         )
 
-    def if_lost(self) -> str:
-        return f"plan {self.version} of {self.knowledge_base} was signed: will be signed again"
+    lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 
 
 class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
@@ -306,8 +301,7 @@ class KeyCreated(Particulars, kind="key.created", words="Key made"):
         which = f"{self.role} key “{self.name}” ({self.key})"
         return f"{named(self.by)} created the {which}{scope}{until}, with {_limits(self)}."
 
-    def if_lost(self) -> str:
-        return f"key {self.name} ({self.key}) was made: make another"
+    lost = "key {name} ({key}) was made: make another"
 
 
 class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"):
@@ -321,8 +315,7 @@ class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} changed the limits of the key {named(self.key)}: {_limits(self)}."
 
-    def if_lost(self) -> str:
-        return f"key {self.key} got other limits: will get them again"
+    lost = "key {key} got other limits: will get them again"
 
 
 class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"):
@@ -342,8 +335,7 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
         ends = f"until {self.until[:16].replace('T', ' ')}" if self.until else "no longer"
         return f"{named(self.by)} replaced the token of the key {named(self.key)}; the one before is valid {ends}."
 
-    def if_lost(self) -> str:
-        return f"key {self.key} got another token: will get it again"
+    lost = "key {key} got another token: will get it again"
 
 
 class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
@@ -355,8 +347,7 @@ class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} revoked the key {named(self.key)}."
 
-    def if_lost(self) -> str:
-        return f"key {self.key} was revoked: will be revoked again"
+    lost = "key {key} was revoked: will be revoked again"
 
 
 class KeySignedIn(Particulars, kind="key.signed_in", words="Signed in"):
@@ -412,8 +403,7 @@ class ExemplarsIngested(Particulars, kind="exemplars.ingested", words="Exemplars
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} uploaded exemplars to {self.knowledge_base}."
 
-    def if_lost(self) -> str:
-        return f"exemplars of {self.knowledge_base} were uploaded: upload them again"
+    lost = "exemplars of {knowledge_base} were uploaded: upload them again"
 
 
 class UploadEnded(Particulars, kind="upload.ended", words="Upload ended"):
@@ -436,8 +426,7 @@ class UnitForgotten(Particulars, kind="unit.forgotten", words="Unit forgotten"):
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} deleted a unit of {self.knowledge_base}."
 
-    def if_lost(self) -> str:
-        return f"a unit of {self.knowledge_base} was forgotten and is back: forget it again, before answering"
+    lost = "a unit of {knowledge_base} was forgotten and is back: forget it again, before answering"
 
 
 class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engine outside allowed or forbidden"):
@@ -451,8 +440,7 @@ class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engi
         did = "allowed" if self.allowed else "forbade"
         return f"{named(self.by)} {did} engines outside the deployment for {self.knowledge_base}."
 
-    def if_lost(self) -> str:
-        return f"the rule on remote engines of {self.knowledge_base} was changed: will be changed again"
+    lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
 
 
 class BundlePublished(Particulars, kind="bundle.published", words="Bundle published"):
@@ -468,8 +456,7 @@ class BundlePublished(Particulars, kind="bundle.published", words="Bundle publis
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} published {self.bundle}. {self.declared_by} declared its data to be {self.data}."
 
-    def if_lost(self) -> str:
-        return f"bundle {self.bundle} was published: its folder is no part of the database, so nothing is to be done"
+    lost = "bundle {bundle} was published: its folder is no part of the database, so nothing is to be done"
 
 
 class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="Encryption key changed"):
@@ -481,8 +468,7 @@ class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="En
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} changed the encryption key to {self.fingerprint}."
 
-    def if_lost(self) -> str:
-        return f"the encryption key was changed to {self.fingerprint}: change it again"
+    lost = "the encryption key was changed to {fingerprint}: change it again"
 
 
 class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exemplars encrypted again"):
@@ -493,8 +479,7 @@ class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exe
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} had all exemplars encrypted under a new data key."
 
-    def if_lost(self) -> str:
-        return "all exemplars were encrypted under a new data key: encrypt them again"
+    lost = "all exemplars were encrypted under a new data key: encrypt them again"
 
 
 @dataclass(frozen=True)
