@@ -7,7 +7,6 @@ wrote it: a kind keeps its name and its fields for ever, and a field that it gai
 # ruff: noqa: D102 - what a sentence is is said once, in Particulars
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,6 +28,7 @@ class Particulars(BaseModel):
     Attributes:
         kind: its name in the trail, at most 40 characters.
         title: the kind in words.
+        says: what happened, with its particulars in braces; ``by`` and ``key`` are told by their names.
         lost: what a restore that lost such an event means for an admin, with its particulars in braces; None: nothing,
             or the charges say it.
     """
@@ -37,6 +37,7 @@ class Particulars(BaseModel):
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    says: ClassVar[str]
     lost: ClassVar[str | None] = None
 
     def __init_subclass__(cls, kind: str, words: str, **more: Any) -> None:
@@ -44,9 +45,10 @@ class Particulars(BaseModel):
         cls.kind, cls.title = kind, words
         KINDS[kind] = cls
 
-    @abstractmethod
     def sentence(self, named: Names) -> str:
-        """What happened, in a sentence."""
+        """What happened, in a sentence: :attr:`says`, unless more is to be said."""
+        actors = {field: named(value) for field, value in self if field in ("by", "key")}
+        return self.says.format(**{**dict(self), **actors})
 
     def if_lost(self) -> str | None:
         """:attr:`lost`, of this event."""
@@ -81,10 +83,10 @@ class BudgetOpened(Particulars, kind="budget.opened", words="Knowledge base crea
     delta: str
     by: str = ""
 
+    lost = "knowledge base {knowledge_base} was created: create it again, with the same budget"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} created {self.knowledge_base} with {_budget(self)} for its whole life."
-
-    lost = "knowledge base {knowledge_base} was created: create it again, with the same budget"
 
 
 class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
@@ -97,10 +99,10 @@ class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
     public_size: int
     by: str
 
+    lost = "cohort {cohort} of {knowledge_base} was opened: will be opened again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} opened cohort {self.cohort} of {self.knowledge_base} with {_budget(self)} for life."
-
-    lost = "cohort {cohort} of {knowledge_base} was opened: will be opened again"
 
 
 class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
@@ -110,9 +112,7 @@ class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
     cohort: int
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} closed cohort {self.cohort} of {self.knowledge_base} to further plans."
-
+    says = "{by} closed cohort {cohort} of {knowledge_base} to further plans."
     lost = "cohort {cohort} of {knowledge_base} was closed: will be closed again"
 
 
@@ -124,10 +124,10 @@ class GroupOpened(Particulars, kind="group.opened", words="Group made"):
     delta: str
     by: str
 
+    lost = "group {group} was made: will be made again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} made the group {self.group} with {_budget(self)} for its whole life."
-
-    lost = "group {group} was made: will be made again"
 
 
 class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put into a group"):
@@ -137,9 +137,7 @@ class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put in
     knowledge_base: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} put {self.knowledge_base} into the group {self.group}."
-
+    says = "{by} put {knowledge_base} into the group {group}."
     lost = "knowledge base {knowledge_base} joined group {group}: will join it again"
 
 
@@ -149,9 +147,7 @@ class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="
     knowledge_base: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} archived {self.knowledge_base}: it takes no plan, cohort or exemplar any more."
-
+    says = "{by} archived {knowledge_base}: it takes no plan, cohort or exemplar any more."
     lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
 
@@ -167,9 +163,7 @@ class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
     digest: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} proposed a plan of {self.knowledge_base}; somebody else has to approve it."
-
+    says = "{by} proposed a plan of {knowledge_base}; somebody else has to approve it."
     lost = "a plan of {knowledge_base} was proposed: propose it again, unless it was signed"
 
 
@@ -208,6 +202,8 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     cohorts: tuple[int, ...] = (1,)
     approval: Approval | None = None
 
+    lost = "plan {version} of {knowledge_base} was signed: will be signed again"
+
     def sentence(self, named: Names) -> str:
         answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
         drawn_on = "" if self.cohorts == (1,) else f" from cohorts {', '.join(map(str, self.cohorts))}"
@@ -215,8 +211,6 @@ class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
             f"{named(self.signed_by)} signed plan {self.version} of {self.knowledge_base}: {_budget(self)} for "
             f"{answers}{drawn_on}."
         )
-
-    lost = "plan {version} of {knowledge_base} was signed: will be signed again"
 
 
 class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
@@ -244,8 +238,7 @@ class AnswerReleased(Particulars, kind="release", words="Answer released"):
     task: str
     answer_sha256: str
 
-    def sentence(self, named: Names) -> str:
-        return f"An answer of {self.task} was released."
+    says = "An answer of {task} was released."
 
 
 class ChargeVoided(Particulars, kind="void", words="Charge taken back"):
@@ -266,8 +259,7 @@ class ChargeLost(Particulars, kind="lost", words="Charge lost"):
     charge: str
     task: str
 
-    def sentence(self, named: Names) -> str:
-        return f"A charge of {self.task} ended without an answer. It stays spent."
+    says = "A charge of {task} ended without an answer. It stays spent."
 
 
 class QueryRefused(Particulars, kind="refusal", words="Refused"):
@@ -295,13 +287,13 @@ class KeyCreated(Particulars, kind="key.created", words="Key made"):
     expires_at: str | None = None
     by: str = ""
 
+    lost = "key {name} ({key}) was made: make another"
+
     def sentence(self, named: Names) -> str:
         scope = f", for {', '.join(self.scope)} only" if self.scope else ""
         until = f", until {self.expires_at[:10]}" if self.expires_at else ""
         which = f"{self.role} key “{self.name}” ({self.key})"
         return f"{named(self.by)} created the {which}{scope}{until}, with {_limits(self)}."
-
-    lost = "key {name} ({key}) was made: make another"
 
 
 class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"):
@@ -312,10 +304,10 @@ class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"
     rate_per_minute: int | None = None
     by: str = ""
 
+    lost = "key {key} got other limits: will get them again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} changed the limits of the key {named(self.key)}: {_limits(self)}."
-
-    lost = "key {key} got other limits: will get them again"
 
 
 class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"):
@@ -331,11 +323,11 @@ class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"
     until: str | None
     by: str
 
+    lost = "key {key} got another token: will get it again"
+
     def sentence(self, named: Names) -> str:
         ends = f"until {self.until[:16].replace('T', ' ')}" if self.until else "no longer"
         return f"{named(self.by)} replaced the token of the key {named(self.key)}; the one before is valid {ends}."
-
-    lost = "key {key} got another token: will get it again"
 
 
 class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
@@ -344,9 +336,7 @@ class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
     key: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} revoked the key {named(self.key)}."
-
+    says = "{by} revoked the key {key}."
     lost = "key {key} was revoked: will be revoked again"
 
 
@@ -355,8 +345,7 @@ class KeySignedIn(Particulars, kind="key.signed_in", words="Signed in"):
 
     key: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.key)} signed in to the dashboard."
+    says = "{key} signed in to the dashboard."
 
 
 class KeySignedOut(Particulars, kind="key.signed_out", words="Signed out"):
@@ -364,8 +353,7 @@ class KeySignedOut(Particulars, kind="key.signed_out", words="Signed out"):
 
     key: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.key)} signed out of the dashboard."
+    says = "{key} signed out of the dashboard."
 
 
 class PersonSignedIn(Particulars, kind="person.signed_in", words="Person signed in"):
@@ -400,9 +388,7 @@ class ExemplarsIngested(Particulars, kind="exemplars.ingested", words="Exemplars
     upload: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} uploaded exemplars to {self.knowledge_base}."
-
+    says = "{by} uploaded exemplars to {knowledge_base}."
     lost = "exemplars of {knowledge_base} were uploaded: upload them again"
 
 
@@ -413,8 +399,7 @@ class UploadEnded(Particulars, kind="upload.ended", words="Upload ended"):
     upload: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)}’s upload to {self.knowledge_base} ended."
+    says = "{by}’s upload to {knowledge_base} ended."
 
 
 class UnitForgotten(Particulars, kind="unit.forgotten", words="Unit forgotten"):
@@ -423,9 +408,7 @@ class UnitForgotten(Particulars, kind="unit.forgotten", words="Unit forgotten"):
     knowledge_base: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} deleted a unit of {self.knowledge_base}."
-
+    says = "{by} deleted a unit of {knowledge_base}."
     lost = "a unit of {knowledge_base} was forgotten and is back: forget it again, before answering"
 
 
@@ -436,11 +419,11 @@ class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engi
     allowed: bool
     by: str = ""
 
+    lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
+
     def sentence(self, named: Names) -> str:
         did = "allowed" if self.allowed else "forbade"
         return f"{named(self.by)} {did} engines outside the deployment for {self.knowledge_base}."
-
-    lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
 
 
 class BundlePublished(Particulars, kind="bundle.published", words="Bundle published"):
@@ -453,9 +436,7 @@ class BundlePublished(Particulars, kind="bundle.published", words="Bundle publis
     declared_by: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} published {self.bundle}. {self.declared_by} declared its data to be {self.data}."
-
+    says = "{by} published {bundle}. {declared_by} declared its data to be {data}."
     lost = "bundle {bundle} was published: its folder is no part of the database, so nothing is to be done"
 
 
@@ -465,9 +446,7 @@ class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="En
     fingerprint: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} changed the encryption key to {self.fingerprint}."
-
+    says = "{by} changed the encryption key to {fingerprint}."
     lost = "the encryption key was changed to {fingerprint}: change it again"
 
 
@@ -476,9 +455,7 @@ class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exe
 
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} had all exemplars encrypted under a new data key."
-
+    says = "{by} had all exemplars encrypted under a new data key."
     lost = "all exemplars were encrypted under a new data key: encrypt them again"
 
 
