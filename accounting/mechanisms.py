@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from accounting.privacy.calibration import (
     TokenEnsembleFamily,
 )
 from accounting.privacy.token_ensemble import MOST_TOKENS
-from accounting.strict import Strict
+from accounting.strict import Strict, is_none
 
 LARGEST_DELTA0 = 0.1
 """A test that passes more often than this where it must not is none."""
@@ -63,15 +62,15 @@ class Mechanism(Strict):
         """Whether it is released once, as it is written."""
         return self.once
 
-    @abstractmethod
     def family(self, delta: float, draws: float, ensemble: int) -> Family:
-        """What calibration chooses this mechanism's noise from.
+        """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
 
         Args:
             delta: the task's part of the plan's δ.
             draws: how often a unit is expected to be drawn, in all of the task's answers.
             ensemble: slots of an answer.
         """
+        return GaussianFamily()
 
     def __str__(self) -> str:
         """The mechanism and its parameters, in a few words."""
@@ -112,10 +111,6 @@ class TextMechanism(Mechanism):
     written_together: ClassVar[bool] = False
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Calibration(Strict):
     """How the posterior weighs noisy votes against zero-shot (``aggregation/posterior.py`` has the model). All free.
 
@@ -124,7 +119,7 @@ class Calibration(Strict):
 
     prior: float = Field(default=1.0, ge=0, le=10)
     """How far zero-shot's log-probabilities are believed: 0 not at all, 1 as they are."""
-    decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=_is_none)
+    decisiveness: float | None = Field(default=None, ge=0.01, le=1000, exclude_if=is_none)
     """Nats by which 50 times as many votes as another label's, without noise, favour a label over it. Unless set, 7 for
     hard votes, and 17 over the square root of the number of labels for soft ones."""
     lead: float = Field(default=0.14, ge=0.001, le=1)
@@ -151,11 +146,11 @@ class RnmGaussianMechanism(LabelMechanism):
     type: Literal["rnm_gaussian"]
     vote: Literal["hard", "soft"] = "hard"
     """Whether a slot votes for its likeliest label, or for each label with its probability."""
-    prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=_is_none)
+    prior_weight: float | None = Field(default=None, ge=0, le=1e6, exclude_if=is_none)
     """Of `argmax`: how many votes the public zero-shot probabilities count for; costs nothing. 0 unless set."""
     decide: Literal["posterior", "argmax"] = Field(default="posterior", exclude_if=lambda decide: decide == "argmax")
     """How the label is chosen. A plan that sets `prior_weight` and not this means `argmax`, the only way there was."""
-    calibration: Calibration | None = Field(default=Calibration(), exclude_if=_is_none)
+    calibration: Calibration | None = Field(default=Calibration(), exclude_if=is_none)
     """Of `posterior`: the parameters of its model."""
 
     @model_validator(mode="before")
@@ -202,10 +197,6 @@ class RnmGaussianMechanism(LabelMechanism):
         written = self.calibration and self.calibration.decisiveness
         return written or (7.0 if self.vote == "hard" else 17.0 / math.sqrt(labels))
 
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
-        """See :class:`Mechanism`."""
-        return GaussianFamily()
-
     def __str__(self) -> str:
         how = "posterior" if self.decide == "posterior" else f"argmax, prior weight {self.prior_weight:g}"
         return f"rnm_gaussian, {self.vote} votes, {how}"
@@ -223,10 +214,6 @@ class PrototypesMechanism(LabelMechanism):
     def gives_probability(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
-
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
-        """See :class:`Mechanism`."""
-        return GaussianFamily()
 
     def __str__(self) -> str:
         return f"prototypes, temperature {self.temperature:g}"
@@ -248,10 +235,6 @@ class SyntheticExemplarsMechanism(LabelMechanism):
     def gives_probability(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
-
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
-        """See :class:`Mechanism`."""
-        return GaussianFamily()
 
     def check(self, labels: Sequence[str], label_field: str, fields: Sequence[str]) -> None:
         """See :class:`LabelMechanism`."""
@@ -300,10 +283,6 @@ class RehearsalMechanism(LabelMechanism):
     rehearsed: RnmGaussianMechanism
     """As in the plan that is rehearsed."""
 
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
-        """See :class:`Mechanism`."""
-        return GaussianFamily()
-
     def __str__(self) -> str:
         return f"rehearsal, {self.questions} questions"
 
@@ -316,10 +295,6 @@ class EmbeddingMeanMechanism(TextMechanism):
     """Embeddings are clipped to this norm, and the noise is in proportion to it; 1 clips nothing."""
     centred: bool = False
     """Whether embeddings are measured from the mean of the candidates, so that a radius below 1 loses little."""
-
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
-        """See :class:`Mechanism`."""
-        return GaussianFamily()
 
     def __str__(self) -> str:
         return f"embedding_mean{', centred' if self.centred else ''}, radius {self.radius:g}"
@@ -387,7 +362,7 @@ class TokenEnsembleMechanism(TextMechanism):
     type: Literal["token_ensemble"]
     tokens: int = Field(default=40, ge=1, le=MOST_TOKENS)
     """How many tokens the slots have a say in. An answer is charged all of them, however short it is."""
-    max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=_is_none)
+    max_tokens: int | None = Field(default=None, ge=1, le=2000, exclude_if=is_none)
     """Most tokens of an answer; those beyond `tokens` are the model's own. As many as `tokens` unless set."""
     clip: float = Field(default=2.0, ge=0.01, le=_LARGEST_CLIP)
     """How far one slot may move a token's log-probability, in nats; up to 20 where the budget allows for it."""
@@ -404,21 +379,21 @@ class TokenEnsembleMechanism(TextMechanism):
     )
     """Texts that no answer contains, in upper case or lower, inside a longer word or not: a token that would complete
     one is not among those to draw from. They are public and cost nothing."""
-    regex: str | None = Field(default=None, min_length=1, max_length=2000, exclude_if=_is_none)
+    regex: str | None = Field(default=None, min_length=1, max_length=2000, exclude_if=is_none)
     """A regular expression that whole answers match. It is public and costs nothing, nor does a token that it leaves no
     choice of. An answer that reaches its greatest length before is cut off there."""
-    json_schema: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
+    json_schema: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
     """As `regex`: a JSON schema that whole answers follow, without whitespace between their parts."""
-    after: KeywordPtrMechanism | None = Field(default=None, exclude_if=_is_none)
+    after: KeywordPtrMechanism | None = Field(default=None, exclude_if=is_none)
     """Words that the same slots agree on, released first and named to all who write, in every prompt, as
     `prompt.keywords` says. If none stand out, the answer is written without them."""
     after_share: float = Field(default=0.3, gt=0, lt=1)
     """Of `after`: the share of an answer's cost that goes to the words; the tokens get the rest."""
     topics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=100)], ...] | None = Field(
-        default=None, min_length=1, max_length=100, strict=False, exclude_if=_is_none
+        default=None, min_length=1, max_length=100, strict=False, exclude_if=is_none
     )
     """Of `release: once`: what texts are written on, values of the one field that `prompt.query` asks for. Public."""
-    texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=_is_none)
+    texts: int | None = Field(default=None, ge=1, le=MOST_TOKENS, exclude_if=is_none)
     """Of `release: once`: how many are written on each topic. A unit has a say in those of one topic."""
     shown: int = Field(default=4, ge=1, le=100, exclude_if=lambda shown: shown == 4)
     """Of `release: once`: how many texts a question is shown, those that resemble it most; all those of its topic, if

@@ -21,7 +21,7 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.token_ensemble import TokenEnsemble
-from accounting.strict import Strict
+from accounting.strict import Strict, is_none
 from accounting.tasks import ClassifyTask, Task
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -75,12 +75,10 @@ class Plan(Strict):
     budget: Budget
     accountant: Literal["pld", "prv", "rdp"] = "pld"
     """Whose bound has to keep the budget. Where it is not written, whichever of pld and rdp needs less noise."""
-    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(
-        default=None, min_length=1, exclude_if=lambda numbers: numbers is None
-    )
+    cohorts: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=1, exclude_if=is_none)
     """Numbers of the cohorts that it draws on, and is charged to. Where neither these nor ``retain`` are written, all
     that are not closed when it is prepared for signing; a signed plan names them."""
-    retain: int | None = Field(default=None, ge=1, exclude_if=lambda number: number is None)
+    retain: int | None = Field(default=None, ge=1, exclude_if=is_none)
     """Draw on so many of the newest cohorts that are not closed."""
     tasks: dict[Name, Task] = Field(min_length=1, max_length=100)
 

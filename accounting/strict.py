@@ -11,3 +11,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def is_none(value: object) -> bool:
+    """Whether a field is left out of what is signed: with ``exclude_if``."""
+    return value is None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from accounting.mechanisms import LabelMechanism, Mechanism, Registered, TextMechanism
-from accounting.strict import Strict
+from accounting.strict import Strict, is_none
 
 KEYWORDS = "keywords"
 """The placeholder of the released words in ``prompt.keywords``; no field of a task may bear this name."""
@@ -93,7 +93,7 @@ class _Task(Strict):
     """Most exemplars a slot keeps; twice the shots unless set."""
     share: float = Field(default=1.0, ge=1e-6, le=1e6)
     """How the plan's tasks divide the budget, relative to each other."""
-    slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=lambda tokens: tokens is None)
+    slot_tokens: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=is_none)
     """The most tokens that a slot's exemplars have in a language model's prompt; the slot leaves out those that do not
     fit. 1,024 unless set, or 64 a shot where that is more. Every answer takes as long as with the largest slots, so set
     it a little above what as many exemplars as there are shots have."""
@@ -195,17 +195,15 @@ class ClassifyTask(_Task):
     label_field: str = "label"
     """The exemplars' field that holds the label."""
     mechanism: Annotated[LabelMechanism, Registered(LabelMechanism)]
-    abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda threshold: threshold is None)
+    abstain_below: float | None = Field(default=None, ge=0, le=1, exclude_if=is_none)
     """Answers whose label is less probable than this are shown as abstentions; they are charged like any other."""
     when_spent: str = Field(default=REFUSE, exclude_if=lambda named: named == REFUSE)
     """What happens when all answers are given: `refuse`, or the name of a task of this plan with `release: once` and
     the same labels, which then answers in its place, at no cost."""
-    prior_from: str | None = Field(default=None, exclude_if=lambda named: named is None)
+    prior_from: str | None = Field(default=None, exclude_if=is_none)
     """A task of this plan with `release: once` and the same labels: its probabilities take the place of zero-shot's in
     the posterior, at no cost."""
-    calibrate: Literal["public_texts", "content_free", "none"] | None = Field(
-        default=None, exclude_if=lambda calibrate: calibrate is None
-    )
+    calibrate: Literal["public_texts", "content_free", "none"] | None = Field(default=None, exclude_if=is_none)
     """What a language model's label scores are divided by, in each slot by itself: the geometric mean of the slot's own
     scores on `public_texts`, or on texts that say nothing. A model favours some labels whatever the question, and all
     slots do so alike. `public_texts` where there are some, else `content_free`, unless set."""

@@ -56,9 +56,8 @@ class UnrecognisedUnitsError(ExemplarStoreError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"Knowledge base {name!r} opens no further cohort: uploads were lost in a restore, and the people in them "
-            "and comes back would be taken for new and pay twice. "
-            "Create another knowledge base for new people."
+            f"Knowledge base {name!r} opens no further cohort: uploads were lost in a restore, and people in them "
+            "who come back would be taken for new and pay twice. Create another knowledge base for new people."
         )
 
 

@@ -15,11 +15,7 @@ from exemplar_store.callbacks import BeforeCommit, Progress, do_nothing
 from exemplar_store.cohorts import FIRST, add, spans, unrecognised
 from exemplar_store.dialects import empty_write_ahead_log, insert_new, overwrite_deleted, reading
 from exemplar_store.encryption import SALT_BYTES, TAG_BYTES, KnowledgeBaseKeys
-from exemplar_store.errors import (
-    KnowledgeBaseExistsError,
-    UnknownUnitError,
-    UnrecognisedUnitsError,
-)
+from exemplar_store.errors import KnowledgeBaseExistsError, UnknownUnitError, UnrecognisedUnitsError
 from exemplar_store.exemplar import Slot, overhead
 from exemplar_store.ingest import Embed, IngestReport, Upload, ingest
 from exemplar_store.keyring import Keyring
@@ -220,17 +216,7 @@ class ExemplarStore:
         """
         with self._read() as connection:
             row, keys = self.keyring.open(connection, name)
-        upload = Upload(
-            self._database,
-            self.keyring,
-            name,
-            embed,
-            progress,
-            before_commit,
-            announce,
-            replace=replace,
-            dry_run=dry_run,
-        )
+        upload = Upload(self._database, self.keyring, name, embed, progress, before_commit, announce, replace, dry_run)
         return ingest(upload, describe(row), keys, rows)
 
     def forget(self, name: str, unit_id: str, before_commit: BeforeCommit = do_nothing) -> int:

@@ -7,7 +7,6 @@ audit of these very numbers.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from sanitization import cache, uniform
 from sanitization.audit import Audit, Extremes, audit
 from sanitization.channel import Channel
+from sanitization.digests import file_digest
 from sanitization.mixing import least_mixing
 from sanitization.vocabulary import LARGEST_BYTES, FloatArray, IntArray, blocks
 
@@ -87,10 +87,10 @@ def open_table(
         channel, remark = make()
         table = _make(channel, epsilon, file)
         names = {"inputs": list(table.inputs), "outputs": list(table.outputs)}
-        return {}, {**names, "sha256": _digest(file), "audit": asdict(audit(table)), "remark": remark}
+        return {}, {**names, "sha256": file_digest(file), "audit": asdict(audit(table)), "remark": remark}
 
     _, about = cache.remember(folder, key, made)
-    if not file.exists() or _digest(file) != about["sha256"]:
+    if not file.exists() or file_digest(file) != about["sha256"]:
         raise TableError(f"{file} is damaged: delete it and the .npz beside it")
     return Table(about["inputs"], about["outputs"], _mapped(file)), Audit.read(about["audit"]), about["remark"]
 
@@ -118,8 +118,3 @@ def _make(channel: Channel, epsilon: float, file: Path) -> Table:
 
 def _mapped(file: Path) -> IntArray:
     return np.load(file, mmap_mode="r").view(np.ndarray)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

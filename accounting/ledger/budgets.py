@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -153,6 +155,11 @@ class BudgetStatus:
 def address(knowledge_base: str, task: str, version: int) -> str:
     """``knowledge_base.task@version``."""
     return f"{knowledge_base}.{task}@{version}"
+
+
+def address_of(row: sa.Row[Any]) -> str:
+    """That of a row with ``knowledge_base``, the task's ``name`` and ``version``."""
+    return address(row.knowledge_base, row.name, row.version)
 
 
 class Budgets:
@@ -347,11 +354,17 @@ class Budgets:
         """Every knowledge base's budget with its tasks, by name and version."""
         with reading(self._database) as connection:
             lifetimes = connection.execute(sa.select(budgets).order_by(budgets.c.knowledge_base)).all()
-            counted = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
-            states: dict[int, dict[str, int]] = {}
-            for task_id, state, number in connection.execute(counted):
-                states.setdefault(task_id, {})[state] = number
+            states = charges_by_state(connection)
             return [_status(connection, lifetime, states) for lifetime in lifetimes]
+
+
+def charges_by_state(connection: sa.Connection) -> dict[int, Counter[str]]:
+    """How many charges each task has in each state."""
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
+    by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
+    for task_id, state, number in connection.execute(by_state):
+        counted[task_id][state] = number
+    return counted
 
 
 def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> LedgerError:
@@ -371,7 +384,7 @@ _tasks = tasks  # `sign` has an argument of this name
 
 
 def _status(
-    connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, dict[str, int]]
+    connection: sa.Connection, row: sa.Row[tuple[object, ...]], states: dict[int, Counter[str]]
 ) -> BudgetStatus:
     ordered = _tasks_of(row.knowledge_base).order_by(plans.c.version, tasks.c.id)
     statuses = tuple(
@@ -382,9 +395,7 @@ def _status(
             answers=task.answers,
             charged=task.charged,
             left=task.answers - task.charged,
-            states={
-                state: states.get(task.id, {}).get(state, 0) for state in ("charged", "released", "voided", "lost")
-            },
+            states={state: states[task.id][state] for state in ("charged", "released", "voided", "lost")},
         )
         for task in connection.execute(ordered)
     )

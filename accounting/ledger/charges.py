@@ -28,7 +28,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger import trail
-from accounting.ledger.budgets import Budgets, SignedTask, address
+from accounting.ledger.budgets import Budgets, SignedTask, address_of
 from accounting.ledger.clock import Clock, utc_now
 from accounting.ledger.cohorts import Cohorts
 from accounting.ledger.dialects import insert, reading
@@ -160,10 +160,8 @@ class Ledger:
         """
         if idempotency_key is not None and len(idempotency_key) > 300:
             raise ValueError("Idempotency-Key: longer than 300 characters; send a shorter one, such as a UUID")
-        bound = idempotency_key is None
         with reading(self._database) as connection:  # most repeats end here, without a lock
-            if idempotency_key is not None:
-                bound = _is_bound(connection, task, query_digest, key_id, idempotency_key)
+            bound = idempotency_key is None or _is_bound(connection, task, query_digest, key_id, idempotency_key)
             present = _present(connection, task, query_digest)
         if bound and (found := self._settles(*present)):
             return found
@@ -192,7 +190,21 @@ class Ledger:
                 return found
             now = self._clock()
             gone = [] if twin is None else lose(connection, charges.c.id == twin.charge_id, now)
-            charged = self._insert_charge(connection, task, query_digest, key_id, now, lease)
+            left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
+            if left is None:
+                raise AnswersExhaustedError(task)
+            count_charge(connection, key_id)
+            charged = Charged(str(uuid.uuid4()), now + lease, left)
+            row = {
+                "id": charged.id,
+                "task_id": task.id,
+                "query_digest": query_digest,
+                "key_id": key_id,
+                "state": "charged",
+                "created_at": now,
+                "lease_until": charged.lease_until,
+            }
+            connection.execute(_ADD_CHARGE, row)
             trail.append(connection, now, *gone, AnswerCharged(charge=charged.id, task=task.address, key=key_id))
             return charged
 
@@ -201,32 +213,6 @@ class Ledger:
         if stored is not None:
             return stored
         return twin if twin is not None and self._clock() < twin.until else None
-
-    def _insert_charge(
-        self,
-        connection: sa.Connection,
-        task: SignedTask,
-        query_digest: bytes,
-        key_id: str,
-        now: datetime,
-        lease: timedelta,
-    ) -> Charged:
-        left = connection.execute(_SPEND, {"task": task.id}).scalar_one_or_none()
-        if left is None:
-            raise AnswersExhaustedError(task)
-        count_charge(connection, key_id)
-        charged = Charged(str(uuid.uuid4()), now + lease, left)
-        row = {
-            "id": charged.id,
-            "task_id": task.id,
-            "query_digest": query_digest,
-            "key_id": key_id,
-            "state": "charged",
-            "created_at": now,
-            "lease_until": charged.lease_until,
-        }
-        connection.execute(_ADD_CHARGE, row)
-        return charged
 
     def _bind(
         self, connection: sa.Connection, task: SignedTask, query_digest: bytes, key_id: str, idempotency_key: str
@@ -270,7 +256,7 @@ class Ledger:
                 return first
             if connection.execute(_SETTLE, {"charge": charge_id, "now": now}).rowcount != 1:
                 raise _refusal(connection, charge_id, "released")
-            release = Release(str(uuid.uuid4()), charge_id, _address(charge), plain, now)
+            release = Release(str(uuid.uuid4()), charge_id, address_of(charge), plain, now)
             row = {
                 "id": release.id,
                 "charge_id": charge_id,
@@ -305,7 +291,7 @@ class Ledger:
             now = self._clock()
             if not give_back(connection, charge_id, now):
                 raise _refusal(connection, charge_id, "voided")
-            trail.append(connection, now, ChargeVoided(charge=charge_id, task=_address(charge), reason=reason))
+            trail.append(connection, now, ChargeVoided(charge=charge_id, task=address_of(charge), reason=reason))
 
     def answers_left(self, task: SignedTask) -> int:
         """How many answers a task may still give, now."""
@@ -353,21 +339,22 @@ class Ledger:
             UnknownReleaseError: there is none of this id.
         """
         with reading(self._database) as connection:
-            row = connection.execute(_RELEASES.where(releases.c.id == release_id)).first()
+            row = connection.execute(RELEASES.where(releases.c.id == release_id)).first()
         if row is None:
             raise UnknownReleaseError(f"no release {release_id!r}")
-        return _release(row)
+        return release_of(row)
 
 
 _CHARGES = sa.select(charges, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
     charges.join(tasks).join(plans)
 )
-_RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
+RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
     releases.join(tasks).join(plans)
 )
+"""With the names of its task and knowledge base, and its plan's version."""
 # What every query executes is built once: see accounting.ledger.budgets.
 _CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
-_RELEASED = _RELEASES.where(
+_RELEASED = RELEASES.where(
     releases.c.task_id == sa.bindparam("task"), releases.c.query_digest == sa.bindparam("digest")
 )
 _OPEN_CHARGE = sa.select(charges.c.id, charges.c.lease_until).where(
@@ -392,12 +379,9 @@ _ADD_CHARGE = sa.insert(charges)
 _ADD_RELEASE = sa.insert(releases)
 
 
-def _release(row: sa.Row[Any]) -> Release:
-    return Release(row.id, row.charge_id, _address(row), row.answer, row.created_at)
-
-
-def _address(row: sa.Row[Any]) -> str:
-    return address(row.knowledge_base, row.name, row.version)
+def release_of(row: sa.Row[Any]) -> Release:
+    """What a row of :data:`RELEASES` says."""
+    return Release(row.id, row.charge_id, address_of(row), row.answer, row.created_at)
 
 
 def _present(
@@ -417,7 +401,7 @@ def _present(
 def _released(connection: sa.Connection, task_id: int, query_digest: bytes) -> Release | None:
     """The query's one release."""
     row = connection.execute(_RELEASED, {"task": task_id, "digest": query_digest}).first()
-    return _release(row) if row else None
+    return release_of(row) if row else None
 
 
 def _lock(connection: sa.Connection, task_id: int) -> None:
@@ -431,7 +415,7 @@ def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime
     lost = sa.update(charges).where(which, charges.c.state == "charged").values(state="lost", settled_at=now)
     ids = connection.execute(lost.returning(charges.c.id)).scalars().all()
     found = connection.execute(_CHARGES.where(charges.c.id.in_(ids)).order_by(charges.c.id))
-    return [ChargeLost(charge=row.id, task=_address(row)) for row in found]
+    return [ChargeLost(charge=row.id, task=address_of(row)) for row in found]
 
 
 def give_back(connection: sa.Connection, charge_id: str, now: datetime) -> bool:

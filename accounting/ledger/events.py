@@ -4,19 +4,22 @@ Whoever appends an event, reads it, replays it or shows it uses these definition
 wrote it: a kind keeps its name and its fields for ever, and a field that it gains has a default.
 """
 
-# ruff: noqa: D102 - what sentence and if_lost are is said once, in Particulars
+# ruff: noqa: D102 - what a sentence is is said once, in Particulars
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Names = Callable[[str], str]
 """How to call the actor, given what the trail has: a key's id, a person, a name of the command line, or nothing."""
+
+
+KINDS: dict[str, type[Particulars]] = {}
+"""Every kind by its name in the trail."""
 
 
 class Particulars(BaseModel):
@@ -25,20 +28,31 @@ class Particulars(BaseModel):
     Attributes:
         kind: its name in the trail, at most 40 characters.
         title: the kind in words.
+        says: what happened, with its particulars in braces; ``by`` and ``key`` are told by their names.
+        lost: what a restore that lost such an event means for an admin, with its particulars in braces; None: nothing,
+            or the charges say it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    says: ClassVar[str]
+    lost: ClassVar[str | None] = None
 
-    @abstractmethod
+    def __init_subclass__(cls, kind: str, words: str, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.kind, cls.title = kind, words
+        KINDS[kind] = cls
+
     def sentence(self, named: Names) -> str:
-        """What happened, in a sentence."""
+        """What happened, in a sentence: :attr:`says`, unless more is to be said."""
+        actors = {field: named(value) for field, value in self if field in ("by", "key")}
+        return self.says.format(**{**dict(self), **actors})
 
     def if_lost(self) -> str | None:
-        """What a restore that lost this event means for an admin; None: nothing, or the charges say it."""
-        return None
+        """:attr:`lost`, of this event."""
+        return self.lost and self.lost.format(**dict(self))
 
 
 def read(kind: str, body: str) -> Particulars | None:
@@ -61,29 +75,22 @@ def read(kind: str, body: str) -> Particulars | None:
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-class BudgetOpened(Particulars):
+class BudgetOpened(Particulars, kind="budget.opened", words="Knowledge base created"):
     """A knowledge base was created with its lifetime budget; ε and δ are decimals."""
-
-    kind: ClassVar[str] = "budget.opened"
-    title: ClassVar[str] = "Knowledge base created"
 
     knowledge_base: str
     epsilon: str
     delta: str
     by: str = ""
 
+    lost = "knowledge base {knowledge_base} was created: create it again, with the same budget"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} created {self.knowledge_base} with {_budget(self)} for its whole life."
 
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} was created: create it again, with the same budget"
 
-
-class CohortOpened(Particulars):
+class CohortOpened(Particulars, kind="cohort.opened", words="Cohort opened"):
     """A further cohort was opened, with its own lifetime budget: people who arrive from now on belong to it."""
-
-    kind: ClassVar[str] = "cohort.opened"
-    title: ClassVar[str] = "Cohort opened"
 
     knowledge_base: str
     cohort: int
@@ -92,101 +99,72 @@ class CohortOpened(Particulars):
     public_size: int
     by: str
 
+    lost = "cohort {cohort} of {knowledge_base} was opened: will be opened again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} opened cohort {self.cohort} of {self.knowledge_base} with {_budget(self)} for life."
 
-    def if_lost(self) -> str:
-        return f"cohort {self.cohort} of {self.knowledge_base} was opened: will be opened again"
 
-
-class CohortClosed(Particulars):
+class CohortClosed(Particulars, kind="cohort.closed", words="Cohort closed"):
     """No further plan draws on a cohort; those that are signed do."""
-
-    kind: ClassVar[str] = "cohort.closed"
-    title: ClassVar[str] = "Cohort closed"
 
     knowledge_base: str
     cohort: int
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} closed cohort {self.cohort} of {self.knowledge_base} to further plans."
-
-    def if_lost(self) -> str:
-        return f"cohort {self.cohort} of {self.knowledge_base} was closed: will be closed again"
+    says = "{by} closed cohort {cohort} of {knowledge_base} to further plans."
+    lost = "cohort {cohort} of {knowledge_base} was closed: will be closed again"
 
 
-class GroupOpened(Particulars):
+class GroupOpened(Particulars, kind="group.opened", words="Group made"):
     """A group of knowledge bases was made, with the budget that they are to share."""
-
-    kind: ClassVar[str] = "group.opened"
-    title: ClassVar[str] = "Group made"
 
     group: str
     epsilon: str
     delta: str
     by: str
 
+    lost = "group {group} was made: will be made again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} made the group {self.group} with {_budget(self)} for its whole life."
 
-    def if_lost(self) -> str:
-        return f"group {self.group} was made: will be made again"
 
-
-class GroupJoined(Particulars):
+class GroupJoined(Particulars, kind="group.joined", words="Knowledge base put into a group"):
     """A knowledge base shares the budget of a group, for ever."""
-
-    kind: ClassVar[str] = "group.joined"
-    title: ClassVar[str] = "Knowledge base put into a group"
 
     group: str
     knowledge_base: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} put {self.knowledge_base} into the group {self.group}."
-
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} joined group {self.group}: will join it again"
+    says = "{by} put {knowledge_base} into the group {group}."
+    lost = "knowledge base {knowledge_base} joined group {group}: will join it again"
 
 
-class KnowledgeBaseArchived(Particulars):
+class KnowledgeBaseArchived(Particulars, kind="knowledge_base.archived", words="Knowledge base archived"):
     """A knowledge base takes no plan, cohort or exemplar any more; all its cohorts were closed just before."""
-
-    kind: ClassVar[str] = "knowledge_base.archived"
-    title: ClassVar[str] = "Knowledge base archived"
 
     knowledge_base: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} archived {self.knowledge_base}: it takes no plan, cohort or exemplar any more."
-
-    def if_lost(self) -> str:
-        return f"knowledge base {self.knowledge_base} was archived: will be archived again"
+    says = "{by} archived {knowledge_base}: it takes no plan, cohort or exemplar any more."
+    lost = "knowledge base {knowledge_base} was archived: will be archived again"
 
 
-class PlanProposed(Particulars):
+class PlanProposed(Particulars, kind="plan.proposed", words="Plan proposed"):
     """A plan was proposed, for somebody else to approve.
 
     Attributes:
         digest: SHA-256 of the calibrated plan, in hexadecimal.
     """
 
-    kind: ClassVar[str] = "plan.proposed"
-    title: ClassVar[str] = "Plan proposed"
-
     knowledge_base: str
     proposal: str
     digest: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} proposed a plan of {self.knowledge_base}; somebody else has to approve it."
-
-    def if_lost(self) -> str:
-        return f"a plan of {self.knowledge_base} was proposed: propose it again, unless it was signed"
+    says = "{by} proposed a plan of {knowledge_base}; somebody else has to approve it."
+    lost = "a plan of {knowledge_base} was proposed: propose it again, unless it was signed"
 
 
 @dataclass(frozen=True)
@@ -202,7 +180,7 @@ class Approval:
     by: str
 
 
-class PlanSigned(Particulars):
+class PlanSigned(Particulars, kind="plan.signed", words="Plan signed"):
     """Part of cohorts' lifetime budgets was granted.
 
     Attributes:
@@ -212,9 +190,6 @@ class PlanSigned(Particulars):
         cohorts: that it is charged to, and draws on.
         approval: of the second person, where two are needed.
     """
-
-    kind: ClassVar[str] = "plan.signed"
-    title: ClassVar[str] = "Plan signed"
 
     knowledge_base: str
     version: int
@@ -227,6 +202,8 @@ class PlanSigned(Particulars):
     cohorts: tuple[int, ...] = (1,)
     approval: Approval | None = None
 
+    lost = "plan {version} of {knowledge_base} was signed: will be signed again"
+
     def sentence(self, named: Names) -> str:
         answers = ", ".join(f"{_plural(count, 'answer')} of {task}" for task, count in self.answers.items())
         drawn_on = "" if self.cohorts == (1,) else f" from cohorts {', '.join(map(str, self.cohorts))}"
@@ -235,19 +212,13 @@ class PlanSigned(Particulars):
             f"{answers}{drawn_on}."
         )
 
-    def if_lost(self) -> str:
-        return f"plan {self.version} of {self.knowledge_base} was signed: will be signed again"
 
-
-class AnswerCharged(Particulars):
+class AnswerCharged(Particulars, kind="charge", words="Answer charged"):
     """A key was charged an answer, or its plan a release that is made once; ``task`` is an address with a version.
 
     Attributes:
         key: its id; empty for a release that is made once.
     """
-
-    kind: ClassVar[str] = "charge"
-    title: ClassVar[str] = "Answer charged"
 
     charge: str
     task: str
@@ -259,26 +230,19 @@ class AnswerCharged(Particulars):
         return f"{named(self.key)} was charged an answer of {self.task}."
 
 
-class AnswerReleased(Particulars):
+class AnswerReleased(Particulars, kind="release", words="Answer released"):
     """The answer that was charged left; the hash is over its canonical JSON."""
-
-    kind: ClassVar[str] = "release"
-    title: ClassVar[str] = "Answer released"
 
     release: str
     charge: str
     task: str
     answer_sha256: str
 
-    def sentence(self, named: Names) -> str:
-        return f"An answer of {self.task} was released."
+    says = "An answer of {task} was released."
 
 
-class ChargeVoided(Particulars):
+class ChargeVoided(Particulars, kind="void", words="Charge taken back"):
     """A charge was given back."""
-
-    kind: ClassVar[str] = "void"
-    title: ClassVar[str] = "Charge taken back"
 
     charge: str
     task: str
@@ -289,24 +253,17 @@ class ChargeVoided(Particulars):
         return f"A charge of {self.task} was voided before anything private was read: {why}."
 
 
-class ChargeLost(Particulars):
+class ChargeLost(Particulars, kind="lost", words="Charge lost"):
     """A charge's holder died or lost its answer."""
-
-    kind: ClassVar[str] = "lost"
-    title: ClassVar[str] = "Charge lost"
 
     charge: str
     task: str
 
-    def sentence(self, named: Names) -> str:
-        return f"A charge of {self.task} ended without an answer. It stays spent."
+    says = "A charge of {task} ended without an answer. It stays spent."
 
 
-class QueryRefused(Particulars):
+class QueryRefused(Particulars, kind="refusal", words="Refused"):
     """Queries were refused without a charge, ``times`` of them since the last such event."""
-
-    kind: ClassVar[str] = "refusal"
-    title: ClassVar[str] = "Refused"
 
     task: str
     key: str
@@ -318,11 +275,8 @@ class QueryRefused(Particulars):
         return f"{named(self.key)} was refused by {self.task} {times}: {_words(self.reason)}."
 
 
-class KeyCreated(Particulars):
+class KeyCreated(Particulars, kind="key.created", words="Key made"):
     """An API key was made."""
-
-    kind: ClassVar[str] = "key.created"
-    title: ClassVar[str] = "Key made"
 
     key: str
     name: str
@@ -333,35 +287,30 @@ class KeyCreated(Particulars):
     expires_at: str | None = None
     by: str = ""
 
+    lost = "key {name} ({key}) was made: make another"
+
     def sentence(self, named: Names) -> str:
         scope = f", for {', '.join(self.scope)} only" if self.scope else ""
         until = f", until {self.expires_at[:10]}" if self.expires_at else ""
         which = f"{self.role} key “{self.name}” ({self.key})"
         return f"{named(self.by)} created the {which}{scope}{until}, with {_limits(self)}."
 
-    def if_lost(self) -> str:
-        return f"key {self.name} ({self.key}) was made: make another"
 
-
-class KeyChanged(Particulars):
+class KeyChanged(Particulars, kind="key.changed", words="Key’s limits changed"):
     """An API key got other limits."""
-
-    kind: ClassVar[str] = "key.changed"
-    title: ClassVar[str] = "Key’s limits changed"
 
     key: str
     quota: int | None
     rate_per_minute: int | None = None
     by: str = ""
 
+    lost = "key {key} got other limits: will get them again"
+
     def sentence(self, named: Names) -> str:
         return f"{named(self.by)} changed the limits of the key {named(self.key)}: {_limits(self)}."
 
-    def if_lost(self) -> str:
-        return f"key {self.key} got other limits: will get them again"
 
-
-class KeyRotated(Particulars):
+class KeyRotated(Particulars, kind="key.rotated", words="Key’s token replaced"):
     """An API key got another token; all else of it stays.
 
     Attributes:
@@ -369,67 +318,46 @@ class KeyRotated(Particulars):
         until: when the token before is refused (ISO 8601); None: at once, as are those before it.
     """
 
-    kind: ClassVar[str] = "key.rotated"
-    title: ClassVar[str] = "Key’s token replaced"
-
     key: str
     token_sha256: str
     until: str | None
     by: str
 
+    lost = "key {key} got another token: will get it again"
+
     def sentence(self, named: Names) -> str:
         ends = f"until {self.until[:16].replace('T', ' ')}" if self.until else "no longer"
         return f"{named(self.by)} replaced the token of the key {named(self.key)}; the one before is valid {ends}."
 
-    def if_lost(self) -> str:
-        return f"key {self.key} got another token: will get it again"
 
-
-class KeyRevoked(Particulars):
+class KeyRevoked(Particulars, kind="key.revoked", words="Key revoked"):
     """An API key is refused from now on."""
-
-    kind: ClassVar[str] = "key.revoked"
-    title: ClassVar[str] = "Key revoked"
 
     key: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} revoked the key {named(self.key)}."
-
-    def if_lost(self) -> str:
-        return f"key {self.key} was revoked: will be revoked again"
+    says = "{by} revoked the key {key}."
+    lost = "key {key} was revoked: will be revoked again"
 
 
-class KeySignedIn(Particulars):
+class KeySignedIn(Particulars, kind="key.signed_in", words="Signed in"):
     """A session on the dashboard began, by a key."""
 
-    kind: ClassVar[str] = "key.signed_in"
-    title: ClassVar[str] = "Signed in"
-
     key: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.key)} signed in to the dashboard."
+    says = "{key} signed in to the dashboard."
 
 
-class KeySignedOut(Particulars):
+class KeySignedOut(Particulars, kind="key.signed_out", words="Signed out"):
     """Whoever was signed in to the dashboard ended the session."""
 
-    kind: ClassVar[str] = "key.signed_out"
-    title: ClassVar[str] = "Signed out"
-
     key: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.key)} signed out of the dashboard."
+    says = "{key} signed out of the dashboard."
 
 
-class PersonSignedIn(Particulars):
+class PersonSignedIn(Particulars, kind="person.signed_in", words="Person signed in"):
     """Somebody signed in to the dashboard, whom a provider vouches for; what they do then names them as ``by`` does."""
-
-    kind: ClassVar[str] = "person.signed_in"
-    title: ClassVar[str] = "Person signed in"
 
     by: str
     issuer: str
@@ -440,11 +368,8 @@ class PersonSignedIn(Particulars):
         return f"{self.by} signed in to the dashboard as {self.role}."
 
 
-class PersonSignedOut(Particulars):
+class PersonSignedOut(Particulars, kind="person.signed_out", words="Person signed out"):
     """A person ended a session on the dashboard."""
-
-    kind: ClassVar[str] = "person.signed_out"
-    title: ClassVar[str] = "Person signed out"
 
     by: str
 
@@ -452,80 +377,57 @@ class PersonSignedOut(Particulars):
         return f"{self.by} signed out of the dashboard."
 
 
-class ExemplarsIngested(Particulars):
+class ExemplarsIngested(Particulars, kind="exemplars.ingested", words="Exemplars uploaded"):
     """Exemplars will be added, or none where that fails; how many is private. It is witnessed before they are stored.
 
     Attributes:
         upload: a random name, by which it is found to have ended.
     """
 
-    kind: ClassVar[str] = "exemplars.ingested"
-    title: ClassVar[str] = "Exemplars uploaded"
-
     knowledge_base: str
     upload: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} uploaded exemplars to {self.knowledge_base}."
-
-    def if_lost(self) -> str:
-        return f"exemplars of {self.knowledge_base} were uploaded: upload them again"
+    says = "{by} uploaded exemplars to {knowledge_base}."
+    lost = "exemplars of {knowledge_base} were uploaded: upload them again"
 
 
-class UploadEnded(Particulars):
+class UploadEnded(Particulars, kind="upload.ended", words="Upload ended"):
     """An upload stores nothing more: written with its exemplars, or once it has failed, which is private."""
-
-    kind: ClassVar[str] = "upload.ended"
-    title: ClassVar[str] = "Upload ended"
 
     knowledge_base: str
     upload: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)}’s upload to {self.knowledge_base} ended."
+    says = "{by}’s upload to {knowledge_base} ended."
 
 
-class UnitForgotten(Particulars):
+class UnitForgotten(Particulars, kind="unit.forgotten", words="Unit forgotten"):
     """A privacy unit was deleted; which one is private."""
-
-    kind: ClassVar[str] = "unit.forgotten"
-    title: ClassVar[str] = "Unit forgotten"
 
     knowledge_base: str
     by: str = ""
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} deleted a unit of {self.knowledge_base}."
-
-    def if_lost(self) -> str:
-        return f"a unit of {self.knowledge_base} was forgotten and is back: forget it again, before answering"
+    says = "{by} deleted a unit of {knowledge_base}."
+    lost = "a unit of {knowledge_base} was forgotten and is back: forget it again, before answering"
 
 
-class RemoteEngineChanged(Particulars):
+class RemoteEngineChanged(Particulars, kind="remote_engine.changed", words="Engine outside allowed or forbidden"):
     """Exemplars may be shown to an engine outside the deployment, or no longer."""
-
-    kind: ClassVar[str] = "remote_engine.changed"
-    title: ClassVar[str] = "Engine outside allowed or forbidden"
 
     knowledge_base: str
     allowed: bool
     by: str = ""
 
+    lost = "the rule on remote engines of {knowledge_base} was changed: will be changed again"
+
     def sentence(self, named: Names) -> str:
         did = "allowed" if self.allowed else "forbade"
         return f"{named(self.by)} {did} engines outside the deployment for {self.knowledge_base}."
 
-    def if_lost(self) -> str:
-        return f"the rule on remote engines of {self.knowledge_base} was changed: will be changed again"
 
-
-class BundlePublished(Particulars):
+class BundlePublished(Particulars, kind="bundle.published", words="Bundle published"):
     """A bundle of restoration vectors was published; all of it is public, and so must the data behind it be."""
-
-    kind: ClassVar[str] = "bundle.published"
-    title: ClassVar[str] = "Bundle published"
 
     bundle: str
     sha256: str
@@ -534,42 +436,27 @@ class BundlePublished(Particulars):
     declared_by: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} published {self.bundle}. {self.declared_by} declared its data to be {self.data}."
-
-    def if_lost(self) -> str:
-        return f"bundle {self.bundle} was published: its folder is no part of the database, so nothing is to be done"
+    says = "{by} published {bundle}. {declared_by} declared its data to be {data}."
+    lost = "bundle {bundle} was published: its folder is no part of the database, so nothing is to be done"
 
 
-class EncryptionKeyChanged(Particulars):
+class EncryptionKeyChanged(Particulars, kind="encryption_key.changed", words="Encryption key changed"):
     """Another master key opens the database, and the one before no longer."""
-
-    kind: ClassVar[str] = "encryption_key.changed"
-    title: ClassVar[str] = "Encryption key changed"
 
     fingerprint: str
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} changed the encryption key to {self.fingerprint}."
-
-    def if_lost(self) -> str:
-        return f"the encryption key was changed to {self.fingerprint}: change it again"
+    says = "{by} changed the encryption key to {fingerprint}."
+    lost = "the encryption key was changed to {fingerprint}: change it again"
 
 
-class ExemplarsReencrypted(Particulars):
+class ExemplarsReencrypted(Particulars, kind="exemplars.reencrypted", words="Exemplars encrypted again"):
     """All exemplars were encrypted under a new data key."""
-
-    kind: ClassVar[str] = "exemplars.reencrypted"
-    title: ClassVar[str] = "Exemplars encrypted again"
 
     by: str
 
-    def sentence(self, named: Names) -> str:
-        return f"{named(self.by)} had all exemplars encrypted under a new data key."
-
-    def if_lost(self) -> str:
-        return "all exemplars were encrypted under a new data key: encrypt them again"
+    says = "{by} had all exemplars encrypted under a new data key."
+    lost = "all exemplars were encrypted under a new data key: encrypt them again"
 
 
 @dataclass(frozen=True)
@@ -580,7 +467,7 @@ class Mark:
     hash: str
 
 
-class LedgerRestored(Particulars):
+class LedgerRestored(Particulars, kind="ledger.restored", words="Restored from a backup"):
     """An admin acknowledged a restore from a backup (:mod:`accounting.ledger.restoring`).
 
     Attributes:
@@ -591,9 +478,6 @@ class LedgerRestored(Particulars):
         closed: groups that no knowledge base joins any more, for the same reason.
         charged_twice: of those that ended, which were charged answers in two histories, they or others of their groups.
     """
-
-    kind: ClassVar[str] = "ledger.restored"
-    title: ClassVar[str] = "Restored from a backup"
 
     by: str
     common: int
@@ -610,10 +494,6 @@ class LedgerRestored(Particulars):
             f"{named(self.by)} acknowledged that the ledger was restored from a backup as it was at event "
             f"{self.common}: {_plural(self.charges, 'answer')} given since stayed charged.{ended}{closed}"
         )
-
-
-KINDS: dict[str, type[Particulars]] = {one.kind: one for one in Particulars.__subclasses__()}
-"""Every kind by its name in the trail."""
 
 
 def _budget(granted: BudgetOpened | CohortOpened | GroupOpened | PlanSigned) -> str:

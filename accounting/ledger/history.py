@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger.budgets import address
-from accounting.ledger.charges import Release
+from accounting.ledger.budgets import address_of
+from accounting.ledger.charges import RELEASES, Release, release_of
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.tables import charges, plans, releases, tasks
@@ -69,7 +69,7 @@ class History:
         after: str | None = None,
         limit: int = 50,
     ) -> list[Release]:
-        """Answers that left.
+        """Answers that left; those of equal times are ordered by id.
 
         Args:
             knowledge_base: only of this one.
@@ -80,10 +80,15 @@ class History:
         Raises:
             UnknownCursorError: no release has the id ``after``.
         """
-        columns = (releases.c.id, releases.c.charge_id, releases.c.answer, releases.c.created_at, *_TASK)
-        query = sa.select(*columns).select_from(releases.join(tasks).join(plans))
-        rows = self._page(query.where(*_of(knowledge_base, task)), after, limit)
-        return [Release(row.id, row.charge_id, _address(row), row.answer, row.created_at) for row in rows]
+        when, name = releases.c.created_at, releases.c.id
+        query = RELEASES.where(*_of(knowledge_base, task)).order_by(when.desc(), name.desc()).limit(limit)
+        with reading(self._database) as connection:
+            if after is not None:
+                last = connection.execute(sa.select(when, name).where(name == after)).first()
+                if last is None:
+                    raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
+                query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
+            return [release_of(row) for row in connection.execute(query)]
 
     def charges_per_day(self, *, knowledge_base: str | None = None, since: datetime | None = None) -> list[Day]:
         """Answers spent per day and task, by day and then by task.
@@ -93,12 +98,12 @@ class History:
             since: only charges of this moment and later.
         """
         rows = self._charged(_TASK, knowledge_base, since)
-        return [Day(date.fromisoformat(row.day), _address(row), row.answers) for row in rows]
+        return [Day(date.fromisoformat(row.day), address_of(row), row.answers) for row in rows]
 
     def usage(self, *, knowledge_base: str, since: datetime) -> list[Use]:
         """Answers spent per day, task and key, by day; only charges of this moment and later."""
         rows = self._charged((*_TASK, charges.c.key_id), knowledge_base, since)
-        return [Use(date.fromisoformat(row.day), _address(row), row.key_id, row.answers) for row in rows]
+        return [Use(date.fromisoformat(row.day), address_of(row), row.key_id, row.answers) for row in rows]
 
     def _charged(
         self, by: Sequence[sa.Column[Any]], knowledge_base: str | None, since: datetime | None
@@ -128,19 +133,7 @@ class History:
         )
         with reading(self._database) as connection:
             rows = connection.execute(query).all()
-        return [Fallbacks(_address(row), row.all, row.fallbacks) for row in rows]
-
-    def _page(self, query: sa.Select[Any], after: str | None, limit: int) -> Sequence[sa.Row[Any]]:
-        """The newest releases, or those older than ``after``; equal times are ordered by id."""
-        when, name = releases.c.created_at, releases.c.id
-        query = query.order_by(when.desc(), name.desc()).limit(limit)
-        with reading(self._database) as connection:
-            if after is not None:
-                last = connection.execute(sa.select(when, name).where(name == after)).first()
-                if last is None:
-                    raise UnknownCursorError(f"nothing has the id {after!r} to go on from; begin without `after`")
-                query = query.where(sa.or_(when < last.created_at, sa.and_(when == last.created_at, name < last.id)))
-            return connection.execute(query).all()
+        return [Fallbacks(address_of(row), row.all, row.fallbacks) for row in rows]
 
 
 def midnight(day: date) -> datetime:
@@ -160,10 +153,6 @@ def _of(knowledge_base: str | None, task: str | None) -> list[sa.ColumnElement[b
         if version:
             conditions.append(sa.cast(plans.c.version, sa.Text) == version)
     return conditions
-
-
-def _address(row: sa.Row[Any]) -> str:
-    return address(row.knowledge_base, row.name, row.version)
 
 
 def _day(dialect: str) -> sa.ColumnElement[str]:

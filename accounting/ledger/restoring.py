@@ -37,36 +37,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger import trail
+from accounting.ledger import events, trail
 from accounting.ledger.amounts import exact
 from accounting.ledger.budgets import add_plan
 from accounting.ledger.charges import give_back, lose
 from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
-from accounting.ledger.events import (
-    AnswerCharged,
-    AnswerReleased,
-    BudgetOpened,
-    ChargeLost,
-    ChargeVoided,
-    CohortClosed,
-    CohortOpened,
-    ExemplarsIngested,
-    GroupJoined,
-    GroupOpened,
-    KeyCreated,
-    KeyRevoked,
-    KnowledgeBaseArchived,
-    LedgerRestored,
-    Mark,
-    Particulars,
-    PlanProposed,
-    PlanSigned,
-    QueryRefused,
-    RemoteEngineChanged,
-    UnitForgotten,
-    UploadEnded,
-)
+from accounting.ledger.events import Mark, Particulars
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
 from accounting.ledger.tables import audit_events, budgets, charges, cohorts, group_members, groups, plans, tasks
 from accounting.ledger.trail import AuditEvent, AuditTrail
@@ -88,7 +65,7 @@ class Loss:
         witnessed: the newest event witnessed; None for a witness that never saw this ledger.
         own: the events that the ledger has after ``common``, where it went its own way; from the acknowledgement on if
             there was one and the witness was not told.
-        events: what was lost and is not brought back yet, oldest first.
+        lost: what is not brought back yet, oldest first.
         earlier: what was lost too, and brought back by that acknowledgement.
         begun: announcements of uploads up to ``common`` that had not ended by then.
         joined: who joined which group, in either history.
@@ -98,22 +75,22 @@ class Loss:
     common: Mark
     witnessed: Mark | None
     own: tuple[AuditEvent, ...]
-    events: tuple[AuditEvent, ...]
+    lost: tuple[AuditEvent, ...]
     earlier: tuple[AuditEvent, ...]
     begun: tuple[AuditEvent, ...]
     joined: tuple[set[Name], ...]
     acknowledged: bool
 
     @cached_property
-    def charges(self) -> tuple[AnswerCharged, ...]:
+    def charges(self) -> tuple[events.AnswerCharged, ...]:
         """The charges among them that were not voided, of knowledge bases that have one history."""
-        back = _standing(event for event in self.events if self.comes_back(event))
-        return tuple(one for one in back if isinstance(one, AnswerCharged))
+        back = _standing(event for event in self.lost if self.comes_back(event))
+        return tuple(one for one in back if isinstance(one, events.AnswerCharged))
 
     @cached_property
     def forked(self) -> set[Name]:
         """What both histories tell of, with its group."""
-        return self._in_both(_standing(self.own), _standing(self.events))
+        return self._in_both(_standing(self.own), _standing(self.lost))
 
     @cached_property
     def ended(self) -> tuple[str, ...]:
@@ -130,8 +107,8 @@ class Loss:
     def charged_twice(self) -> tuple[str, ...]:
         """Knowledge bases of which each history was charged answers that the other was not, with their groups."""
         here, there = (
-            {one for one in _standing(some) if isinstance(one, AnswerCharged | LedgerRestored)}
-            for some in (self.own, self.events)
+            {one for one in _standing(some) if isinstance(one, events.AnswerCharged | events.LedgerRestored)}
+            for some in (self.own, self.lost)
         )
         twice = _named("knowledge_base", self._in_both(here - there, there - here))
         return tuple(sorted(twice.union(*(one.charged_twice for one in self._restores))))
@@ -141,8 +118,8 @@ class Loss:
         return event.particulars is None or not self.forked & _names(event.particulars)
 
     @property
-    def _restores(self) -> list[LedgerRestored]:
-        return [event.particulars for event in self.events if isinstance(event.particulars, LedgerRestored)]
+    def _restores(self) -> list[events.LedgerRestored]:
+        return [event.particulars for event in self.lost if isinstance(event.particulars, events.LedgerRestored)]
 
     def _in_both(self, here: Iterable[Particulars], there: Iterable[Particulars]) -> set[Name]:
         return set.intersection(*(self._with_groups(set().union(*map(_names, some))) for some in (here, there)))
@@ -168,14 +145,14 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
         return None
     own = _all(trail.events, common.sequence)
     lost = _all(witness.events, common.sequence)
-    joined = (*_all(partial(trail.events, kinds=[GroupJoined.kind]), 0), *lost)
-    pairs = tuple(_names(one) for one in (event.particulars for event in joined) if isinstance(one, GroupJoined))
+    joined = (*_all(partial(trail.events, kinds=[events.GroupJoined.kind]), 0), *lost)
+    pairs = tuple(_names(one) for one in (event.particulars for event in joined) if isinstance(one, events.GroupJoined))
     # An acknowledgement brought back what stands up to its mark. Elsewhere that may have been lost since.
     places = {Mark(event.sequence, event.hash): place for place, event in enumerate(lost, 1)} if seen else {START: 0}
     restores = [
         (number, places[one.witness])
         for number, one in enumerate(event.particulars for event in own)
-        if isinstance(one, LedgerRestored) and one.witness in places
+        if isinstance(one, events.LedgerRestored) and one.witness in places
     ]
     first, done = restores[-1] if restores else (0, 0)
     own, earlier, lost = own[first:], lost[:done], lost[done:]
@@ -191,14 +168,14 @@ def mixed(loss: Loss) -> set[str]:
     """
     uploaded: set[str] = set()
     found = set()
-    for one in (event.particulars for event in (*loss.earlier, *loss.events)):
-        if isinstance(one, UploadEnded):
+    for one in (event.particulars for event in (*loss.earlier, *loss.lost)):
+        if isinstance(one, events.UploadEnded):
             uploaded.add(one.knowledge_base)
-        elif isinstance(one, CohortOpened) and one.knowledge_base in uploaded:
+        elif isinstance(one, events.CohortOpened) and one.knowledge_base in uploaded:
             found.add(one.knowledge_base)
     begun, own = ([event.particulars for event in some] for some in (loss.begun, loss.own))
-    opened = {one.knowledge_base for one in own if isinstance(one, CohortOpened)}
-    return found | {one.knowledge_base for one in begun if isinstance(one, ExemplarsIngested)} & opened
+    opened = {one.knowledge_base for one in own if isinstance(one, events.CohortOpened)}
+    return found | {one.knowledge_base for one in begun if isinstance(one, events.ExemplarsIngested)} & opened
 
 
 def acknowledge(
@@ -224,12 +201,12 @@ def acknowledge(
             for event in loss.begun:
                 outside(connection, event)
             happened = [
-                one for event in loss.events for one in (*restoring.bring_back(event), *outside(connection, event))
+                one for event in loss.lost for one in (*restoring.bring_back(event), *outside(connection, event))
             ]
             happened += [one for name in loss.ended for one in restoring.end(name, by)]
             # Whoever joins a group holds this lock: they have finished, or find it closed.
             connection.execute(sa.select(groups).where(groups.c.name.in_(loss.closed)).with_for_update(key_share=True))
-            restored = LedgerRestored(
+            restored = events.LedgerRestored(
                 by=by,
                 common=loss.common.sequence,
                 witness=loss.witnessed or START,
@@ -258,33 +235,33 @@ class _Restoring:
 
     def bring_back(self, event: AuditEvent) -> list[Particulars]:
         """All that one lost event did; of what is forked only that it exists, so that nobody creates it anew."""
-        if not (self._loss.comes_back(event) or event.kind == BudgetOpened.kind):
+        if not (self._loss.comes_back(event) or event.kind == events.BudgetOpened.kind):
             return []
         match happened := event.particulars:
-            case BudgetOpened(knowledge_base=name):
+            case events.BudgetOpened(knowledge_base=name):
                 if self._connection.execute(budget_of(name)).first() is not None:
                     return []
                 self._add(budgets, knowledge_base=name, **_granted(happened, event.at))
                 self._add(cohorts, knowledge_base=name, number=1, **_granted(happened, event.at))
-            case CohortOpened(knowledge_base=name, cohort=number):
+            case events.CohortOpened(knowledge_base=name, cohort=number):
                 self._add(cohorts, knowledge_base=name, number=number, **_granted(happened, event.at))
-            case CohortClosed(knowledge_base=name, cohort=number):
+            case events.CohortClosed(knowledge_base=name, cohort=number):
                 close(self._connection, name, number, event.at)
-            case GroupOpened(group=name):
+            case events.GroupOpened(group=name):
                 self._add(groups, name=name, **_granted(happened, event.at))
-            case GroupJoined(knowledge_base=name, group=group):
+            case events.GroupJoined(knowledge_base=name, group=group):
                 self._add(group_members, knowledge_base=name, group=group, joined_at=event.at)
-            case PlanSigned():
+            case events.PlanSigned():
                 add_plan(self._connection, happened, event.at)
-            case ExemplarsIngested() | UploadEnded() | KnowledgeBaseArchived():
+            case events.ExemplarsIngested() | events.UploadEnded() | events.KnowledgeBaseArchived():
                 pass  # another restore must know of it, too
-            case AnswerCharged(charge=charge) if charge in self._charges:
+            case events.AnswerCharged(charge=charge) if charge in self._charges:
                 return self._charge(happened, event.at)
-            case ChargeVoided(charge=charge) if give_back(self._connection, charge, self._now):
+            case events.ChargeVoided(charge=charge) if give_back(self._connection, charge, self._now):
                 pass  # made before the backup
-            case KeyCreated(key=key):
+            case events.KeyCreated(key=key):
                 # Its secret is lost, so it is of no use. The trail says that it was there, for the charges it made.
-                return [happened, KeyRevoked(key=key, by="")]
+                return [happened, events.KeyRevoked(key=key, by="")]
             case _:
                 return []
         return [happened]
@@ -304,7 +281,7 @@ class _Restoring:
     def _add(self, to: sa.Table, **row: object) -> None:
         self._connection.execute(sa.insert(to).values(row))
 
-    def _charge(self, charged: AnswerCharged, at: datetime) -> list[Particulars]:
+    def _charge(self, charged: events.AnswerCharged, at: datetime) -> list[Particulars]:
         row = {
             "id": charged.charge,
             "task_id": self._task(charged.task),
@@ -320,7 +297,7 @@ class _Restoring:
         self._connection.execute(spend.values(charged=tasks.c.charged + 1))
         with suppress(QuotaExhaustedError):  # counted all the same
             count_charge(self._connection, charged.key)
-        return [charged, ChargeLost(charge=charged.charge, task=charged.task)]
+        return [charged, events.ChargeLost(charge=charged.charge, task=charged.task)]
 
     def _task(self, task_address: str) -> int:
         task, version = task_address.rsplit("@", 1)
@@ -332,36 +309,36 @@ class _Restoring:
 _NEWEST = sa.select(audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
 
 
-def _granted(opened: BudgetOpened | CohortOpened | GroupOpened, at: datetime) -> dict[str, Any]:
+def _granted(opened: events.BudgetOpened | events.CohortOpened | events.GroupOpened, at: datetime) -> dict[str, Any]:
     return {"epsilon": exact(opened.epsilon), "delta": exact(opened.delta), "opened_at": at}
 
 
 _NEITHER_PROMISED_NOR_SPENT = (
-    AnswerReleased,
-    ChargeLost,
-    ChargeVoided,
-    PlanProposed,
-    QueryRefused,
-    RemoteEngineChanged,
-    UnitForgotten,
+    events.AnswerReleased,
+    events.ChargeLost,
+    events.ChargeVoided,
+    events.PlanProposed,
+    events.QueryRefused,
+    events.RemoteEngineChanged,
+    events.UnitForgotten,
 )
 
 
-def _standing(events: Iterable[AuditEvent]) -> list[Particulars]:
+def _standing(some: Iterable[AuditEvent]) -> list[Particulars]:
     """What promised or spent something, or brought people; without charges that were voided."""
-    happened = [event.particulars for event in events if event.particulars is not None]
-    voided = {one.charge for one in happened if isinstance(one, ChargeVoided)}
+    happened = [event.particulars for event in some if event.particulars is not None]
+    voided = {one.charge for one in happened if isinstance(one, events.ChargeVoided)}
     return [
         one
         for one in happened
         if not isinstance(one, _NEITHER_PROMISED_NOR_SPENT)
-        and not (isinstance(one, AnswerCharged) and one.charge in voided)
+        and not (isinstance(one, events.AnswerCharged) and one.charge in voided)
     ]
 
 
 def _names(happened: Particulars) -> set[Name]:
     """Which knowledge bases and groups an event tells of."""
-    if isinstance(happened, LedgerRestored):
+    if isinstance(happened, events.LedgerRestored):
         return {("knowledge_base", name) for name in happened.ended} | {("group", name) for name in happened.closed}
     names = {(kind, getattr(happened, kind)) for kind in ("knowledge_base", "group") if hasattr(happened, kind)}
     return names | ({("knowledge_base", happened.task.rpartition(".")[0])} if hasattr(happened, "task") else set())
@@ -386,10 +363,10 @@ def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
 
 
 def _begun(trail: AuditTrail, common: Mark) -> tuple[AuditEvent, ...]:
-    kinds = [ExemplarsIngested.kind, UploadEnded.kind]
-    some = _all(partial(trail.events, kinds=kinds, before=common.sequence + 1), 0)
-    ended = {one.upload for one in (event.particulars for event in some) if isinstance(one, UploadEnded)}
-    return tuple(e for e in some if isinstance(e.particulars, ExemplarsIngested) and e.particulars.upload not in ended)
+    kinds = [events.ExemplarsIngested.kind, events.UploadEnded.kind]
+    told = [(e, e.particulars) for e in _all(partial(trail.events, kinds=kinds, before=common.sequence + 1), 0)]
+    ended = {what.upload for _, what in told if isinstance(what, events.UploadEnded)}
+    return tuple(e for e, what in told if isinstance(what, events.ExemplarsIngested) and what.upload not in ended)
 
 
 def _all(read: Callable[..., list[AuditEvent]], after: int) -> list[AuditEvent]:

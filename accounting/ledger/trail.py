@@ -53,6 +53,11 @@ class AuditEvent:
         """The body, read (:func:`accounting.ledger.events.read`); None for a kind that only a newer version knows."""
         return read(self.kind, self.body)
 
+    def continues(self, sequence: int, previous: str) -> bool:
+        """Whether it is as it was written, and follows the event with this sequence number and hash."""
+        written = digest(self.sequence, timestamp(self.at), self.kind, self.body, self.previous)
+        return (self.sequence, self.previous, self.hash) == (sequence + 1, previous, written)
+
     def line(self) -> str:
         """The event as a line of an export."""
         fields = {"sequence": self.sequence, "at": timestamp(self.at), "kind": self.kind, "body": json.loads(self.body)}

@@ -23,7 +23,7 @@ from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import Mark
 from accounting.ledger.tables import REFUSE_FUNCTION, Guard, UtcDateTime
-from accounting.ledger.trail import BATCH, FIRST, AuditEvent, AuditTrail, digest, timestamp
+from accounting.ledger.trail import BATCH, FIRST, AuditEvent, AuditTrail
 
 _LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
 
@@ -246,8 +246,7 @@ def head(connection: sa.Connection) -> Mark | None:
 
 def _follows(last: Mark, event: AuditEvent) -> Mark:
     """The mark of an event, if it continues the chain."""
-    written = digest(event.sequence, timestamp(event.at), event.kind, event.body, event.previous)
-    if (event.sequence, event.previous, event.hash) != (last.sequence + 1, last.hash, written):
+    if not event.continues(last.sequence, last.hash):
         raise LedgerRestoredError(
             f"event {event.sequence} of the audit trail does not continue the one before it: the trail was changed. "
             "`dpicl audit verify` says where; restore the ledger from a backup that is whole"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 from accounting.privacy.events import Event
+from accounting.privacy.pairs import lower_epsilon
 
 
 @dataclass(frozen=True)
@@ -26,38 +28,34 @@ class UnsupportedEventsError(ValueError):
     """An accountant was asked about events, or a delta, that it cannot bound; the message says why."""
 
 
-class Accountant(Protocol):
-    """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order."""
+class Accountant(ABC):
+    """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order.
 
-    @property
-    def name(self) -> str:
-        """How plans refer to it."""
+    Attributes:
+        name: how plans refer to it.
+    """
+
+    name: ClassVar[str]
 
     def unsupported(self, events: Sequence[Event]) -> str | None:
-        """Why these events cannot be bounded, or None if they can."""
+        """Why these events cannot be bounded, or None if they can: every event, unless it says otherwise."""
+        return None
 
     def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
         """Bounds of the ε at which the composition of ``events`` is (ε, delta)-DP; ``upper`` may be infinite.
+
+        ``lower`` is that of :mod:`accounting.privacy.pairs`, unless it says otherwise.
 
         Raises:
             UnsupportedEventsError: see :meth:`unsupported`.
             ValueError: delta is not in (0, 1).
         """
+        return EpsilonBounds(lower_epsilon(events, delta), self.upper(events, delta))
 
+    @abstractmethod
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """The upper one of :meth:`bounds` alone, which takes less time; raises the same."""
 
+    @abstractmethod
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
         """An upper bound of the δ at which the composition of ``events`` is (epsilon, δ)-DP."""
-
-
-def require_delta(delta: float) -> None:
-    """Raise a ``ValueError`` unless ``delta`` is in (0, 1)."""
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), not {delta}")
-
-
-def require_epsilon(epsilon: float) -> None:
-    """Raise a ``ValueError`` unless ``epsilon`` is at least 0."""
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, not {epsilon}")

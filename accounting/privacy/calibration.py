@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from accounting.privacy.accountants import get_accountant
-from accounting.privacy.bounds import require_delta
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
 from accounting.privacy.profiles import (
@@ -24,6 +23,7 @@ from accounting.privacy.profiles import (
     Gaussian,
     ProposeTestRelease,
     SymmetricProfile,
+    require_delta,
     require_delta0,
     require_positive,
 )

@@ -30,7 +30,6 @@ from functools import lru_cache
 import numpy as np
 from scipy import special, stats
 
-from accounting.privacy.bounds import require_delta
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import Pld
@@ -42,6 +41,7 @@ from accounting.privacy.profiles import (
     ProposeTestRelease,
     PtrTest,
     SymmetricProfile,
+    require_delta,
 )
 from accounting.privacy.token_ensemble import TokenEnsemble
 

@@ -10,18 +10,18 @@ import math
 from collections.abc import Sequence
 
 from accounting.privacy import adaptive
-from accounting.privacy.bounds import EpsilonBounds, require_delta, require_epsilon
+from accounting.privacy.bounds import Accountant
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import choose_step, discretise, smallest_step
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
-from accounting.privacy.pairs import lower_epsilon
+from accounting.privacy.profiles import require_delta, require_epsilon
 from accounting.privacy.subsampling import amplify
 
 _TAIL = 1e-7  # of delta, over all answers, is counted as certain loss by cutting the grids
 
 
-class PldAccountant:
+class PldAccountant(Accountant):
     """Composes every mechanism's privacy loss distribution; see the module.
 
     Args:
@@ -32,14 +32,6 @@ class PldAccountant:
 
     def __init__(self, refinement: float = 1.0) -> None:
         self._refinement = refinement
-
-    def unsupported(self, events: Sequence[Event]) -> str | None:
-        """See :class:`accounting.privacy.bounds.Accountant`; every event is supported."""
-        return None
-
-    def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
-        """See :class:`accounting.privacy.bounds.Accountant`; ``lower`` is that of :mod:`accounting.privacy.pairs`."""
-        return EpsilonBounds(lower_epsilon(events, delta), self.upper(events, delta))
 
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """See :class:`accounting.privacy.bounds.Accountant`."""

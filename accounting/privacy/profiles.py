@@ -228,6 +228,18 @@ def require_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive, finite number, not {value}")
 
 
+def require_delta(delta: float) -> None:
+    """Raise a ``ValueError`` unless ``delta`` is in (0, 1)."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), not {delta}")
+
+
+def require_epsilon(epsilon: float) -> None:
+    """Raise a ``ValueError`` unless ``epsilon`` is at least 0."""
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be at least 0, not {epsilon}")
+
+
 def require_delta0(delta0: float) -> None:
     """Raise a ``ValueError`` unless ``delta0`` is a probability below 1."""
     if not 0 <= delta0 < 1:

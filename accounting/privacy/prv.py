@@ -17,10 +17,10 @@ from prv_accountant import PRVAccountant
 from prv_accountant.accountant import compute_safe_domain_size
 from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
 
-from accounting.privacy.bounds import EpsilonBounds, UnsupportedEventsError, require_delta, require_epsilon
+from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event, merge
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
-from accounting.privacy.profiles import Gaussian
+from accounting.privacy.profiles import Gaussian, require_delta, require_epsilon
 
 _SMALLEST_DELTA = 1e-9
 _RELATIVE_EPSILON_ERROR = 0.004
@@ -28,7 +28,7 @@ _RELATIVE_DELTA_ERROR = 1e-3
 _MOST_POINTS = 1 << 20  # of a grid
 
 
-class PrvAccountant:
+class PrvAccountant(Accountant):
     """Bounds plans of Gaussian releases under ``units`` sampling, from both sides."""
 
     name = "prv"

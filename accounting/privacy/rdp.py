@@ -33,12 +33,19 @@ from dp_accounting import dp_event, privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import special
 
-from accounting.privacy.bounds import EpsilonBounds, require_delta, require_epsilon
+from accounting.privacy.bounds import Accountant
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import discretise, second_moment, smallest_step
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
-from accounting.privacy.pairs import lower_epsilon
-from accounting.privacy.profiles import Array, BoundedRange, Gaussian, ProposeTestRelease, PtrTest
+from accounting.privacy.profiles import (
+    Array,
+    BoundedRange,
+    Gaussian,
+    ProposeTestRelease,
+    PtrTest,
+    require_delta,
+    require_epsilon,
+)
 from accounting.privacy.subsampling import amplify
 from accounting.privacy.token_ensemble import TokenEnsemble
 
@@ -56,18 +63,10 @@ _REACH = 12.0  # standard deviations of a Gaussian beyond which its mass is belo
 logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in record.getMessage())
 
 
-class RdpAccountant:
+class RdpAccountant(Accountant):
     """Bounds every mechanism and both kinds of sampling from above; see the module."""
 
     name = "rdp"
-
-    def unsupported(self, events: Sequence[Event]) -> str | None:
-        """See :class:`accounting.privacy.bounds.Accountant`; every event is supported."""
-        return None
-
-    def bounds(self, events: Sequence[Event], delta: float) -> EpsilonBounds:
-        """See :class:`accounting.privacy.bounds.Accountant`; ``lower`` is that of :mod:`accounting.privacy.pairs`."""
-        return EpsilonBounds(lower_epsilon(events, delta), self.upper(events, delta))
 
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """See :class:`accounting.privacy.bounds.Accountant`."""

@@ -7,25 +7,12 @@ the database, whatever crashed or raced; a privacy engineer can check it on a ru
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 
 import sqlalchemy as sa
 
-from accounting.ledger import trail
+from accounting.ledger import events, trail
 from accounting.ledger.amounts import rest
-from accounting.ledger.budgets import address
-from accounting.ledger.events import (
-    AnswerCharged,
-    AnswerReleased,
-    BudgetOpened,
-    ChargeVoided,
-    CohortClosed,
-    CohortOpened,
-    GroupJoined,
-    GroupOpened,
-    Particulars,
-    PlanSigned,
-)
+from accounting.ledger.budgets import address, charges_by_state
 from accounting.ledger.promised import charged_to, left_by
 from accounting.ledger.tables import (
     audit_events,
@@ -101,14 +88,11 @@ def _groups(connection: sa.Connection) -> list[str]:
 
 
 def _tasks(connection: sa.Connection) -> list[str]:
-    counted: dict[int, Counter[str]] = {}
-    by_state = sa.select(charges.c.task_id, charges.c.state, sa.func.count()).group_by("task_id", "state")
-    for task_id, state, number in connection.execute(by_state):
-        counted.setdefault(task_id, Counter())[state] = number
+    counted = charges_by_state(connection)
     wrong = []
     ended = {name for one in trail.restores(connection) for name in one.ended}
     for task in connection.execute(sa.select(tasks, plans.c.knowledge_base, plans.c.version).join(plans)):
-        states = counted.get(task.id, Counter())
+        states = counted[task.id]
         spent = states.total() - states["voided"]
         counter = task.answers if task.knowledge_base in ended else spent
         if not spent <= task.charged == counter <= task.answers:
@@ -146,16 +130,16 @@ def _audit_trail(connection: sa.Connection) -> list[str]:
     def number(of: sa.Table, *where: sa.ColumnElement[bool]) -> int:
         return int(connection.execute(sa.select(sa.func.count()).select_from(of).where(*where)).scalar_one())
 
-    recorded: dict[type[Particulars], int] = {
-        BudgetOpened: number(budgets),
-        GroupOpened: number(groups),
-        GroupJoined: number(group_members),
-        CohortOpened: number(cohorts, cohorts.c.number > 1),
-        CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
-        PlanSigned: number(plans),
-        AnswerCharged: number(charges),
-        ChargeVoided: number(charges, charges.c.state == "voided"),
-        AnswerReleased: number(releases),
+    recorded: dict[type[events.Particulars], int] = {
+        events.BudgetOpened: number(budgets),
+        events.GroupOpened: number(groups),
+        events.GroupJoined: number(group_members),
+        events.CohortOpened: number(cohorts, cohorts.c.number > 1),
+        events.CohortClosed: number(cohorts, cohorts.c.closed_at.is_not(None)),
+        events.PlanSigned: number(plans),
+        events.AnswerCharged: number(charges),
+        events.ChargeVoided: number(charges, charges.c.state == "voided"),
+        events.AnswerReleased: number(releases),
     }
     return [
         f"the audit trail tells of {told.get(event.kind, 0)} events of kind {event.kind}, the ledger of {times}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-from accounting.ledger.trail import FIRST, AuditEvent, AuditTrail, digest, timestamp
+from accounting.ledger.trail import FIRST, AuditTrail
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,8 @@ class ChainCheck:
                     anchor = events.pop(0) if events else None
                     self._broken = anchor is None or (anchor.sequence, anchor.hash) != (self._sequence, self._hash)
                 for event in events:
-                    self._broken = self._broken or not self._continues(event)
+                    self._broken = self._broken or not event.continues(self._sequence, self._hash)
                     if self._broken:
                         break
                     self._sequence, self._hash = event.sequence, event.hash
             return Checked(self._sequence, self._broken)
-
-    def _continues(self, event: AuditEvent) -> bool:
-        return (
-            event.sequence == self._sequence + 1
-            and event.previous == self._hash
-            and event.hash == digest(event.sequence, timestamp(event.at), event.kind, event.body, event.previous)
-        )

@@ -18,41 +18,9 @@ from functools import singledispatchmethod
 from hashlib import sha256
 from typing import Any
 
+from accounting.ledger import events
 from accounting.ledger.amounts import Pair, exact, rest, total
 from accounting.ledger.budgets import address
-from accounting.ledger.events import (
-    AnswerCharged,
-    AnswerReleased,
-    BudgetOpened,
-    BundlePublished,
-    ChargeLost,
-    ChargeVoided,
-    CohortClosed,
-    CohortOpened,
-    EncryptionKeyChanged,
-    ExemplarsIngested,
-    ExemplarsReencrypted,
-    GroupJoined,
-    GroupOpened,
-    KeyChanged,
-    KeyCreated,
-    KeyRevoked,
-    KeyRotated,
-    KeySignedIn,
-    KeySignedOut,
-    KnowledgeBaseArchived,
-    LedgerRestored,
-    Particulars,
-    PersonSignedIn,
-    PersonSignedOut,
-    PlanProposed,
-    PlanSigned,
-    QueryRefused,
-    RemoteEngineChanged,
-    UnitForgotten,
-    UploadEnded,
-    read,
-)
 from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import FIRST, canonical, digest
 from accounting.ledger.two_persons import Hands
@@ -155,11 +123,11 @@ class _Replay:
         self._group_of: dict[str, str] = {}
         self._tasks: dict[str, _Task] = {}
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
-        self._keys: dict[str, KeyCreated] = {}
+        self._keys: dict[str, events.KeyCreated] = {}
         self._revoked: set[str] = set()
         self._uploads: set[str] = set()
         self._people: set[str] = set()  # who signed in with a provider
-        self._proposals: dict[str, PlanProposed] = {}
+        self._proposals: dict[str, events.PlanProposed] = {}
         self._hands = Hands()
         self._tokens: set[str] = set()  # hashes of those that replaced others
         self._charged_by: dict[str, int] = {}
@@ -180,7 +148,7 @@ class _Replay:
         if digest(sequence, at, kind, body, event["previous"]) != event["hash"]:
             self.wrong(f"{here} does not have the hash it was written with: it was changed")
         self.report.events, self.report.head = sequence, event["hash"]
-        particulars = read(kind, body)
+        particulars = events.read(kind, body)
         if particulars is None:
             self.wrong(f"{here} is of a kind this version does not know: use the version that wrote it, or a newer one")
             return
@@ -193,12 +161,12 @@ class _Replay:
             self.wrong(f"the trail ended with event {end['sequence']}, the export with event {self.report.events}")
 
     @singledispatchmethod
-    def follow(self, happened: Particulars) -> Iterable[str]:
+    def follow(self, happened: events.Particulars) -> Iterable[str]:
         """Take one event into account; what is wrong with it, in words."""
         raise NotImplementedError(happened.kind)
 
     @follow.register
-    def _(self, opened: BudgetOpened) -> Iterable[str]:
+    def _(self, opened: events.BudgetOpened) -> Iterable[str]:
         name = opened.knowledge_base
         if name in self._budgets:
             yield f"{name} had its lifetime budget already"
@@ -206,7 +174,7 @@ class _Replay:
         self._granted[name] = []
 
     @follow.register
-    def _(self, opened: CohortOpened) -> Iterable[str]:
+    def _(self, opened: events.CohortOpened) -> Iterable[str]:
         standing = self._budgets.get(opened.knowledge_base, [])
         yield from self._came_late(opened)
         if opened.cohort != len(standing) + 1 or opened.cohort == 1:
@@ -214,20 +182,20 @@ class _Replay:
         standing.append((exact(opened.epsilon), exact(opened.delta)))
 
     @follow.register
-    def _(self, closed: CohortClosed) -> Iterable[str]:
+    def _(self, closed: events.CohortClosed) -> Iterable[str]:
         name, cohort = closed.knowledge_base, closed.cohort
         if not 1 <= cohort <= len(self._budgets.get(name, [])) or (name, cohort) in self._closed:
             yield f"cohort {cohort} of {name} is none that could be closed"
         self._closed.add((name, cohort))
 
     @follow.register
-    def _(self, opened: GroupOpened) -> Iterable[str]:
+    def _(self, opened: events.GroupOpened) -> Iterable[str]:
         if opened.group in self._groups:
             yield f"there was a group {opened.group} already"
         self._groups[opened.group] = exact(opened.epsilon), exact(opened.delta)
 
     @follow.register
-    def _(self, joined: GroupJoined) -> Iterable[str]:
+    def _(self, joined: events.GroupJoined) -> Iterable[str]:
         name = joined.knowledge_base
         if joined.group not in self._groups or name not in self._budgets or name in self._group_of:
             yield f"{name} is no knowledge base that could join {joined.group}"
@@ -236,7 +204,7 @@ class _Replay:
         yield from self._shared(name)
 
     @follow.register
-    def _(self, archived: KnowledgeBaseArchived) -> Iterable[str]:
+    def _(self, archived: events.KnowledgeBaseArchived) -> Iterable[str]:
         name = archived.knowledge_base
         standing = range(1, len(self._budgets.get(name, [])) + 1)
         if not standing or any((name, cohort) not in self._closed for cohort in standing):
@@ -246,14 +214,13 @@ class _Replay:
         self._archived.add(name)
 
     @follow.register
-    def _(self, proposed: PlanProposed) -> Iterable[str]:
-        if proposed.knowledge_base not in self._budgets:
-            yield f"there is no knowledge base {proposed.knowledge_base}"
+    def _(self, proposed: events.PlanProposed) -> Iterable[str]:
+        yield from self._exists(proposed.knowledge_base)
         if proposed.proposal in self._proposals:
             yield f"proposal {proposed.proposal} was made before"
         self._proposals[proposed.proposal] = proposed
 
-    def _check_approval(self, signed: PlanSigned) -> Iterable[str]:
+    def _check_approval(self, signed: events.PlanSigned) -> Iterable[str]:
         if signed.approval is None:
             return
         proposed = self._proposals.pop(signed.approval.proposal, None)
@@ -270,7 +237,7 @@ class _Replay:
             yield f"{proposed.by} proposed the plan, and {signed.approval.by}, who approved it, is in the same hands"
 
     @follow.register
-    def _(self, signed: PlanSigned) -> Iterable[str]:
+    def _(self, signed: events.PlanSigned) -> Iterable[str]:
         yield from self._check_approval(signed)
         name, version = signed.knowledge_base, signed.version
         if name not in self._budgets:
@@ -306,7 +273,7 @@ class _Replay:
         self.plans[f"{name}@{version}"] = plan, signed.accountant, epsilon, delta
 
     @follow.register
-    def _(self, charged: AnswerCharged) -> Iterable[str]:
+    def _(self, charged: events.AnswerCharged) -> Iterable[str]:
         task, key = self._tasks.get(charged.task), charged.key
         if charged.charge in self._charges:
             yield f"charge {charged.charge} was made before"
@@ -330,7 +297,7 @@ class _Replay:
             yield f"key {key} was charged by {charged.task}, which is not in its scope"
 
     @follow.register
-    def _(self, released: AnswerReleased) -> Iterable[str]:
+    def _(self, released: events.AnswerReleased) -> Iterable[str]:
         yield from self._settle(released, "released", {"charged", "lost"})
         if released.release in self._releases:
             yield f"release {released.release} was made before"
@@ -340,31 +307,31 @@ class _Replay:
             self.report.released[released.task] = task.released
 
     @follow.register
-    def _(self, voided: ChargeVoided) -> Iterable[str]:
+    def _(self, voided: events.ChargeVoided) -> Iterable[str]:
         problems = [*self._settle(voided, "voided", {"charged"})]
         yield from problems
         if not problems:
             yield from self._count(voided.task, self._charges[voided.charge][1], -1)
 
     @follow.register
-    def _(self, lost: ChargeLost) -> Iterable[str]:
+    def _(self, lost: events.ChargeLost) -> Iterable[str]:
         yield from self._settle(lost, "lost", {"charged"})
 
     @follow.register
-    def _(self, created: KeyCreated) -> Iterable[str]:
+    def _(self, created: events.KeyCreated) -> Iterable[str]:
         if created.key in self._keys:
             yield f"key {created.key} was made before"
         self._keys[created.key] = created
 
     @follow.register
-    def _(self, changed: KeyChanged) -> Iterable[str]:
+    def _(self, changed: events.KeyChanged) -> Iterable[str]:
         if changed.key not in self._keys:
             yield f"key {changed.key} was never made"
             return
         self._keys[changed.key] = self._keys[changed.key].model_copy(update={"quota": changed.quota})
 
     @follow.register
-    def _(self, rotated: KeyRotated) -> Iterable[str]:
+    def _(self, rotated: events.KeyRotated) -> Iterable[str]:
         if rotated.key not in self._keys or rotated.key in self._revoked:
             yield f"key {rotated.key} is no key whose token could be replaced"
         if rotated.token_sha256 in self._tokens:
@@ -372,60 +339,62 @@ class _Replay:
         self._tokens.add(rotated.token_sha256)
 
     @follow.register
-    def _(self, revoked: KeyRevoked) -> Iterable[str]:
+    def _(self, revoked: events.KeyRevoked) -> Iterable[str]:
         if revoked.key not in self._keys or revoked.key in self._revoked:
             yield f"key {revoked.key} is no key that could be revoked"
         self._revoked.add(revoked.key)
 
     @follow.register
-    def _(self, person: PersonSignedIn) -> Iterable[str]:
+    def _(self, person: events.PersonSignedIn) -> Iterable[str]:
         if person.by != f"{person.subject} at {person.issuer}" or person.role not in ("viewer", "auditor", "admin"):
             yield f"{person.by} is not who signed in, or has no role that may"
         self._people.add(person.by)
 
     @follow.register
-    def _(self, person: PersonSignedOut) -> Iterable[str]:
+    def _(self, person: events.PersonSignedOut) -> Iterable[str]:
         if person.by not in self._people:
             yield f"{person.by} never signed in"
 
     @follow.register
-    def _(self, happened: KeySignedIn | KeySignedOut) -> Iterable[str]:
+    def _(self, happened: events.KeySignedIn | events.KeySignedOut) -> Iterable[str]:
         key = self._keys.get(happened.key)
         if key is None or key.role == "analyst":
             yield f"key {happened.key} may not sign in"
 
     @follow.register
-    def _(self, happened: ExemplarsIngested | UnitForgotten | RemoteEngineChanged) -> Iterable[str]:
+    def _(
+        self, happened: events.ExemplarsIngested | events.UnitForgotten | events.RemoteEngineChanged
+    ) -> Iterable[str]:
         if happened.knowledge_base not in self._budgets:
             yield f"there is no knowledge base {happened.knowledge_base}"
-        if isinstance(happened, ExemplarsIngested):
+        if isinstance(happened, events.ExemplarsIngested):
             self._uploads.add(happened.upload)
             yield from self._came_late(happened)
 
     @follow.register
-    def _(self, ended: UploadEnded) -> Iterable[str]:
+    def _(self, ended: events.UploadEnded) -> Iterable[str]:
         if ended.upload not in self._uploads:
             yield f"upload {ended.upload} was never announced"
 
     @follow.register
-    def _(self, happened: EncryptionKeyChanged | ExemplarsReencrypted) -> Iterable[str]:
+    def _(self, happened: events.EncryptionKeyChanged | events.ExemplarsReencrypted) -> Iterable[str]:
         if not all(happened.model_dump().values()):
             yield "which encryption key, or by whom, is not said"
 
     @follow.register
-    def _(self, published: BundlePublished) -> Iterable[str]:
+    def _(self, published: events.BundlePublished) -> Iterable[str]:
         if published.data not in ("public", "consented") or not published.declared_by:
             yield f"nobody declared why the data of {published.bundle} may be shown"
 
     @follow.register
-    def _(self, restored: LedgerRestored) -> Iterable[str]:
+    def _(self, restored: events.LedgerRestored) -> Iterable[str]:
         for name in restored.charged_twice:
             yield f"{name} or its group was charged answers in two histories, together perhaps more than were planned"
         if restored.common > self.report.events or restored.witness.sequence < restored.common:
             yield "restore marks out of order"
 
     @follow.register
-    def _(self, refused: QueryRefused) -> Iterable[str]:
+    def _(self, refused: events.QueryRefused) -> Iterable[str]:
         if refused.task not in self._tasks:
             yield f"no signed plan has the task {refused.task}"
         if refused.times < 1:
@@ -444,12 +413,16 @@ class _Replay:
         if min(rest(self._groups[group], dearest)[1]) < 0:
             yield f"the plans of the group {group} promise more than its budget"
 
-    def _came_late(self, happened: CohortOpened | ExemplarsIngested) -> Iterable[str]:
+    def _exists(self, knowledge_base: str) -> Iterable[str]:
+        if knowledge_base not in self._budgets:
+            yield f"there is no knowledge base {knowledge_base}"
+
+    def _came_late(self, happened: events.CohortOpened | events.ExemplarsIngested) -> Iterable[str]:
         if happened.knowledge_base in self._archived:
             yield f"{happened.knowledge_base} was archived"
 
     def _settle(
-        self, event: AnswerReleased | ChargeVoided | ChargeLost, state: str, allowed: set[str]
+        self, event: events.AnswerReleased | events.ChargeVoided | events.ChargeLost, state: str, allowed: set[str]
     ) -> Iterable[str]:
         task, key, before = self._charges.get(event.charge, ("", "", "never made"))
         if before not in allowed:
@@ -469,9 +442,8 @@ class _Replay:
     def recompute(self, name: str) -> None:
         """Whether other accountants agree with what a plan promises."""
         plan, accountant, epsilon, delta = self.plans[name]
-        events = plan.events()
         try:
-            found = compare(events, float(delta))
+            found = compare(plan.events(), float(delta))
         except (AccountantsDisagreeError, UnsupportedEventsError, ValueError) as error:
             self.wrong(f"plan {name}: {error}")
             return

@@ -19,7 +19,7 @@ from sanitization.restore import mechanism
 from sanitization.restore.bundle import Bundle, BundleError, Signature
 from sanitization.restore.ledger import Ledger, digest
 from sanitization.restore.spans import Redacted, Spans, redact
-from sanitization.restore.weights import attention, type_weights
+from sanitization.restore.weights import type_weights, weights_of
 
 BUDGET = 40.0
 _TIMEOUT_S = 180.0
@@ -168,7 +168,7 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         """
         redacted = self._redacted(text, spans)
         book = self.bundle.book
-        profile = book.nearest(self._weights(redacted))
+        profile = book.nearest(weights_of(redacted, self.bundle.types, self.bundle.manifest.weights))
         drawn = self._ledger.draw(
             self._question(redacted),
             self.bundle.sha256,
@@ -195,11 +195,6 @@ class RestoreClient(AbstractContextManager["RestoreClient"]):
         if len(redacted.text) > manifest.longest_text:
             raise ValueError(f"the redacted text has {len(redacted.text)} characters, above {manifest.longest_text}")
         return redacted
-
-    def _weights(self, redacted: Redacted) -> dict[str, float]:
-        listens = self.bundle.manifest.weights == "attention"
-        weights = attention(redacted.whole, redacted.places) if listens else [1.0] * len(redacted.places)
-        return type_weights(self.bundle.types, redacted.spans, weights)
 
     def _question(self, redacted: Redacted) -> str:
         return digest(self.bundle.sha256, self._epsilon, redacted.text, redacted.spans)

@@ -6,10 +6,9 @@ They are drawn in floating point, which has leaks of its own; nothing here is se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from scipy.special import betainc, betaln
@@ -18,38 +17,34 @@ from scipy.stats import beta, vonmises_fisher
 from sanitization.vocabulary import FloatArray
 
 
-class Noise(Protocol):
-    """A mechanism on unit vectors."""
-
-    @property
-    def true_epsilon(self) -> float:
-        """The largest log-ratio of densities for two unit vectors."""
-        ...
-
-    def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """What is sent for each unit vector, (N, n)."""
-        ...
-
-    def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
-        """Of each thing released for each candidate, up to what all candidates share; (N, m)."""
-        ...
-
-
 @dataclass(frozen=True)
-class DChi:
-    """The paper's: density ∝ exp(-η‖R - Z‖₂), so R - Z has a uniform direction and a Gamma(n, 1/η) length.
-
-    Its theorem 5.1 says 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
-    noise grows with n, which is why nothing is left of Z. The paper's code lost that: it drew n = 1, one number for all
-    coordinates, which a reader of the code subtracts. Hence the check.
+class Noise(ABC):
+    """A mechanism on unit vectors.
 
     Args:
-        true_epsilon: 2η.
-        size: n.
+        true_epsilon: the largest log-ratio of densities for two unit vectors.
+        size: n, their length.
     """
 
     true_epsilon: float
     size: int
+
+    @abstractmethod
+    def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
+        """What is sent for each unit vector, (N, n)."""
+
+    @abstractmethod
+    def log_density(self, released: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Of each thing released for each candidate, up to what all candidates share; (N, m)."""
+
+
+class DChi(Noise):
+    """The paper's: density ∝ exp(-η‖R - Z‖₂), so R - Z has a uniform direction and a Gamma(n, 1/η) length.
+
+    Its theorem 5.1 says 2η, for any length of the vectors; unit vectors at opposite ends reach it. The length of the
+    noise grows with n, which is why nothing is left of Z. The paper's code lost that: it drew n = 1, one number for all
+    coordinates, which a reader of the code subtracts. Hence the check. 2η is the true ε.
+    """
 
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
         """See :class:`Noise`."""
@@ -65,17 +60,8 @@ class DChi:
         return -self.true_epsilon / 2 * distance
 
 
-@dataclass(frozen=True)
-class VonMisesFisher:
-    """Density ∝ exp(κ⟨Z, R⟩) on the sphere; opposite vectors reach 2κ.
-
-    Args:
-        true_epsilon: 2κ.
-        size: n.
-    """
-
-    true_epsilon: float
-    size: int
+class VonMisesFisher(Noise):
+    """Density ∝ exp(κ⟨Z, R⟩) on the sphere; opposite vectors reach 2κ, the true ε."""
 
     def release(self, vectors: FloatArray, generator: np.random.Generator) -> FloatArray:
         """See :class:`Noise`."""
@@ -87,19 +73,12 @@ class VonMisesFisher:
         return self.true_epsilon / 2 * (released @ vectors.T)
 
 
-@dataclass(frozen=True)
-class PrivUnit:
+class PrivUnit(Noise):
     """Uniform on the cap ⟨Z, R⟩ ≥ γ with probability p, else uniform on the rest (Bhowmick et al., arXiv 1812.00984).
 
-    ln(p(1-a)/((1-p)a)) = ε for a cap with a share a of the sphere; γ is the one that keeps most of ⟨Z, R⟩.
-
-    Args:
-        true_epsilon: ε.
-        size: n, at least 3.
+    ln(p(1-a)/((1-p)a)) = ε for a cap with a share a of the sphere; γ is the one that keeps most of ⟨Z, R⟩. The size is
+    at least 3.
     """
-
-    true_epsilon: float
-    size: int
 
     @property
     def threshold(self) -> float:
@@ -127,7 +106,7 @@ class PrivUnit:
         return np.where(released @ vectors.T >= self.threshold, self.true_epsilon, 0.0)
 
 
-NOISES: dict[str, Callable[[float, int], Noise]] = {"d_chi": DChi, "vmf": VonMisesFisher, "privunit": PrivUnit}
+NOISES: dict[str, type[Noise]] = {"d_chi": DChi, "vmf": VonMisesFisher, "privunit": PrivUnit}
 """By name, from a true ε and a size."""
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
-from sanitization.restore.spans import Offsets, normal_form
+from sanitization.restore.spans import Offsets, Redacted, normal_form
 
 
 def type_weights(types: Mapping[str, str], spans: Sequence[str], weights: Sequence[float]) -> dict[str, float]:
@@ -28,6 +28,13 @@ def type_weights(types: Mapping[str, str], spans: Sequence[str], weights: Sequen
         if name is not None:
             totals[name] = totals.get(name, 0.0) + weight
     return totals
+
+
+def weights_of(redacted: Redacted, types: Mapping[str, str], how: Literal["equal", "attention"]) -> dict[str, float]:
+    """The weight of each type of span in a redacted text; ``types`` as above."""
+    listens = how == "attention"
+    weights = attention(redacted.whole, redacted.places) if listens else [1.0] * len(redacted.places)
+    return type_weights(types, redacted.spans, weights)
 
 
 def attention(text: str, places: Sequence[Offsets]) -> list[float]:

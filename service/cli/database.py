@@ -139,7 +139,7 @@ def _opened() -> tuple[Records, Witness]:
 
 def _counts(loss: Loss) -> dict[str, int]:
     """How many events of each kind were lost; of charges those that were not voided."""
-    counts = Counter(event.kind for event in loss.events)
+    counts = Counter(event.kind for event in loss.lost)
     del counts[events.ChargeVoided.kind]
     return dict(sorted((counts | {events.AnswerCharged.kind: len(loss.charges)}).items()))
 
@@ -152,11 +152,11 @@ def _tell(loss: Loss) -> None:
         return
     typer.echo(
         f"The ledger was restored, or is a second copy: it and its witness agree up to event {loss.common.sequence}. "
-        f"After that {len(loss.events)} events were witnessed that it lacks, and it has {len(loss.own)} of its own."
+        f"After that {len(loss.lost)} events were witnessed that it lacks, and it has {len(loss.own)} of its own."
     )
     for task, number in sorted(Counter(charge.task for charge in loss.charges).items()):
         typer.echo(f"- {number} answers of {task}: will be charged as lost")
-    told = [event for event in loss.events if loss.comes_back(event) or event.kind == events.UnitForgotten.kind]
+    told = [event for event in loss.lost if loss.comes_back(event) or event.kind == events.UnitForgotten.kind]
     for event in (*loss.begun, *told):
         if event.particulars is not None and (line := event.particulars.if_lost()):
             typer.echo(f"- {event.at:%Y-%m-%d %H:%M} UTC: {line}")

@@ -381,12 +381,12 @@ BUGS = {
         "the same query of another task",
         "accounting.ledger.charges:_released",
         '_RELEASED, {"task": task_id, "digest": query_digest}',
-        "_RELEASES.where(releases.c.query_digest == query_digest)",
+        "RELEASES.where(releases.c.query_digest == query_digest)",
     ),
     "the counter does not rise": bug(
         "one answer",
         "answers given",
-        "accounting.ledger.charges:Ledger._insert_charge",
+        "accounting.ledger.charges:Ledger._charge",
         '_SPEND, {"task": task.id}',
         "sa.select(tasks.c.answers - tasks.c.charged).where(tasks.c.id == task.id)",
     ),
@@ -468,9 +468,9 @@ BUGS = {
         "one release, prototypes",
         "noise drawn 2 times for one charge",
         "accounting.ledger.charges:Ledger._charge",
-        "charged = self._insert_charge",
+        "left = connection.execute(_SPEND",
         "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
-        "        charged = self._insert_charge",
+        "        left = connection.execute(_SPEND",
     ),
     # --- Releases that are made once, and rehearsals. ---
     "a release that is made once is accounted as if drawn": bug(

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from sanitization.digests import file_digest
 from sanitization.restore.bundle import LONGEST_TEXT, check_prompt
-from sanitization.restore.digests import file_digest
 from sanitization.restore.spans import PLACEHOLDER, Redacted, normal_form, redact
-from sanitization.restore.weights import attention, type_weights
+from sanitization.restore.weights import weights_of
 from sanitization.vocabulary import FloatArray
 
 
@@ -116,14 +116,11 @@ class Data:
 
     def rows(self, chosen: np.ndarray) -> Data:
         """Some of them."""
-        return Data(
-            tuple(self.texts[at] for at in chosen),
-            tuple(self.redacted[at] for at in chosen),
-            tuple(self.spans[at] for at in chosen),
-            self.weights[chosen],
-            self.answers[chosen],
-            tuple(self.groups[at] for at in chosen),
-        )
+
+        def some(part: Any) -> Any:
+            return part[chosen] if isinstance(part, np.ndarray) else tuple(part[at] for at in chosen)
+
+        return Data(**{name: some(part) for name, part in vars(self).items()})
 
     @property
     def with_spans(self) -> Data:
@@ -182,13 +179,12 @@ def _types(spans: Sequence[Sequence[str]], fewest: int) -> dict[str, list[str]]:
     return {phrase: [phrase] for phrase, count in sorted(counts.items()) if count >= fewest}
 
 
-def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: str) -> FloatArray:
+def _weights(types: dict[str, list[str]], taken: Sequence[Redacted], how: Literal["equal", "attention"]) -> FloatArray:
     known = {normal_form(phrase): name for name, phrases in types.items() for phrase in phrases}
     place = {name: at for at, name in enumerate(types)}
     matrix = np.zeros((len(taken), len(types)))
     for row, redacted in enumerate(taken):
-        weights = attention(redacted.whole, redacted.places) if how == "attention" else [1.0] * len(redacted.places)
-        for name, weight in type_weights(known, redacted.spans, weights).items():
+        for name, weight in weights_of(redacted, known, how).items():
             matrix[row, place[name]] = weight
     return matrix
 

@@ -13,8 +13,8 @@ import numpy as np
 import safetensors.numpy
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sanitization.digests import file_digest, model_digest
 from sanitization.restore import bundle
-from sanitization.restore.digests import file_digest, model_digest
 from sanitization.restore.profiles import Book, make_book
 from sanitization.restore.training.data import Data, Split, TrainConfig, read
 from sanitization.restore.training.evaluation import Controls, Evaluation

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from sanitization.restore.digests import model_digest
+from sanitization.digests import model_digest
 from service.embedding.words import cache_folder
 from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.memory import require_memory

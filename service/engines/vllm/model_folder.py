@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from sanitization.restore.digests import file_digest
+from sanitization.digests import file_digest
 from service.engines.protocol import EngineUnavailableError
 from service.engines.vllm.gguf import unpacked
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
+from sanitization.digests import model_digest
 from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle, BundleError
-from sanitization.restore.digests import model_digest
 from sanitization.restore.steering import BEGIN, ROW, TABLE, table
 from service.engines.configs import VllmConfig
 from service.engines.prompts import render

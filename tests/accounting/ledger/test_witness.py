@@ -358,7 +358,7 @@ def test_an_acknowledgement_that_crashed_is_finished(running: Deployment) -> Non
     with pytest.raises(LedgerRestoredError):
         running.witness.catch_up()
     loss = find_loss(running.trail, running.witness)
-    assert (loss.acknowledged, loss.events) == (True, ())
+    assert (loss.acknowledged, loss.lost) == (True, ())
     running.acknowledge()
     assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
     assert running.problems() == []

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from sanitization.digests import model_digest
 from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import Bundle
-from sanitization.restore.digests import model_digest
 from sanitization.restore.training.model import SteeredModel
 from tests.sanitization.restore.made_up import KEY, MANIFEST, made
 

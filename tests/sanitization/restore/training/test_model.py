@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from examples.tiny_model import make_tiny_model
-from sanitization.restore.digests import model_digest
+from sanitization.digests import model_digest
 from sanitization.restore.training.model import SteeredModel, UnsupportedModelError
 
 TEXTS = ["a ticket about refunds", "hello", "where is my parcel, please? I ordered it long ago."]

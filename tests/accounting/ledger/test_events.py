@@ -1,0 +1,15 @@
+"""What events say names particulars that they have."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from accounting.ledger.events import KINDS, Particulars
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_is_said_names_particulars(kind: type[Particulars]):
+    said = [kind.lost or "", "" if "sentence" in vars(kind) else kind.says]
+    assert set(re.findall(r"{(.*?)}", "".join(said))) <= kind.model_fields.keys()
