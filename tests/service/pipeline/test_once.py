@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ import sqlalchemy as sa
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
-from accounting.ledger.tables import charges, releases
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout, read_json_lines
@@ -37,8 +35,8 @@ from service.records.records import Records, open_records
 from service.records.replaying import replay
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.processes import FRESH
 from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows, states
+from tests.service.pipeline.dying import die_at, killed
 
 PLAN = """
 knowledge_base: toys
@@ -125,10 +123,13 @@ def noisy(plan: str) -> CalibratedPlan:
     return nearly_noiseless(load_plan(plan))
 
 
+def settings(url: str) -> Settings:
+    return Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
+
+
 def opened(folder: Path, url: str | None = None) -> Records:
     """A knowledge base of thirty red toys and thirty blue ones."""
-    settings = url and Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
-    records = make_records(folder, epsilon=200, settings=settings or None)
+    records = make_records(folder, epsilon=200, settings=settings(url) if url else None)
     with records.database.begin() as connection:
         connection.execute(sa.delete(exemplars_table))
         connection.execute(sa.delete(units_table))
@@ -188,10 +189,7 @@ def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services
 def test_a_task_that_is_used_up_goes_on_answering(plan: str, records: Records) -> None:
     services = signed(records, plan)
     paid = [ask(services, query) for query in ("a red one", "a red two")]
-    assert [(answer.charged, answer.answers_left, answer.source) for answer in paid] == [
-        (True, 1, None),
-        (True, 0, None),
-    ]
+    assert [(one.charged, one.answers_left, one.source) for one in paid] == [(True, 1, None), (True, 0, None)]
     free = ask(services, "a blue one")
     assert (free.charged, free.answers_left, free.source) == (False, 0, type_of(plan))
     assert (free.task, free.release.answer["label"]) == ("toys.colour@1", "blue")
@@ -244,23 +242,13 @@ def test_slots_that_say_what_the_prior_says_are_not_new_evidence() -> None:
     assert heard < counted_twice - 0.02
 
 
-def test_uploads_and_deletions_after_it_change_nothing(services: Services) -> None:
-    before = ask(services, "a red thing", "toys.for-ever")
+def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services: Services) -> None:
+    made, before = release(services.records, "toys.for-ever"), ask(services, "a red thing", "toys.for-ever")
     services.records.forget("toys", "u0", by="root")
     more = [{"unit_id": "new", "text": "a red thing", "label": "blue"}]
     services.records.store.ingest("toys", read_json_lines(rows(more), Layout(("text", "label"))), embed)
-    assert release(services.records, "toys.for-ever").answer["sums"] == before_sums(services)
+    assert release(services.records, "toys.for-ever") == made
     assert ask(services, "a red thing", "toys.for-ever") == before
-
-
-def before_sums(services: Services) -> str:
-    with services.records.database.connect() as connection:
-        return str(connection.execute(sa.select(releases.c.answer)).scalar_one()["sums"])
-
-
-def test_making_it_again_returns_the_one_there_is(services: Services) -> None:
-    first, second = (release(services.records, "toys.for-ever") for _ in range(2))
-    assert first == second
     assert states(services.records, "for-ever") == {"released": 1}
     with pytest.raises(ValueError, match="ask it"):
         release(services.records, "toys.colour")
@@ -286,9 +274,7 @@ crash = Mock(side_effect=Crash)
 
 @BOTH
 @pytest.mark.parametrize("where", ["every_unit", "release"])
-def test_what_was_charged_and_not_stored_is_lost_for_ever(
-    plan: str, where: str, database_url: str, tmp_path: Path, monkeypatch
-) -> None:
+def test_what_was_charged_and_not_stored_is_lost_for_ever(plan: str, where: str, database_url, tmp_path, monkeypatch):
     calibrated = noisy(alone(plan))
     records = opened(tmp_path, database_url)
     with monkeypatch.context() as patch:
@@ -353,23 +339,18 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
         patch.setattr(records.ledger, "charge", crash)
         with pytest.raises(Crash):
             sign(records, noisy(alone(PLAN)), "test")
-    told: list[object] = []
     begin = threading.Barrier(6)
 
-    def maker() -> None:
+    def maker(_number: int) -> str:
         begin.wait()
         try:
-            told.append(make(records.ledger, records.store, task_of(records), embed, padded=False).id)
+            return make(records.ledger, records.store, task_of(records), embed, padded=False).id
         except NotMadeError as error:
-            told.append(str(error))
+            return str(error)
 
-    makers = [threading.Thread(target=maker) for _ in range(6)]
-    for one in makers:
-        one.start()
-    for one in makers:
-        one.join()
-    made = {one for one in told if "being made" not in str(one)}
-    assert made == {release(records, "toys.for-ever").id}
+    with ThreadPoolExecutor(6) as pool:
+        told = set(pool.map(maker, range(6)))
+    assert {one for one in told if "being made" not in one} == {release(records, "toys.for-ever").id}
     assert states(records, "for-ever") == {"released": 1}
     records.database.dispose()
 
@@ -397,20 +378,9 @@ STEPS = {
 
 def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
     """Sign a plan and be killed at the step."""
-    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
-    moment, _, name = step.partition(" ")
-    owner, method = {"charge": (records.ledger, "charge"), "read": (records.store, "every_unit")}.get(
-        name, (records.ledger, "release")
-    )
-    original = getattr(owner, method)
-
-    def killed(*args, **options):
-        if moment == "after":
-            result = original(*args, **options)
-            list(result) if name == "read" else None
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, method, killed)
+    records = open_records(settings(url))
+    charge, release = ((records.ledger, name) for name in ("charge", "release"))
+    die_at(step, {"charge": charge, "read": (records.store, "every_unit"), "release": release})
     sign(records, plan, "test", embed=embed)
 
 
@@ -419,20 +389,16 @@ def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at(plan: str, step: str, database_url: str, tmp_path: Path) -> None:
     records = opened(tmp_path, database_url)
-    process = FRESH.Process(target=sign_and_die, args=(database_url, noisy(alone(plan)), step))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    killed(sign_and_die, database_url, noisy(alone(plan)), step)
     assert states(records, "for-ever") == STEPS[step]
-    if step in ("before charge", "after release"):
-        release(records, "toys.for-ever", embed)
-        assert states(records, "for-ever") == {"released": 1}
-    else:
+    if STEPS[step] == {"charged": 1}:
         with pytest.raises(NotMadeError):
             release(records, "toys.for-ever", embed)
+    else:
+        release(records, "toys.for-ever", embed)
+        assert states(records, "for-ever") == {"released": 1}
     assert replay(records, recompute=False).problems == []
-    with records.database.connect() as connection:
-        assert len(connection.execute(sa.select(charges.c.id)).all()) == 1
+    assert sum(states(records).values()) == 1
     records.database.dispose()
 
 
@@ -455,33 +421,20 @@ def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
         assert answer.release.answer["probability"] > 0.99
 
 
-class Away(Reader):
-    """Fails in a way."""
-
-    def __init__(self, error: Exception | None) -> None:
-        super().__init__()
-        self.error = error
-
-    async def zero_shot(self, task, query):
-        if self.error is not None:
-            raise self.error
-        return await super().zero_shot(task, query)
-
-
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("probe", "told"),
     [
-        (Away(EngineUnavailableError("down")), EngineUnavailableError),
-        (Away(EngineBusyError("busy")), BusyError),
-        (Away(UnanswerableQueryError("too long")), InvalidQueryError),
-        (Away(TimeoutError()), EngineUnavailableError),
-        (Away(None), EngineUnavailableError),  # it has nothing to say of such a question
+        (AsyncMock(side_effect=EngineUnavailableError("down")), EngineUnavailableError),
+        (AsyncMock(side_effect=EngineBusyError("busy")), BusyError),
+        (AsyncMock(side_effect=UnanswerableQueryError("too long")), InvalidQueryError),
+        (AsyncMock(side_effect=TimeoutError), EngineUnavailableError),
+        (None, EngineUnavailableError),  # it has nothing to say of such a question
     ],
 )
-def test_an_engine_that_does_not_answer_costs_nothing(engine: Away, told: type[Exception], records: Records) -> None:
-    plan = VOTED.replace("when_spent: for-ever", "prior_from: for-ever")
-    sign(records, noisy(plan), "test", embed=embed)
-    services = open_services(records, engine, Embedding(embed))
+def test_an_engine_that_does_not_answer_costs_nothing(probe, told: type[Exception], records: Records) -> None:
+    services = signed(records, VOTED.replace("when_spent: for-ever", "prior_from: for-ever"))
+    engine = services.engine
+    engine.zero_shot = probe or engine.zero_shot
     for task in ("toys.for-ever", "toys.colour"):
         with pytest.raises(told):
             ask(services, "green", task)
@@ -490,8 +443,9 @@ def test_an_engine_that_does_not_answer_costs_nothing(engine: Away, told: type[E
 
 def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
     """It may have waited for what other questions' samples keep busy."""
-    services = signed(records, alone(VOTED))
-    for engine in (services.engine, Away(EngineUnavailableError("down"))):
+    services, failing = signed(records, alone(VOTED)), Reader()
+    failing.down = True
+    for engine in (services.engine, failing):
         made = MadeOnce(records.ledger, records.store, replace(services.answering.stages, engine=engine), grain_s=0.2)
         begun = time.monotonic()
         with contextlib.suppress(EngineUnavailableError):
