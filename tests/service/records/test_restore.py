@@ -112,9 +112,7 @@ def close(records: Records) -> None:
 
 
 @pytest.mark.slow
-def test_a_restored_backup_is_refused_until_its_loss_is_charged(
-    opened: Services, database: Database, dpicl: Shell, tmp_path: Path
-) -> None:
+def test_a_restored_backup_is_refused_until_its_loss_is_charged(opened, database: Database, dpicl, tmp_path) -> None:
     spared, _ = opened.records.keys.create("spared", "analyst")
     stolen, _ = opened.records.keys.create("stolen", "analyst", quota=7)
     leaked, leaked_token = opened.records.keys.create("leaked", "analyst")
@@ -169,9 +167,7 @@ def test_a_restored_backup_is_refused_until_its_loss_is_charged(
 
 
 @pytest.mark.parametrize("signed", ["before", "after"])
-def test_a_release_that_was_made_once_is_not_made_again(
-    opened: Services, database: Database, dpicl: Shell, signed: str
-) -> None:
+def test_a_release_that_was_made_once_is_not_made_again(opened, database: Database, dpicl, signed: str) -> None:
     """Whether the backup knows its plan or not: the restored ledger has its charge, and no release."""
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     calibrated = calibrate_plan(load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "9.0e-5")), 60)
@@ -203,9 +199,7 @@ def test_a_release_that_was_made_once_is_not_made_again(
     close(records)
 
 
-def test_a_restored_ledger_that_goes_on_ends_what_it_goes_on_with(
-    opened: Services, database: Database, dpicl: Shell
-) -> None:
+def test_a_restored_ledger_that_goes_on_ends_what_it_goes_on_with(opened: Services, database: Database, dpicl) -> None:
     def ended() -> list[str]:
         return json.loads(dpicl("ledger", "status", "--json")[1])["ended"]
 

@@ -96,9 +96,7 @@ def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
 
 
 @pytest.mark.parametrize(("found", "advice"), [("0000", "run `dpicl migrate`"), ("9999", "use the newer version")])
-def test_neither_an_older_nor_a_newer_schema_is_worked_on(
-    database_url: str, engine: sa.Engine, found: str, advice: str
-):
+def test_neither_an_older_nor_a_newer_schema_is_worked_on(database_url, engine: sa.Engine, found: str, advice: str):
     settings = Settings(database_url=database_url, development=True, witness_url="none")
     open_records(settings).database.dispose()
     at_revision(engine, found)
