@@ -18,7 +18,7 @@ from accounting.ledger.witness import LedgerRestoredError, WitnessUnavailableErr
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Row
 from service.pipeline.making import NotMadeError
-from service.plans.signing import release, sign
+from service.plans.signing import promise, release, sign
 from service.records.database import open_database
 from service.records.records import Records, open_records
 from service.records.replaying import replay
@@ -39,13 +39,8 @@ class Database:
         self.kind = sa.make_url(url).get_backend_name()
 
     def settings(self, **others: object) -> Settings:
-        settings = {
-            "database_url": self.url,
-            "witness_url": self.witness,
-            "latency_unpadded": True,
-            "development": True,
-        }
-        return Settings.model_validate(settings | others)
+        given = {"database_url": self.url, "witness_url": self.witness}
+        return Settings.model_validate({**given, "latency_unpadded": True, "development": True, **others})
 
     def save(self, dpicl: Shell) -> None:
         if self.kind == "sqlite":
@@ -172,10 +167,7 @@ def test_a_release_that_was_made_once_is_not_made_again(opened, database: Databa
     once = f"{PLAN[: PLAN.index('    shots')]}    release: once\n    mechanism: {{type: prototypes}}"
     calibrated = calibrate_plan(load_plan(once.replace("colour", "for-ever").replace("1.0e-4", "9.0e-5")), 60)
     if signed == "before":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(opened.records.ledger, "charge", _not_now)
-            with pytest.raises(NotMadeError, match="is signed"):
-                sign(opened.records, calibrated, "test")
+        promise(opened.records, calibrated, "test")
     assert opened.records.witness is not None
     opened.records.witness.catch_up()
     database.save(dpicl)
@@ -221,10 +213,6 @@ def test_a_restored_ledger_that_goes_on_ends_what_it_goes_on_with(opened: Servic
         ask(alone, "three")
     close(records)
     alone.records.database.dispose()
-
-
-def _not_now(*_args: object, **_options: object) -> None:
-    raise WitnessUnavailableError("not now")
 
 
 def test_a_running_service_refuses_what_is_not_witnessed(opened: Services, database: Database, dpicl: Shell) -> None:
