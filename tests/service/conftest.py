@@ -50,11 +50,16 @@ tasks:
 
 
 class MajorityEngine:
-    """Says the label that is most frequent in a slot. ``down`` makes its probe fail."""
+    """Says the label that is most frequent in a slot.
+
+    Attributes:
+        down: makes its probe fail.
+        shown: what slots were asked for.
+    """
 
     def __init__(self) -> None:
         self.down = False
-        self.slots_seen: list[int] = []
+        self.shown: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         await self.health()
@@ -63,7 +68,7 @@ class MajorityEngine:
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> list[np.ndarray | None]:
-        self.slots_seen.append(len(slots))
+        self.shown.append((task, query, slots))
         return [self._vote(task, slot) for slot in slots]
 
     def _vote(self, task: TaskSpec, slot: Slot) -> np.ndarray | None:
@@ -145,6 +150,11 @@ def development(folder: Path, **settings: Any) -> Settings:
     """Of a service on a database in a folder, unless told otherwise."""
     given = {"database_url": f"sqlite:///{folder / 'service.sqlite'}", "development": True, "latency_unpadded": True}
     return Settings(**given | settings)
+
+
+def unwitnessed(url: str, **settings: Any) -> Settings:
+    """Of a service on a database without a witness."""
+    return development(Path(), database_url=url, witness_url="none", **settings)
 
 
 def make_records(

@@ -46,7 +46,7 @@ def test_an_answer_is_a_label_charged_once_and_repeated_for_free(services: Servi
     again = ask(services, "  a   new\ttoy ")
     assert (again.charged, again.answers_left, again.release) == (False, 19, first.release)
     assert states(services) == {"released": 1}
-    assert toy_engine.slots_seen == [10]  # every slot in one call
+    assert [len(slots) for *_, slots in toy_engine.shown] == [10]  # every slot in one call
 
 
 def test_the_answer_follows_the_votes(services: Services) -> None:
@@ -103,7 +103,7 @@ def test_a_failing_probe_voids_the_charge(services: Services, toy_engine, monkey
     with services.records.database.connect() as connection:
         assert connection.execute(sa.select(charges.c.settled_at)).scalar_one() - before >= timedelta(seconds=0.3)
     assert states(services) == {"voided": 1}
-    assert toy_engine.slots_seen == []  # no exemplar was shown
+    assert toy_engine.shown == []
     said = "".join(capsys.readouterr())
     assert "canary-91ab" not in said
     assert ("probe_failed" in said) is (told is EngineUnavailableError)
@@ -432,21 +432,9 @@ BLOCKS_PLAN = PLAN.replace("shots: 2", "shots: 7\n    max_exemplars: 9\n    samp
 )
 
 
-class RememberingEngine(MajorityEngine):
-    """Keeps the texts of every slot that it was shown, query by query."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queries: list[list[tuple[str, ...]]] = []
-
-    async def contributions(self, task, query, slots, zero_shot):
-        self.queries.append([tuple(exemplar.fields["text"] for exemplar in slot) for slot in slots])
-        return await super().contributions(task, query, slots, zero_shot)
-
-
-def blocks_services(tmp_path, engine: MajorityEngine) -> Services:
+def blocks_services(tmp_path, engine: MajorityEngine, plan: str = BLOCKS_PLAN) -> Services:
     records = make_records(tmp_path)
-    sign(records, calibrate_plan(load_plan(BLOCKS_PLAN), public_size=60), "test")
+    sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
     return open_services(records, engine, EMBEDDER)
 
 
@@ -463,12 +451,12 @@ def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.M
 
 
 def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
-    engine = RememberingEngine()
+    engine = MajorityEngine()
     services = blocks_services(tmp_path, engine)
     for i in range(20):
         ask(services, f"toy {i}")
-    slots = [slot for query in engine.queries for slot in query]
-    assert len({len(query) for query in engine.queries}) > 1  # drawn independently, so not always as many
+    slots = [tuple(exemplar.fields["text"] for exemplar in slot) for *_, slots in engine.shown for slot in slots]
+    assert len({len(slots) for *_, slots in engine.shown}) > 1  # drawn independently, so not always as many
     assert len(slots) > 30  # of 20 queries with a mean of 28/60 of 8 blocks each: 75, deviation 6
     assert len(set(slots)) <= 8
     seen = [text for slot in set(slots) for text in slot]
@@ -477,31 +465,25 @@ def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
 
 
 def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = RememberingEngine()
+    engine = MajorityEngine()
     services = blocks_services(tmp_path, engine)
-
     monkeypatch.setattr(services.records.store, "sample_blocks", Mock(side_effect=OSError("disk")))
     assert ask(services).release.answer["label"] in ("red", "blue")
-    assert engine.queries == [[()] * 4]
+    assert [[*slots] for *_, slots in engine.shown] == [[()] * 4]
     assert states(services) == {"released": 1}
 
 
 @pytest.mark.parametrize("plan", [PLAN, BLOCKS_PLAN])
 def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
-    engine, records = MajorityEngine(), make_records(tmp_path)
-    sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
-    services, contributions = open_services(records, engine, EMBEDDER), engine.contributions
-    seen: list[tuple[str, bool]] = []
-
-    async def spy(task, query, slots, zero_shot):
-        seen.extend((query["text"][0], exemplar.embedding is not None) for slot in slots for exemplar in slot)
-        return await contributions(task, query, slots, zero_shot)
-
-    monkeypatch.setattr(engine, "contributions", spy)
-    for number in range(4):  # one question draws no block with a probability of some thousandths
-        ask(services, f"before {number}")
-    info = replace(run(engine.describe()), reads_embeddings=True)
-    monkeypatch.setattr(engine, "describe", lambda: asyncio.sleep(0, info))
-    for number in range(4):
-        ask(services, f"after {number}")
-    assert set(seen) == {("b", False), ("a", True)}
+    engine = MajorityEngine()
+    services = blocks_services(tmp_path, engine, plan)
+    info = run(engine.describe())
+    for reads_embeddings in (False, True):
+        engine.shown.clear()
+        monkeypatch.setattr(
+            engine, "describe", AsyncMock(return_value=replace(info, reads_embeddings=reads_embeddings))
+        )
+        for number in range(4):  # one question draws no block with a probability of some thousandths
+            ask(services, f"{reads_embeddings} {number}")
+        seen = {exemplar.embedding is not None for *_, slots in engine.shown for slot in slots for exemplar in slot}
+        assert seen == {reads_embeddings}

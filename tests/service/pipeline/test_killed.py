@@ -12,8 +12,7 @@ from accounting.plan import CalibratedPlan
 from service.plans.signing import sign
 from service.records.records import Records, open_records
 from service.services import open_services
-from service.settings import Settings
-from tests.service.conftest import EMBEDDER, MajorityEngine, make_records, states
+from tests.service.conftest import EMBEDDER, MajorityEngine, make_records, states, unwitnessed
 from tests.service.pipeline.dying import die_at, killed
 
 pytestmark = pytest.mark.slow
@@ -27,10 +26,6 @@ STEPS = {
 }
 
 
-def settings(url: str) -> Settings:
-    return Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
-
-
 def ask(records: Records, engine: MajorityEngine):
     services = open_services(records, engine, EMBEDDER)
     return asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
@@ -38,7 +33,7 @@ def ask(records: Records, engine: MajorityEngine):
 
 def ask_and_die(url: str, step: str) -> None:
     """Answer one query and be killed at the step."""
-    records = open_records(settings(url))
+    records = open_records(unwitnessed(url))
     engine = MajorityEngine()
     die_at(
         step,
@@ -55,7 +50,7 @@ def ask_and_die(url: str, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at(step: str, database_url: str, tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    records = make_records(tmp_path, settings=settings(database_url))
+    records = make_records(tmp_path, settings=unwitnessed(database_url))
     sign(records, calibrated, "test")
     killed(ask_and_die, database_url, step)
     assert states(records) == STEPS[step]

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 from accounting.plan import CalibratedPlan, load_plan
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
-from exemplar_store import MAX_EXEMPLAR_BYTES, Slot, made_up
+from exemplar_store import MAX_EXEMPLAR_BYTES, made_up
 from exemplar_store.exemplar import content
 from exemplar_store.reading import read_listed
 from exemplar_store.tables import exemplars
@@ -38,17 +37,13 @@ SLOW_S = 0.12
 
 
 class SlowEngine(MajorityEngine):
-    """Takes its time, and keeps the slots that it was shown."""
+    """Takes its time."""
 
     def __init__(self, takes_s: float = SLOW_S) -> None:
         super().__init__()
         self.takes_s = takes_s
-        self.shown: list[Sequence[Slot]] = []
-        self.caches: list[str] = []
 
     async def contributions(self, task, query, slots, zero_shot):
-        self.caches.append(task.knowledge_base)
-        self.shown.append(slots)
         time.sleep(self.takes_s)  # noqa: ASYNC251  (work, not waiting)
         return await super().contributions(task, query, slots, zero_shot)
 
@@ -104,13 +99,14 @@ def services(tmp_path: Path, calibrated: CalibratedPlan, engine: SlowEngine) -> 
 def test_the_slots_measured_are_as_large_as_any_can_be(services: Services, engine: SlowEngine) -> None:
     measured = measure(services)
     assert (measured.task, measured.problem) == ("toys.colour@1", "")
-    for slots in engine.shown:
+    for *_, slots in engine.shown:
         assert [len(slot) for slot in slots] == [4] * 10  # the task's ensemble, and the most that its slots keep
         (size,) = {len(content(exemplar.fields, list(exemplar.fields))) for slot in slots for exemplar in slot}
         assert 0.8 * MAX_EXEMPLAR_BYTES < size <= MAX_EXEMPLAR_BYTES
         said = [keywords(exemplar.fields["text"]) for exemplar, *_ in slots]
         assert len(frozenset().union(*said)) == sum(map(len, said))  # as many words to count as there can be
-    assert len(set(engine.caches)) == len(engine.caches) > 1  # no run finds another's prompts cached
+    caches = [task.knowledge_base for task, *_ in engine.shown]
+    assert len(set(caches)) == len(caches) > 1  # no run finds another's prompts cached
     assert states(services) == {}
 
 
@@ -203,9 +199,9 @@ async def test_another_plan_under_a_tasks_number_is_measured_itself(services: Se
     assert document != task.document
     other = replace(task, plan=replace(task.plan, document=document, digest="of another"))
     await services.grains.of(task)
-    assert {len(slots) for slots in engine.shown} == {10}
+    assert {len(slots) for *_, slots in engine.shown} == {10}
     await services.grains.of(other)
-    assert {len(slots) for slots in engine.shown} == {10, 20}
+    assert {len(slots) for *_, slots in engine.shown} == {10, 20}
 
 
 def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(tmp_path, calibrated: CalibratedPlan) -> None:

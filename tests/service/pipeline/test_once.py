@@ -34,23 +34,22 @@ from service.plans.signing import release, sign
 from service.records.records import Records, open_records
 from service.records.replaying import replay
 from service.services import Services, open_services
-from service.settings import Settings
-from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows, states
+from tests.service.conftest import PLAN as TOYS
+from tests.service.conftest import (
+    Embedding,
+    MajorityEngine,
+    development,
+    make_records,
+    nearly_noiseless,
+    rows,
+    states,
+    unwitnessed,
+)
 from tests.service.pipeline.dying import die_at, killed
 
-PLAN = """
-knowledge_base: toys
-budget: {epsilon: 90, delta: 1.0e-4}
-tasks:
-  colour:
-    kind: classify
-    labels: [red, blue]
-    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
-    shots: 2
-    ensemble: 10
-    answers: 2
-    when_spent: for-ever
-    mechanism: {type: rnm_gaussian, vote: hard}
+PLAN = (
+    TOYS.replace("epsilon: 4", "epsilon: 90").replace("answers: 20", "answers: 2\n    when_spent: for-ever")
+    + """\
   for-ever:
     kind: classify
     release: once
@@ -58,6 +57,7 @@ tasks:
     prompt: {exemplar: "{text}: {label}", query: "{text}:"}
     mechanism: {type: prototypes}
 """
+)
 VOTED = PLAN.replace(
     "{type: prototypes}",
     """
@@ -79,19 +79,10 @@ def embed(texts) -> np.ndarray:
 
 
 class Reader(MajorityEngine):
-    """Says the label of the exemplar that has the most words in common with the question.
-
-    Attributes:
-        shown: the exemplars of every prompt that had one slot, and the knowledge base that it was said to be of.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[tuple[str, list[str]]] = []
+    """Says the label of the exemplar that has the most words in common with the question."""
 
     async def contributions(self, task, query, slots, zero_shot):
-        if len(slots) == 1:
-            self.shown.append((task.knowledge_base, [exemplar.fields["text"] for exemplar in slots[0]]))
+        self.shown.append((task, query, slots))
         return [self._nearest(task, set(query["text"].split()), slot) for slot in slots]
 
     def _nearest(self, task, words, slot):
@@ -123,13 +114,9 @@ def noisy(plan: str) -> CalibratedPlan:
     return nearly_noiseless(load_plan(plan))
 
 
-def settings(url: str) -> Settings:
-    return Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
-
-
 def opened(folder: Path, url: str | None = None) -> Records:
     """A knowledge base of thirty red toys and thirty blue ones."""
-    records = make_records(folder, epsilon=200, settings=settings(url) if url else None)
+    records = make_records(folder, epsilon=200, settings=unwitnessed(url) if url else None)
     with records.database.begin() as connection:
         connection.execute(sa.delete(exemplars_table))
         connection.execute(sa.delete(units_table))
@@ -255,8 +242,7 @@ def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services
 
 
 def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
-    settings = Settings(database_url=f"sqlite:///{tmp_path}/empty.sqlite", development=True, latency_unpadded=True)
-    records = open_records(settings)
+    records = open_records(development(tmp_path))
     records.create_knowledge_base(
         "toys", epsilon=100, delta=0.1, public_size=60, fields=["text", "label"], embedded_field="text"
     )
@@ -378,7 +364,7 @@ STEPS = {
 
 def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
     """Sign a plan and be killed at the step."""
-    records = open_records(settings(url))
+    records = open_records(unwitnessed(url))
     charge, release = ((records.ledger, name) for name in ("charge", "release"))
     die_at(step, {"charge": charge, "read": (records.store, "every_unit"), "release": release})
     sign(records, plan, "test", embed=embed)
@@ -409,7 +395,9 @@ def test_only_the_chosen_exemplars_are_shown(records: Records) -> None:
     assert [votes[str(number)] for number in range(4)] == pytest.approx([0, 30, 0, 30], abs=10)
     engine = Reader()
     ask(open_services(records, engine, Embedding(embed)), "a red thing", "toys.for-ever")
-    assert engine.shown == [("public exemplars of toys", ["a red brick", "a blue brick"])]
+    ((task, _, (slot,)),) = engine.shown
+    assert task.knowledge_base == "public exemplars of toys"
+    assert [exemplar.fields["text"] for exemplar in slot] == ["a red brick", "a blue brick"]
 
 
 def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:

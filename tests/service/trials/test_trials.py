@@ -78,11 +78,11 @@ def test_the_noise_is_the_plans(calibrated: CalibratedPlan) -> None:
 def test_prompts_share_no_cache_with_private_ones(calibrated: CalibratedPlan) -> None:
     """The knowledge base that an engine salts its caches with can be no real one's name; repeats ask nothing again."""
     engine = MajorityEngine()
-    asked = [Mock(wraps=getattr(engine, name)) for name in ("zero_shot", "contributions")]
-    engine.zero_shot, engine.contributions = asked
+    engine.zero_shot = probe = Mock(wraps=engine.zero_shot)
     attempt(calibrated, engine=engine, repeats=100)
-    assert engine.slots_seen == [10]
-    assert [call.args[0].knowledge_base for one in asked for call in one.call_args_list] == ["trials of toys"] * 2
+    (asked,), ((shown, _, slots),) = probe.call_args_list, engine.shown
+    assert asked.args[0].knowledge_base == shown.knowledge_base == "trials of toys"
+    assert len(slots) == 10
 
 
 @pytest.mark.parametrize(
