@@ -112,9 +112,7 @@ def engine_for(url: str, **settings: Any) -> OpenAiCompatibleEngine:
     config = OpenAiCompatibleConfig(
         name="openai_compatible", base_url=url, model="tiny", isolation="best_effort", **settings
     )
-    engine = open_engine(config, None)  # type: ignore[arg-type]
-    assert isinstance(engine, OpenAiCompatibleEngine)
-    return engine
+    return open_engine(config, None)
 
 
 def contributions(behaviour: Behaviour, task: TaskSpec = COLOURS, slots=SLOTS, **settings: Any):

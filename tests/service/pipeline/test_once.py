@@ -301,7 +301,6 @@ def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -
 
 def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, monkeypatch) -> None:
     records = opened(tmp_path)
-    assert records.witness is not None
     calls = iter([None, WitnessUnavailableError("away"), WitnessUnavailableError("away")])
 
     def catch_up() -> None:

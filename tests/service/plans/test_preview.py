@@ -58,11 +58,8 @@ def described(calibrated: CalibratedPlan) -> PlanPreview:
 
 
 def text_task(mechanism: str, **changes: object) -> GenerateTask:
-    task = load_plan(f"knowledge_base: x\nbudget: {{epsilon: 1, delta: 1e-4}}\ntasks:\n  t:{TEXT}{mechanism}").tasks[
-        "t"
-    ]
-    assert isinstance(task, GenerateTask)
-    return task.model_copy(update=changes)
+    plan = load_plan(f"knowledge_base: x\nbudget: {{epsilon: 1, delta: 1e-4}}\ntasks:\n  t:{TEXT}{mechanism}")
+    return plan.tasks["t"].model_copy(update=changes)
 
 
 def words(mechanism: str, noise: object, **changes: object) -> str:

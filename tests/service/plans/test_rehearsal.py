@@ -139,20 +139,14 @@ def test_one_that_dies_is_spent_and_never_run_again(records, brief, monkeypatch:
 
 
 def test_nothing_is_signed_where_it_cannot_be_run(records, brief) -> None:
-    class Remote(MajorityEngine):
-        async def describe(self):
-            return replace(await super().describe(), remote=True)
-
-    down = MajorityEngine()
+    remote, down = MajorityEngine(), MajorityEngine()
+    remote.describe = AsyncMock(return_value=replace(asyncio.run(remote.describe()), remote=True))
     down.down = True
-    for engine, says in ((Remote(), "does not allow"), (down, "down|does not answer")):
+    for engine, says in ((remote, "does not allow"), (down, "down|does not answer")):
         with pytest.raises(RuntimeError, match=says):
             run(records, brief, engine)
-    dear = brief.model_copy(
-        update={
-            "plan": brief.plan.model_copy(update={"budget": brief.plan.budget.model_copy(update={"epsilon": 60.0})})
-        }
-    )
+    budget = brief.plan.budget.model_copy(update={"epsilon": 60.0})
+    dear = brief.model_copy(update={"plan": brief.plan.model_copy(update={"budget": budget})})
     with pytest.raises(BudgetExceededError):
         run(records, dear)
     assert states(records) == {}

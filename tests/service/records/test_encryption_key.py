@@ -72,9 +72,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
     assert charged(restarted, "five")
     trail = restarted.records.audit
     changed, encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
-    assert isinstance(changed.particulars, EncryptionKeyChanged)
     assert changed.particulars.fingerprint in said
-    assert isinstance(encrypted.particulars, ExemplarsReencrypted)
     assert verify(trail.export(), recompute=False).problems == []
     assert [task.charged for budget in restarted.records.ledger.budgets.statuses() for task in budget.tasks] == [5]
     restarted.records.database.dispose()
