@@ -95,6 +95,7 @@ def test_nor_after_any_restore(restorable: Callable[[], Sharing]) -> None:
 
 
 NOBODY_PAYS = [(module, "most_paid", lambda _signed: total([])) for module in (promised, groups)]
+UNEQUAL = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2"
 WHO_PAYS_LEAST_COUNTS = [Edit("accounting.ledger.promised:most_paid", "max(epsilon", "min(epsilon")]
 
 
@@ -103,14 +104,8 @@ WHO_PAYS_LEAST_COUNTS = [Edit("accounting.ledger.promised:most_paid", "max(epsil
     [
         ("join a; join b; a upload ann; b upload ann; a sign 2; b sign 2; b sign 1", NOBODY_PAYS),
         ("a upload ann; b upload ann; a sign 2; b sign 2; join a; join b", NOBODY_PAYS),
-        (
-            "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; join a; join b; b sign 2",
-            WHO_PAYS_LEAST_COUNTS,
-        ),
-        (
-            "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; b sign 2; join b; join a",
-            WHO_PAYS_LEAST_COUNTS,
-        ),
+        (f"{UNEQUAL}; join a; join b; b sign 2", WHO_PAYS_LEAST_COUNTS),
+        (f"{UNEQUAL}; b sign 2; join b; join a", WHO_PAYS_LEAST_COUNTS),
     ],
     ids=["signing", "joining", "signing with unequal cohorts", "joining with unequal cohorts"],
 )
@@ -124,9 +119,11 @@ def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], Sharing],
 
 
 def test_what_makes_no_group_is_refused(fresh: Callable[[], Sharing]) -> None:
+    sharing = fresh()
     for bad in ({"name": ""}, {"epsilon": 0}, {"delta": 1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
-            fresh().here.ledger.groups.open(**{"name": "new", "epsilon": 1, "delta": 0, "by": "root"} | bad)
+            sharing.here.ledger.groups.open(**{"name": "new", "epsilon": 1, "delta": 0, "by": "root"} | bad)
+    sharing.here.close()
 
 
 def test_and_of_delta_by_itself(monkeypatch) -> None:
