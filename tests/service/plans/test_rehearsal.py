@@ -248,8 +248,11 @@ def test_the_button(records) -> None:
     with browser.client:  # one event loop, on which it goes on after the answer
         browser.sign_in()
         form = {"text": LARGE, "task": "colour", "questions": "25", "epsilon": "12"}
-        shown = browser.post(f"{STUDIO}/rehearse", form).text
-        form["digest"] = re.search('name="digest" value="([0-9a-f]+)"', shown)[1]
+        while not (
+            shown := re.search('name="digest" value="([0-9a-f]+)"', browser.post(f"{STUDIO}/rehearse", form).text)
+        ):
+            time.sleep(0.2)
+        form["digest"] = shown[1]
         for wrong in (
             {},  # not accepted
             {"epsilon": "13", "sure": "yes"},  # not the one that was shown
