@@ -402,8 +402,7 @@ def test_an_answer_that_overran_its_grain_is_told_to_the_operator(services: Serv
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["   ", {}, {"text": "x", "title": "y"}, "x" * 20_001, "a\0b", "a\ud800b", {"text": "x", "\ud800": "y"}],
+    "query", ["   ", {}, {"text": "x", "title": "y"}, "x" * 20_001, "a\0b", "a\ud800b", {"text": "x", "\ud800": "y"}]
 )
 def test_queries_that_do_not_fit_are_refused_before_the_charge(services: Services, query) -> None:
     with pytest.raises(InvalidQueryError):

@@ -14,14 +14,7 @@ from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import (
-    TEXT_PLAN,
-    Embedding,
-    RepeatingEngine,
-    make_records,
-    nearly_noiseless,
-    states,
-)
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless, states
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
