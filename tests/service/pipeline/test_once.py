@@ -13,15 +13,11 @@ from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
-from exemplar_store import Layout, read_json_lines
-from exemplar_store.tables import exemplars as exemplars_table
-from exemplar_store.tables import units as units_table
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline import making
@@ -38,12 +34,11 @@ from tests.service.conftest import PLAN as TOYS
 from tests.service.conftest import (
     Embedding,
     MajorityEngine,
-    development,
     make_records,
     nearly_noiseless,
-    rows,
     states,
     unwitnessed,
+    upload,
 )
 from tests.service.pipeline.dying import die_at, killed
 
@@ -116,16 +111,8 @@ def noisy(plan: str) -> CalibratedPlan:
 
 def opened(folder: Path, url: str | None = None) -> Records:
     """A knowledge base of thirty red toys and thirty blue ones."""
-    records = make_records(folder, epsilon=200, settings=unwitnessed(url) if url else None)
-    with records.database.begin() as connection:
-        connection.execute(sa.delete(exemplars_table))
-        connection.execute(sa.delete(units_table))
-    exemplars = [
-        {"unit_id": f"u{i}", "text": f"a {label} toy {i}", "label": label}
-        for i, label in enumerate(["red", "blue"] * 30)
-    ]
-    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
-    return records
+    toys = [(f"u{i}", f"a {label} toy {i}", label) for i, label in enumerate(["red", "blue"] * 30)]
+    return make_records(folder, epsilon=200, settings=unwitnessed(url) if url else None, toys=toys, embed=embed)
 
 
 @pytest.fixture
@@ -232,8 +219,7 @@ def test_slots_that_say_what_the_prior_says_are_not_new_evidence() -> None:
 def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services: Services) -> None:
     made, before = release(services.records, "toys.for-ever"), ask(services, "a red thing", "toys.for-ever")
     services.records.forget("toys", "u0", by="root")
-    more = [{"unit_id": "new", "text": "a red thing", "label": "blue"}]
-    services.records.store.ingest("toys", read_json_lines(rows(more), Layout(("text", "label"))), embed)
+    upload(services.records, [("new", "a red thing", "blue")], embed)
     assert release(services.records, "toys.for-ever") == made
     assert ask(services, "a red thing", "toys.for-ever") == before
     assert states(services.records, "for-ever") == {"released": 1}
@@ -242,7 +228,7 @@ def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services
 
 
 def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
-    records = open_records(development(tmp_path))
+    records = open_records(unwitnessed(f"sqlite:///{tmp_path}/empty.sqlite"))
     records.create_knowledge_base(
         "toys", epsilon=100, delta=0.1, public_size=60, fields=["text", "label"], embedded_field="text"
     )

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from accounting.ledger.errors import BudgetExceededError
 from accounting.ledger.tables import charges
 from accounting.plan import CalibratedPlan, PlanError, calibrate_plan, load_plan, parse_plan
-from exemplar_store import Layout, read_json_lines
 from service.api.openai.surface import _models
 from service.pipeline.answering import BusyError
 from service.pipeline.making import ONE_RELEASE, NotMadeError, charge_once
@@ -31,7 +30,7 @@ from service.plans.signing import check_fits, release
 from service.records.records import Records
 from service.records.replaying import replay
 from service.services import open_services
-from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, nearly_noiseless, rows, states
+from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, make_records, nearly_noiseless, rows, states, upload
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
@@ -60,10 +59,7 @@ def nearly_noiseless_plan() -> CalibratedPlan:
 def records(tmp_path: Path) -> Records:
     """600 toys, three of four of them red."""
     records = make_records(tmp_path, epsilon=50)
-    exemplars = [
-        {"unit_id": f"v{i}", "text": f"toy {i}", "label": "red" if i % 4 else "blue"} for i in range(60, PUBLIC)
-    ]
-    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
+    upload(records, [(f"v{i}", f"toy {i}", "red" if i % 4 else "blue") for i in range(60, PUBLIC)])
     return records
 
 

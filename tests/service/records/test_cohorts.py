@@ -23,31 +23,23 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import exemplar_store.tables
-import service.records.tables
-from accounting.ledger import cohorts, restoring, tables
+from accounting.ledger import cohorts, restoring
 from accounting.ledger.amounts import Pair
-from accounting.ledger.charges import AnswersExhaustedError, Ledger
+from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
 from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeBaseArchived, UploadEnded
 from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
-from accounting.ledger.trail import AuditTrail
-from accounting.ledger.witness import LedgerRestoredError, Witness
+from accounting.ledger.witness import LedgerRestoredError
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
 from exemplar_store.tables import exemplars, units
 from service.records import witness
-from service.records.api_keys import ApiKeys
-from service.records.database import open_database
-from service.records.rate_limits import RateLimits
-from service.records.records import Records
-from service.records.text_ledger import TextLedger
-from service.settings import Settings
+from service.records.records import open_records
 from tests.accounting.books import wrong
 from tests.privacy.planting import Edit, plant
+from tests.service.conftest import development
 
-KEY = bytes(range(32))
 EACH = 2
 """ε of every cohort."""
 ANSWERS = 1000
@@ -63,28 +55,11 @@ class Deployment:
         self._open()
 
     def _open(self) -> None:
-        self.database = open_database(self.url)
-        for metadata in (exemplar_store.tables.metadata, tables.metadata, service.records.tables.metadata):
-            metadata.create_all(self.database)
-        self.store, self.trail = ExemplarStore(self.database, KEY), AuditTrail(self.database)
-        self.witness = None
-        if self.folder:
-            self.witness = Witness(self.database, open_database(f"sqlite:///{self.folder}/witness.sqlite"))
-            self.witness.create()
-        self.ledger = Ledger(self.database, witness=self.witness)
-        self.records = Records(
-            settings=Settings(),
-            database=self.database,
-            store=self.store,
-            ledger=self.ledger,
-            keys=ApiKeys(self.database),
-            audit=self.trail,
-            witness=self.witness,
-            rates=RateLimits(self.database),
-            texts=TextLedger(self.database, KEY, cap=1),
-            digest_key=KEY,
-            synthetic=False,
-        )
+        beside = None if self.folder else "none"
+        settings = development(Path(), database_url=self.url, witness_url=beside)
+        self.records = records = open_records(settings, restored=True)
+        self.database, self.store, self.ledger = records.database, records.store, records.ledger
+        self.trail, self.witness = records.audit, records.witness
         # Before SQLite locks the database for a transaction that writes, and before that is committed.
         sa.event.listen(self.database, "begin", self._begins)
         sa.event.listen(self.database, "before_cursor_execute", self._says)

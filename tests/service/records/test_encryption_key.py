@@ -71,7 +71,7 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_
     assert not any(charged(restarted, query) for query in ("one", "two", "three", "four"))
     assert charged(restarted, "five")
     trail = restarted.records.audit
-    changed, encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
+    changed, _encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
     assert changed.particulars.fingerprint in said
     assert verify(trail.export(), recompute=False).problems == []
     assert [task.charged for budget in restarted.records.ledger.budgets.statuses() for task in budget.tasks] == [5]
