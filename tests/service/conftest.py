@@ -50,11 +50,16 @@ tasks:
 
 
 class MajorityEngine:
-    """Says the label that is most frequent in a slot. ``down`` makes its probe fail."""
+    """Says the label that is most frequent in a slot.
+
+    Attributes:
+        down: makes its probe fail.
+        shown: what slots were asked for.
+    """
 
     def __init__(self) -> None:
         self.down = False
-        self.slots_seen: list[int] = []
+        self.shown: list[tuple[TaskSpec, Mapping[str, str], Sequence[Slot]]] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         await self.health()
@@ -63,7 +68,7 @@ class MajorityEngine:
     async def contributions(
         self, task: TaskSpec, query: Mapping[str, str], slots: Sequence[Slot], zero_shot: ZeroShot
     ) -> list[np.ndarray | None]:
-        self.slots_seen.append(len(slots))
+        self.shown.append((task, query, slots))
         return [self._vote(task, slot) for slot in slots]
 
     def _vote(self, task: TaskSpec, slot: Slot) -> np.ndarray | None:
@@ -147,18 +152,30 @@ def development(folder: Path, **settings: Any) -> Settings:
     return Settings(**given | settings)
 
 
+def unwitnessed(url: str, **settings: Any) -> Settings:
+    """Of a service on a database without a witness."""
+    return development(Path(), database_url=url, witness_url="none", **settings)
+
+
+def upload(records: Records, toys: Sequence[tuple[str, str, str]], embed: Embed = embed) -> None:
+    """Toys: a unit's id, a text and a label each."""
+    exemplars = [dict(zip(("unit_id", "text", "label"), toy, strict=True)) for toy in toys]
+    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
+
+
 def make_records(
-    folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None
+    folder: Path, url: str | None = None, epsilon: float = 8, blue: int = 12, settings: Settings | None = None, **more
 ) -> Records:
-    """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue."""
+    """Opened records on a database of their own, with a knowledge base ``toys`` of 60 exemplars, some of them blue.
+
+    Or with other toys, or embedded otherwise: see :func:`upload`.
+    """
     records = open_records(settings or development(folder, **({"database_url": url} if url else {})))
     records.create_knowledge_base(
         "toys", epsilon=epsilon, delta=2e-4, public_size=60, fields=["text", "label"], embedded_field="text"
     )
-    exemplars = [
-        {"unit_id": f"u{i}", "text": f"toy {i}", "label": "blue" if i * blue % 60 < blue else "red"} for i in range(60)
-    ]
-    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
+    toys = [(f"u{i}", f"toy {i}", "blue" if i * blue % 60 < blue else "red") for i in range(60)]
+    upload(records, **{"toys": toys, **more})
     return records
 
 

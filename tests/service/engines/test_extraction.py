@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from exemplar_store import Exemplar
-from service.embedding.embedder import Embedder
 from service.engines.embedded.extraction import MOST_UNITS, candidates, split
-from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Embedded, Engine, EngineUnavailableError, Prompt, TaskSpec
+from service.engines.protocol import Embedded, Prompt, TaskSpec
+from tests.service.engines.isolated import assert_isolated
 
 TASK = TaskSpec(
     "kb.bills",
@@ -46,11 +45,6 @@ QUERY = {
     "question": TOTAL,
     "document": bill("Dunes Book Store", "12-12-2023", ["Atlas", "48.00", "Pencil", "0.90"], "48.90"),
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return NearestExemplarEngine(Embedder())
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +84,10 @@ def test_what_is_said_is_embedded_by_its_public_lines(engine, exemplars, zero_sh
     assert np.allclose(said.embedding, total / np.linalg.norm(total), atol=1e-6)
 
 
-def random_slots(exemplars, rng, count):
-    """Slots of 0 to 8 exemplars in any combination, with copies, and now and then noise as an embedding."""
-    noise = [replace(exemplar, embedding=rng.normal(0, 0.05, 384).astype(np.float32)) for exemplar in exemplars]
-    pool = [*exemplars, *noise]
-    return [tuple(pool[i] for i in rng.integers(len(pool), size=rng.integers(0, 9))) for _ in range(count)]
-
-
 def test_units_are_lines_or_sentences_where_lines_are_few():
     assert split(" one \n\n two\r\n three. Four.") == ("one", "two", "three. Four.")
-    assert split("It rained. Did it?  Yes!\nAda paid 3.50 then.") == (
-        "It rained.",
-        "Did it?",
-        "Yes!",
-        "Ada paid 3.50 then.",
-    )
+    sentences = ("It rained.", "Did it?", "Yes!", "Ada paid 3.50 then.")
+    assert split("It rained. Did it?  Yes!\nAda paid 3.50 then.") == sentences
     assert split(" \n\n") == split("") == ()
 
 
@@ -192,78 +175,51 @@ def test_lines_that_are_all_alike_teach_nothing(engine, vectors, zero_shot):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slot_is_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
     rng = np.random.default_rng(seed)
-    slots = random_slots(exemplars, rng, 30)
-    outputs = contributions(engine, slots, zero_shot)
-    assert len(set(outputs)) > 3
-    for victim in rng.integers(30, size=4):
-        for replacement in ((), (exemplars[0],), random_slots(exemplars, rng, 1)[0], slots[victim][1:]):
-            changed = contributions(engine, [*slots[:victim], replacement, *slots[victim + 1 :]], zero_shot)
-            assert changed[:victim] + changed[victim + 1 :] == outputs[:victim] + outputs[victim + 1 :]
-    order = rng.permutation(30)
-    assert contributions(engine, [slots[i] for i in order], zero_shot) == [outputs[i] for i in order]
-    assert [contributions(engine, [slot], zero_shot)[0] for slot in slots] == outputs
-
-
-def test_unusable_exemplars_are_passed_over(engine, exemplars, vectors, zero_shot):
-    good = exemplars[0]
-    useless = (
-        replace(good, embedding=None),
-        replace(good, embedding=good.embedding[:100]),
-        replace(good, embedding=-good.embedding),
-        *(
-            Exemplar({**good.fields, field: text}, vectors[TOTAL])
-            for field in ("document", "answer")
-            for text in ("", " \n")
-        ),
-        Exemplar({"answer": "33.50"}, vectors[TOTAL]),
-        Exemplar({"document": good.fields["document"]}, vectors[TOTAL]),
-    )
-    assert contributions(engine, [(good,), (*useless, good), useless, ()], zero_shot) == ["48.90", "48.90", None, None]
+    noise = [replace(exemplar, embedding=rng.normal(0, 0.05, 384).astype(np.float32)) for exemplar in exemplars]
+    carried = pickle.loads(pickle.dumps(zero_shot))  # noqa: S301  (as Ray carries it between replicas)
+    assert_isolated(lambda slots: contributions(engine, slots, carried), [*exemplars, *noise], seed)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_what_makes_no_sense_makes_its_own_slot_abstain(engine, exemplars, vectors, zero_shot):
-    no_number = replace(exemplars[0], embedding=np.full(384, np.nan, np.float32))
-    no_text = Exemplar({"document": 7, "answer": "x"}, vectors[TOTAL])  # type: ignore[dict-item]
-    slots = [(no_number, exemplars[0]), (no_text, exemplars[0]), (exemplars[0],)]
-    assert contributions(engine, slots, zero_shot)[1:] == [None, "48.90"]
-    assert contributions(engine, slots, zero_shot)[0] is None
+def test_unusable_exemplars_are_passed_over(engine, exemplars, zero_shot):
+    """What makes no sense makes its own slot abstain."""
+    good = exemplars[0]
+    fields, vector = good.fields, good.embedding
+    useless = (
+        *(replace(good, embedding=bad) for bad in (None, vector[:100], -vector)),
+        *(Exemplar({**fields, field: text}, vector) for field in ("document", "answer") for text in ("", " \n")),
+        *(Exemplar({field: fields[field]}, vector) for field in ("document", "answer")),
+    )
+    no_number = replace(good, embedding=np.full(384, np.nan, np.float32))
+    no_text = Exemplar({"document": 7, "answer": "x"}, vector)  # type: ignore[dict-item]
+    slots = [(good,), (*useless, good), useless, (), (no_number, good), (no_text, good), (good,)]
+    assert contributions(engine, slots, zero_shot) == ["48.90", "48.90", None, None, None, None, "48.90"]
 
 
-def test_the_context_survives_pickling(engine, exemplars, zero_shot):
-    """Ray carries it between replicas."""
-    carried = pickle.loads(pickle.dumps(zero_shot))  # noqa: S301
-    slots = [tuple(exemplars[:4]), tuple(exemplars[4:])]
-    assert contributions(engine, slots, carried) == contributions(engine, slots, zero_shot)
+PROGRAM = """
+import numpy as np
+import service.engines.embedded.extraction as extraction
+from exemplar_store import Exemplar
+from tests.service.engines.test_extraction import BILLS, QUERY
+
+extraction._choose = lambda probe, scores, length: print(scores.tobytes().hex())
+units = extraction.split(QUERY["document"])
+probe = extraction.probe(np.ones(1), units, np.linspace(0, 1, len(units))[:, None])
+extraction.extract([Exemplar({"d": d, "r": total}, np.full(1, 0.7)) for d, total, _ in BILLS], "d", "r", probe)
+"""
 
 
 @pytest.mark.slow
 def test_scores_do_not_depend_on_the_processs_hash_seed():
     """Two replicas give bit-identical scores: no sum runs in the order of a set."""
-    program = (
-        "import numpy as np\n"
-        "import service.engines.embedded.extraction as extraction\n"
-        "from exemplar_store import Exemplar\n"
-        "from tests.service.engines.test_extraction import BILLS, QUERY\n"
-        "def show(probe, scores, length): print(scores.tobytes().hex())\n"
-        "extraction._choose = show\n"
-        "units = extraction.split(QUERY['document'])\n"
-        "probe = extraction.probe(np.ones(1), units, np.linspace(0, 1, len(units))[:, None])\n"
-        "slot = [Exemplar({'d': d, 'r': total}, np.full(1, 0.7)) for d, total, _ in BILLS]\n"
-        "extraction.extract(slot, 'd', 'r', probe)\n"
-    )
-    shown = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    ]
-    assert len(shown[0]) > 100
-    assert len(set(shown)) == 1
+
+    def shown(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", PROGRAM]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert len(shown("1")) > 100
+    assert shown("1") == shown("2") == shown("3")
 
 
 def test_sentences_of_a_story_are_extracted_too(engine):
@@ -276,14 +232,6 @@ def test_sentences_of_a_story_are_extracted_too(engine):
     vector = engine._embedder.embed([story])[0]
     slot = (Exemplar({"document": story, "summary": "Ravi and Mona order pizza at eight."}, vector),)
     assert contributions(engine, [slot], probed, query, task) == ["Ravi: no, we order pizza at eight."]
-
-
-def test_a_model_that_fails_is_an_unavailable_engine():
-    embedder = Embedder()
-    embedder._whole.to("meta")  # without weights every forward pass fails
-    embedder._bounded.to("meta")
-    with pytest.raises(EngineUnavailableError):
-        asyncio.run(NearestExemplarEngine(embedder).zero_shot(TASK, QUERY))
 
 
 def test_released_words_become_a_passage_of_the_document(engine, zero_shot):

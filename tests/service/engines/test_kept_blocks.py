@@ -40,17 +40,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def asked(running: Running, task, slots, query=QUERY) -> tuple[list, list[tuple[int, int]]]:
     """Outputs, and of each prompt its tokens and those of them that were cached."""
-    prompts: list[tuple[int, int]] = []
-    generate = running.engine._llm.generate
-
-    async def watch(prompt, *args, **options):
-        async for result in generate(prompt, *args, **options):
-            prompts.append((len(result.prompt_token_ids), result.num_cached_tokens))
-            yield result
-
-    with mock.patch.object(running.engine._llm, "generate", watch):
+    with running.watched() as prompts:
         outputs = running.run(running.engine.contributions(task, query, slots, ZeroShot()))
-    return list(outputs), prompts
+    return list(outputs), [(len(one.prompt_token_ids), one.num_cached_tokens) for _, one in prompts]
 
 
 def flood(running: Running) -> None:

@@ -73,6 +73,12 @@ class Scripted(TokenEnsemble):
         return place
 
 
+def following(places, pull=0.2):
+    ensemble = Scripted(pull, 2.0, 1.0)
+    ensemble.follow(places)
+    return ensemble
+
+
 def writing(ensemble=None, **changed):
     ensemble = ensemble or TokenEnsemble(0.2, 2.0, 1.0)
     return Writing(**{"ensemble": ensemble, "tokens": 3, "longest": 3, "top_k": 3, "gate": 1.0, **changed})
@@ -86,8 +92,7 @@ def law(slots, tokens, pull=0.2, longest=None, **rules):
     """The probability of every answer of so many paid tokens."""
     found, left = {}, [()]
     while left:  # each answer is tried by the places that it draws, and those after them
-        ensemble = Scripted(pull, 2.0, 1.0)
-        ensemble.follow(places := left.pop())
+        ensemble = following(places := left.pop(), pull)
         how = writing(ensemble, tokens=tokens, longest=longest or tokens)
         said = tuple(written(how, Public(), slots(), **{name: rule() for name, rule in rules.items()}))
         if len(ensemble.sizes) > len(places):
@@ -143,18 +148,13 @@ class Grammar:
 ANSWERS = [(A, A, B), (A, B, B), (A, B, B, A), (B, A)]
 
 
-def laws_of_a_grammar(neighbour, pull=0.2):
-    """Without and with a neighbour; there are three choices: A or B; then A or B; then the end or A."""
-    return [
-        law(slots, 3, pull, longest=9, grammar=lambda: Grammar(*ANSWERS))
-        for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(neighbour)])
-    ]
-
-
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_a_grammar_is_kept_to_and_costs_nothing(name):
     """Every answer that it allows and no other; and only what it leaves a choice of is paid for, though all is read."""
-    before, changed = laws_of_a_grammar(NEIGHBOURS[name])
+    before, changed = (  # there are three choices: A or B; then A or B; then the end or A
+        law(slots, 3, longest=9, grammar=lambda: Grammar(*ANSWERS))
+        for slots in (lambda: [Slot([A])], lambda: [Slot([A]), Slot(NEIGHBOURS[name])])
+    )
     assert before.keys() == changed.keys() == {*ANSWERS}
     assert excess(changed, before, 3, 0.2) <= 1e-12
 
@@ -186,8 +186,7 @@ def test_planted_bugs_are_caught(rules, bug, monkeypatch):
 
 
 def test_a_token_without_a_choice_asks_nobody():
-    public, slot, ensemble = Public(), Slot([A]), Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([0, 0, 1, 0])
+    public, slot, ensemble = Public(), Slot([A]), following([0, 0, 1, 0])
     said = written(writing(ensemble, tokens=2, longest=9), public, [slot], grammar=Grammar((A, A, B), (A, A, A)))
     assert said == [A, A, B]
     assert public.read == slot.read == [[A, A]]
@@ -196,8 +195,7 @@ def test_a_token_without_a_choice_asks_nobody():
 
 def test_a_token_is_as_likely_as_the_allowed_ones_make_it():
     """So the gate compares it with them; nor can an answer end before it is complete."""
-    public, slot, ensemble = Public({END: -0.01, A: -5.0, B: -9.0}), Slot([B]), Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([0])
+    public, slot, ensemble = Public({END: -0.01, A: -5.0, B: -9.0}), Slot([B]), following([0])
     assert written(writing(ensemble, gate=0.9), public, [slot], grammar=Grammar((A, A), (B, B))) == [A, A]
     assert not slot.read
     assert ensemble.probability == pytest.approx(1 / (1 + math.exp(-4)))
@@ -207,10 +205,9 @@ def test_allowed_tokens_that_are_unlikely_are_found():
     """None of them among the likeliest 128: the first 128, of which the likeliest are drawn from, and the end."""
     many = 1000
     says = {token: -0.1 * token for token in range(500, 900)} | {token: -1e3 + token for token in range(500)}
-    public, ensemble = Public(says), Scripted(0.2, 2.0, 1.0)
+    public, ensemble = Public(says), following([2])
     answers = [(), *((token,) for token in range(200, 450)), *((token,) for token in range(500, 502))]
     grammar = Grammar(*answers, tokens=many)
-    ensemble.follow([2])
     assert written(writing(ensemble, top_k=4), public, [], grammar=grammar) == [326]
     assert ensemble.sizes[0] == 5  # 500, 501, 326, 325 and the end
 
@@ -233,16 +230,14 @@ def test_what_would_complete_a_banned_text_is_not_drawn():
 
 def test_one_that_failed_is_not_asked_again_and_nobody_is_told():
     failing, other = Slot([B, None]), Slot([A])
-    ensemble = Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([A, A, B])
+    ensemble = following([A, A, B])
     assert written(writing(ensemble), Public(), [failing, other]) == [A, A, B]
     assert len(failing.read) == 2
     assert len(other.read) == 3
 
 
 def test_everybody_reads_what_was_drawn():
-    public, slot, ensemble = Public(), Slot([A]), Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([A, B, END])
+    public, slot, ensemble = Public(), Slot([A]), following([A, B, END])
     assert written(writing(ensemble), public, [slot]) == [A, B]
     assert public.read == slot.read == [[], [A], [B]]
 
@@ -262,15 +257,13 @@ def test_a_likely_token_asks_nobody_and_is_read_later():
 
 
 def test_slots_have_a_say_in_so_many_tokens_only():
-    slot, ensemble = Slot([A]), Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([A] * 5)
+    slot, ensemble = Slot([A]), following([A] * 5)
     assert written(writing(ensemble, tokens=2, longest=5), Public(), [slot]) == [A] * 5
     assert len(slot.read) == 2
 
 
 def test_an_end_can_always_be_drawn_and_a_banned_token_never():
-    ensemble = Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([0, 1])  # after A: the end, though it was not among the likeliest
+    ensemble = following([0, 1])  # after A: the end, though it was not among the likeliest
     assert written(writing(ensemble), Public({A: math.log(0.6), B: math.log(0.4)}), [], banned=[B]) == [A]
     assert ensemble.probability == pytest.approx(0.5)
 
@@ -278,8 +271,7 @@ def test_an_end_can_always_be_drawn_and_a_banned_token_never():
 def test_no_answer_is_empty():
     """Though all want it to be, and one token only is asked for."""
     public = Public({END: math.log(0.9), A: math.log(0.06), B: math.log(0.04)})
-    ensemble = Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([0, 0])
+    ensemble = following([0, 0])
     assert written(writing(ensemble, top_k=1), public, [Slot([END])]) == [A]
     assert ensemble.sizes == [1, 1]
 
@@ -304,7 +296,6 @@ def test_one_that_takes_too_long_is_silent():
             self.read.append(list(read))
             await asyncio.sleep(3600)
 
-    hanging, ensemble = Hanging([A]), Scripted(0.2, 2.0, 1.0)
-    ensemble.follow([A, A, B])
+    hanging, ensemble = Hanging([A]), following([A, A, B])
     assert written(writing(ensemble), Public(), [hanging], timeout_s=0.2) == [A, A, B]
     assert len(hanging.read) == 1

@@ -20,7 +20,8 @@ from service.engines.embedded.nearest_exemplar import (
     NearestExemplarEngine,
     label_sentences,
 )
-from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec
+from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
+from tests.service.engines.isolated import assert_isolated
 
 LABELS = ("Sports", "Business", "Gardening")
 TASK = TaskSpec("kb.topic", LABELS, Prompt("", "Text: {text}\nAnswer: {label}", "Text: {text}\nAnswer:"), ensemble=100)
@@ -33,16 +34,6 @@ TEXTS = [
     ("The merger was blocked by the regulator.", "Business"),
     ("Prune the roses before spring.", "Gardening"),
 ]
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder()
-
-
-@pytest.fixture(scope="module")
-def engine(embedder) -> Engine:
-    return NearestExemplarEngine(embedder)
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +55,7 @@ def as_bytes(outputs):
     return [None if output is None else output.tobytes() for output in outputs]
 
 
-def random_slots(exemplars, rng, count):
-    """Slots of 0 to 9 exemplars in any combination, with copies, and now and then pure noise as an embedding."""
-    noise = [Exemplar({"text": "?", "label": label}, rng.normal(0, 0.05, 384).astype(np.float32)) for label in LABELS]
-    pool = [*exemplars, *noise]
-    return [tuple(pool[i] for i in rng.integers(len(pool), size=rng.integers(0, 10))) for _ in range(count)]
-
-
-def test_zero_shot_reads_the_label_sentences(engine, zero_shot):
-    assert zero_shot.probabilities.shape == (3,)
-    assert zero_shot.probabilities.dtype == np.float64
+def test_zero_shot_reads_the_label_sentences(zero_shot):
     assert zero_shot.probabilities.sum() == pytest.approx(1)
     assert LABELS[zero_shot.probabilities.argmax()] == "Sports"
 
@@ -129,43 +111,25 @@ def test_descriptions_replace_the_context_sentence(engine):
     assert described.probabilities[0] > plain.probabilities[0] + 0.1
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_slot_is_bit_identical_whatever_the_other_slots_hold(engine, exemplars, zero_shot, seed):
-    rng = np.random.default_rng(seed)
-    slots = random_slots(exemplars, rng, 60)
-    outputs = as_bytes(contributions(engine, slots, zero_shot))
-    for victim in rng.integers(60, size=8):
-        for replacement in ((), (exemplars[0],), random_slots(exemplars, rng, 1)[0], slots[victim][1:]):
-            changed = [*slots[:victim], replacement, *slots[victim + 1 :]]
-            others = as_bytes(contributions(engine, changed, zero_shot))
-            assert others[:victim] + others[victim + 1 :] == outputs[:victim] + outputs[victim + 1 :]
-    order = rng.permutation(60)
-    assert as_bytes(contributions(engine, [slots[i] for i in order], zero_shot)) == [outputs[i] for i in order]
-    assert [as_bytes(contributions(engine, [slot], zero_shot))[0] for slot in slots] == outputs
+    """Now and then an embedding is pure noise, or no number, which makes its own slot abstain."""
+    noise = [np.random.default_rng(i).normal(0, 0.05, 384).astype(np.float32) for i in range(3)]
+    odd = [Exemplar({"text": "?", "label": "Sports"}, vector) for vector in (*noise, np.full(384, np.nan, np.float32))]
+    assert contributions(engine, [(odd[-1], exemplars[1])], zero_shot) == [None]
+    assert_isolated(lambda slots: as_bytes(contributions(engine, slots, zero_shot)), [*exemplars, *odd], seed)
 
 
 def test_unusable_exemplars_are_passed_over_and_never_raise(engine, exemplars, zero_shot):
-    good = exemplars[0]
-    vector = good.embedding
+    good, fields = exemplars[0], {"text": "x", "label": "Sports"}
     useless = [
-        Exemplar({"text": "x", "label": "Weather"}, vector),
-        Exemplar({"text": "x"}, vector),
-        Exemplar({"text": "x", "label": "Sports"}, None),
-        Exemplar({"text": "x", "label": "Sports"}, vector[:100]),
-        Exemplar({"text": "x", "label": "Sports"}, vector[None, :]),
+        *(Exemplar(fields, vector) for vector in (None, good.embedding[:100], good.embedding[None, :])),
+        *(Exemplar(other, good.embedding) for other in ({"text": "x", "label": "Weather"}, {"text": "x"})),
     ]
     with_company = contributions(engine, [(good,), (good, *useless)], zero_shot)
     assert with_company[0].tobytes() == with_company[1].tobytes()
     assert contributions(engine, [(), tuple(useless)], zero_shot) == [None, None]
-
-
-@pytest.mark.filterwarnings("ignore:invalid value")
-def test_an_embedding_that_is_no_number_makes_its_own_slot_abstain(engine, exemplars, zero_shot):
-    broken = Exemplar({"text": "x", "label": "Sports"}, np.full(384, np.nan, np.float32))
-    outputs = contributions(engine, [(exemplars[0],), (broken, exemplars[1]), (exemplars[2],)], zero_shot)
-    assert outputs[1] is None
-    alone = contributions(engine, [(exemplars[0],), (exemplars[2],)], zero_shot)
-    assert as_bytes([outputs[0], outputs[2]]) == as_bytes(alone)
 
 
 def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
@@ -192,12 +156,3 @@ def test_a_broken_model_is_an_unavailable_engine():
     engine = NearestExemplarEngine(embedder)
     with pytest.raises(EngineUnavailableError):
         asyncio.run(engine.zero_shot(TASK, QUERY))
-
-
-def test_it_says_that_it_is_no_language_model(engine):
-    info = asyncio.run(engine.describe())
-    assert info.name == "nearest_exemplar"
-    assert not info.is_llm
-    assert "No language model" in info.notice
-    assert "texts are passages" in info.notice
-    asyncio.run(engine.health())

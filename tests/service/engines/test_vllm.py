@@ -7,8 +7,8 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,8 +97,28 @@ class Running:
 
         return list(self.run(both()))
 
+    def write(self, task: TaskSpec, slots: list) -> str:
+        return self.run(self.engine.write(task, QUERY, slots, ZeroShot()))
+
+    def zero_shot(self, task: TaskSpec, query: dict[str, str] = QUERY) -> ZeroShot:
+        return self.run(self.engine.zero_shot(task, query))
+
     def run(self, work):
         return self.loop.run_until_complete(asyncio.wait_for(work, 120))
+
+    @contextmanager
+    def watched(self) -> Iterator[list[tuple[Any, Any]]]:
+        """What vLLM is asked meanwhile: each prompt, and its result."""
+        asked: list[tuple[Any, Any]] = []
+        generate = self.engine._llm.generate
+
+        async def watch(prompt, *args, **options):
+            async for result in generate(prompt, *args, **options):
+                asked.append((prompt, result))
+                yield result
+
+        with mock.patch.object(self.engine._llm, "generate", watch):
+            yield asked
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +155,7 @@ def test_labels_are_scored_as_transformers_scores_them(running):
     ]
     spaced = tuple(f" {label}" for label in LABELS)
     expected = [reference(running.folder, text, spaced) for text in texts]
-    zero_shot = running.run(running.engine.zero_shot(CLASSIFY, QUERY))
+    zero_shot = running.zero_shot(CLASSIFY)
     assert zero_shot.probabilities == pytest.approx(expected[0], abs=1e-4)
     for output, right in zip(running.ask(CLASSIFY, SLOTS[:3]), expected[1:], strict=True):
         assert output == pytest.approx(right, abs=1e-4)
@@ -167,7 +187,7 @@ def test_labels_of_many_tokens_that_begin_alike(running):
         return result
 
     assert max(map(len, tokens)) > 2
-    scored = running.run(running.engine.zero_shot(task, QUERY)).probabilities
+    scored = running.zero_shot(task).probabilities
     assert scored == pytest.approx([probability(label) for label in tokens], abs=1e-4)
 
 
@@ -177,10 +197,10 @@ CALIBRATION = tuple({"text": text} for text in ("N/A", "", "A pot is broken.", "
 def test_each_slot_is_calibrated_by_its_own_scores_on_public_queries(running):
     """What a slot says of public queries is its own, so nothing is pooled but zero-shot's, which is public."""
     plain = [running.ask(CLASSIFY, SLOTS[:3], query) for query in (QUERY, *CALIBRATION)]
-    zero = [running.run(running.engine.zero_shot(CLASSIFY, query)).probabilities for query in (QUERY, *CALIBRATION)]
+    zero = [running.zero_shot(CLASSIFY, query).probabilities for query in (QUERY, *CALIBRATION)]
     task = replace(CLASSIFY, calibration=CALIBRATION)
     public = calibrated(zero[0], zero[1:])
-    zero_shot = running.run(running.engine.zero_shot(task, QUERY))
+    zero_shot = running.zero_shot(task)
     assert zero_shot.probabilities == pytest.approx(public, abs=1e-6)
     for number, output in enumerate(running.ask(task, SLOTS[:3])):
         scores = [one[number] for one in plain]
@@ -200,14 +220,14 @@ def test_texts_are_continued_as_transformers_continues_them(running):
 
 
 def test_zero_shot_texts_are_candidates(running):
-    texts = running.run(running.engine.zero_shot(GENERATE, QUERY)).texts
+    texts = running.zero_shot(GENERATE).texts
     assert len(texts) == len(set(texts)) == 4
     assert texts[1] == "A public answer."
-    assert running.run(running.engine.zero_shot(GENERATE, QUERY)).texts == texts  # seeds are the prompt's
+    assert running.zero_shot(GENERATE).texts == texts  # seeds are the prompt's
 
 
 def test_a_sentence_is_made_of_released_words(running):
-    zero_shot = running.run(running.engine.zero_shot(GENERATE, QUERY))
+    zero_shot = running.zero_shot(GENERATE)
     sentence = running.run(running.engine.reconstruct(GENERATE, QUERY, ["refund", "courier"], True, zero_shot))
     assert sentence.text
     assert "language model" in sentence.method
@@ -234,6 +254,18 @@ def wanted(at):
     return list(range(40 + at, 140 + at + 7 * (at % 3)))
 
 
+async def opinions_of_fresh_prompts(engine, slots, said):
+    """What slots say of every beginning of an answer, by a request of its own for each."""
+    from service.engines.vllm.engine import _next_token  # once the engine has chosen vLLM's environment
+
+    prompts, steps = [own[0] for own, _ in await engine._asked(GENERATE, QUERY, slots)], []
+    for at in range(len(said) + 1):
+        parameters = _next_token(tuple(wanted(at)))
+        outputs = await asyncio.gather(*(engine._ask(GENERATE, [*own, *said[:at]], parameters) for own in prompts))
+        steps.append([[output.logprobs[0][token].logprob for token in wanted(at)] for output in outputs])
+    return steps
+
+
 async def opinions(engine, slots, said, missing=0):
     """What sessions of slots say of every beginning of an answer, all at once, and as if more were asked."""
     prompts = [prompts for prompts, _ in await engine._asked(GENERATE, QUERY, slots)]
@@ -244,19 +276,6 @@ async def opinions(engine, slots, said, missing=0):
         for at in range(len(said) + 1)
     ]
     await asyncio.gather(*(session.close() for session in sessions))
-    return steps
-
-
-async def opinions_of_fresh_prompts(engine, slots, said):
-    """The same by a request of its own for each."""
-    from service.engines.vllm.engine import _next_token  # once the engine has chosen vLLM's environment
-
-    steps = []
-    for at in range(len(said) + 1):
-        prompts = [[*own[0], *said[:at]] for own, _ in await engine._asked(GENERATE, QUERY, slots)]
-        parameters = [_next_token(tuple(wanted(at))) for _ in prompts]
-        outputs = await asyncio.gather(*map(partial(engine._ask, GENERATE), prompts, parameters))
-        steps.append([[output.logprobs[0][token].logprob for token in wanted(at)] for output in outputs])
     return steps
 
 
@@ -312,7 +331,7 @@ def test_slots_write_an_answer_together(running, monkeypatch):
         return said[-1]
 
     monkeypatch.setattr(Session, "opinion", noted)
-    zero_shot = running.run(running.engine.zero_shot(WRITTEN, QUERY))
+    zero_shot = running.zero_shot(WRITTEN)
     assert len(zero_shot.texts) == 1
     texts = {running.run(running.engine.write(WRITTEN, QUERY, [*SLOTS, ()], zero_shot)) for _ in range(4)}
     assert len(texts) > 1
@@ -325,36 +344,26 @@ def test_writing_is_measured_with_the_largest_slots_alone(running):
     """Slots that do not fill their room do not stand for the largest."""
     asked = replace(WRITTEN, measuring=True, slot_tokens=64)
     with pytest.raises(UnansweredError):
-        running.run(running.engine.write(asked, QUERY, [slot(1, 1), ()], ZeroShot()))
+        running.write(asked, [slot(1, 1), ()])
     full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
-    running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
+    running.write(asked, [full, full])
 
 
 def ruled(**rules):
     return replace(WRITTEN, writing=replace(WRITTEN.writing, longest=80, **rules))
 
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "team": {"enum": [*LABELS]},
-        "why": {"type": "string", "maxLength": 6},
-        "urgent": {"type": "boolean"},
-    },
-    "required": ["team", "why", "urgent"],
-    "additionalProperties": False,
-}
+FIELDS = {"team": {"enum": [*LABELS]}, "why": {"type": "string", "maxLength": 6}, "urgent": {"type": "boolean"}}
+SCHEMA = {"type": "object", "properties": FIELDS, "required": [*FIELDS], "additionalProperties": False}
 
 
 def test_answers_keep_to_a_grammar(running):
-    asked = ruled(regex="(yes|no), [0-9]{2}")
-    texts = {running.run(running.engine.write(asked, QUERY, SLOTS[:3], ZeroShot())) for _ in range(8)}
+    texts = {running.write(ruled(regex="(yes|no), [0-9]{2}"), SLOTS[:3]) for _ in range(8)}
     assert all(re.fullmatch("(yes|no), [0-9]{2}", text) for text in texts)
     assert len(texts) > 1
     for _ in range(3):
-        text = running.run(running.engine.write(ruled(json_schema=json.dumps(SCHEMA)), QUERY, SLOTS[:3], ZeroShot()))
-        said = json.loads(text)
-        assert list(said) == ["team", "why", "urgent"]
+        said = json.loads(running.write(ruled(json_schema=json.dumps(SCHEMA)), SLOTS[:3]))
+        assert list(said) == SCHEMA["required"]
         assert said["team"] in LABELS
         assert len(said["why"]) <= 6
     assert running.engine._admission.in_flight == 0
@@ -375,10 +384,9 @@ def test_released_words_are_named_in_every_prompt(running, monkeypatch):
 
 
 def test_answers_contain_no_banned_text(running):
-    texts = [running.run(running.engine.write(WRITTEN, QUERY, SLOTS[:3], ZeroShot())) for _ in range(6)]
-    assert any("a" in text.casefold() for text in texts)
+    assert any("a" in running.write(WRITTEN, SLOTS[:3]).casefold() for _ in range(6))
     asked = ruled(banned=("a", "er"))
-    texts = [running.run(running.engine.write(asked, QUERY, SLOTS[:3], ZeroShot())) for _ in range(6)]
+    texts = [running.write(asked, SLOTS[:3]) for _ in range(6)]
     assert not any(asked.writing.forbids(text) for text in texts)
     assert any(texts)
 
@@ -388,7 +396,7 @@ def test_answers_contain_no_banned_text(running):
 )
 def test_a_grammar_that_cannot_be_kept_to_is_refused_by_the_probe(running, rules):
     with pytest.raises(UnanswerableQueryError, match="grammar"):
-        running.run(running.engine.zero_shot(ruled(**rules), QUERY))
+        running.zero_shot(ruled(**rules))
 
 
 def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
@@ -403,7 +411,7 @@ def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
     monkeypatch.setattr(_Public, "likeliest", noted)
     full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
     asked = replace(ruled(regex="(yes|no), [0-9]{2}"), measuring=True, slot_tokens=64)
-    running.run(running.engine.write(asked, QUERY, [full, full], ZeroShot()))
+    running.write(asked, [full, full])
     assert len(asked_for) == 80
     assert {count for count, beside in asked_for if beside} == {128}
 
@@ -428,33 +436,26 @@ def test_a_slot_that_fails_does_not_end_the_answer(running, monkeypatch):
     close = Session.close
     monkeypatch.setattr(Session, "opinion", fails_once)
     monkeypatch.setattr(Session, "close", cannot_be_closed)
-    texts = [running.run(running.engine.write(WRITTEN, QUERY, SLOTS, ZeroShot())) for _ in range(3)]
+    for _ in range(3):
+        running.write(WRITTEN, SLOTS)
     assert failed
-    assert len(texts) == 3
 
 
-def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running, monkeypatch):
+def test_a_question_that_repeats_an_exemplar_does_not_find_it_cached(running):
     """Its prompt is the beginning of that slot's, so under the same salt it would be answered sooner."""
     guess, task = exemplar(4711), replace(CLASSIFY, knowledge_base="guessed at")
-    cached: dict[str, int] = {}
-    generate = running.engine._llm.generate
 
-    async def watch(prompt, *args, **options):
-        async for result in generate(prompt, *args, **options):
-            cached[prompt["cache_salt"]] = result.num_cached_tokens
-            yield result
+    def cached(work) -> dict[str, int]:
+        with running.watched() as asked:
+            running.run(work)
+        return {prompt["cache_salt"]: result.num_cached_tokens for prompt, result in asked}
 
-    monkeypatch.setattr(running.engine._llm, "generate", watch)
-    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
-    (private,) = cached
-    cached.clear()
-    running.run(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
-    assert cached[private] > 0  # so the cache is on
-    cached.clear()
-    running.run(running.engine.zero_shot(task, dict(guess.fields)))
-    assert cached
-    assert private not in cached
-    assert set(cached.values()) == {0}
+    (private,) = cached(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    again = cached(running.engine.contributions(task, QUERY, [(guess,)], ZeroShot()))
+    assert again[private] > 0  # so the cache is on
+    public = cached(running.engine.zero_shot(task, dict(guess.fields)))
+    assert private not in public
+    assert set(public.values()) == {0}
 
 
 def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
@@ -466,25 +467,6 @@ def test_exemplars_that_do_not_fit_a_slot_are_left_out_by_it_alone(running):
         shown, *others = running.engine._prompts(task, QUERY, [(endless, *six), six[:1], ()])
         assert [shown] == running.engine._prompts(CLASSIFY, QUERY, [six[:kept]])
         assert others == [*(running.engine._prompts(CLASSIFY, QUERY, [six[:1]]) if kept else [[]]), []]
-
-
-async def observed(running, work):
-    """What vLLM was asked meanwhile: tokens of each prompt, and tokens written."""
-    asked: list[tuple[int, int]] = []
-    generate = running.engine._llm.generate
-
-    async def watch(prompt, *args, **options):
-        async for result in generate(prompt, *args, **options):
-            asked.append((len(result.prompt_token_ids), len(result.outputs[0].token_ids)))
-            yield result
-
-    with mock.patch.object(running.engine._llm, "generate", watch):
-        await work
-    return asked
-
-
-def nothing_fits(_engine, _task, _queries, slots, _sizes):
-    return [[] for _ in slots]
 
 
 PLANS = {
@@ -504,32 +486,32 @@ def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running,
     sign(records, calibrated, "test")
     services = open_services(records, running.engine, EMBEDDER)
     task, signed = calibrated.plan.tasks[name], records.ledger.budgets.task(f"toys.{name}")
-    asked = running.run(observed(running, services.grains.of(signed)))
-    measured = running.run(services.grains.of(signed))
+    with running.watched() as asked:
+        measured = running.run(services.grains.of(signed))
     assert measured.problem == ""
-    runs = [one for one in asked if one[0] == measured.tokens + task.slot_tokens]
+    runs = [result for _, result in asked if len(result.prompt_token_ids) == measured.tokens + task.slot_tokens]
     assert len(runs) >= 2 * task.ensemble
     assert len(runs) % task.ensemble == 0
-    assert {written for _, written in asked} == {1 if name == "colour" else 12}  # all that an answer may have
+    written = {len(result.outputs[0].token_ids) for _, result in asked}
+    assert written == {1 if name == "colour" else 12}  # all that an answer may have
 
     spec = task_spec("toys", task, "toys", "text", response_field=None, asker="k")
     query = {"text": "aaaa aaab aaac"}
-    zero_shot = running.run(running.engine.zero_shot(spec, query))
+    zero_shot = running.zero_shot(spec, query)
     assert measured.times(zero_shot.tokens) == 1.0
-    generator, most, private = random.Random(1), zero_shot.tokens + spec.slot_tokens, []
+    generator, most = random.Random(1), zero_shot.tokens + spec.slot_tokens
 
-    def text() -> dict[str, str]:
-        return {
-            "text": "".join(generator.choices("aé 中\n#lamp", k=generator.choice((1, 9, 30, 90, 3000)))),
-            "label": "red",
-        }
+    def exemplar() -> Exemplar:
+        text = generator.choices("aé 中\n#lamp", k=generator.choice((1, 9, 30, 90, 3000)))
+        return Exemplar({"text": "".join(text), "label": "red"}, None)
 
-    for _ in range(5):
-        slots = [tuple(Exemplar(text(), None) for _ in range(task.slot_cap)) for _ in range(20)]
-        private += running.run(observed(running, running.engine.contributions(spec, query, slots, zero_shot)))
-    assert most - 20 < max(tokens for tokens, _ in private) <= most
+    with running.watched() as private:
+        for _ in range(5):
+            slots = [tuple(exemplar() for _ in range(task.slot_cap)) for _ in range(20)]
+            running.run(running.engine.contributions(spec, query, slots, zero_shot))
+    assert most - 20 < max(len(result.prompt_token_ids) for _, result in private) <= most
 
-    dropped = mock.patch.object(type(running.engine), "_filled", nothing_fits)
+    dropped = mock.patch.object(type(running.engine), "_filled", lambda *of: [[] for _ in of[3]])
     services.grains.overran(signed)
     with dropped, pytest.raises(GrainTooSmallError, match="of the largest slots were not answered"):
         running.run(services.grains.of(signed))
@@ -552,14 +534,14 @@ def test_empty_slots_abstain_and_long_ones_are_shortened_by_themselves(running):
 
 def test_a_query_that_does_not_fit_is_refused(running):
     with pytest.raises(UnanswerableQueryError, match="shorter"):
-        running.run(running.engine.zero_shot(CLASSIFY, {"text": "lamp " * 2000}))
+        running.zero_shot(CLASSIFY, {"text": "lamp " * 2000})
     roomy = replace(CLASSIFY, slot_tokens=480)  # with room for exemplars too
     with pytest.raises(UnanswerableQueryError, match="an admin must lower the task's slot_tokens"):
-        running.run(running.engine.zero_shot(roomy, {"text": "lamp " * 40}))
-    running.run(running.engine.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40}))
+        running.zero_shot(roomy, {"text": "lamp " * 40})
+    running.zero_shot(replace(CLASSIFY, slot_tokens=300), {"text": "lamp " * 40})
     twins = TaskSpec("support.queue@1", ("Keys", "Keys"), PROMPT, "team", knowledge_base="support")
     with pytest.raises(UnanswerableQueryError, match="rename"):
-        running.run(running.engine.zero_shot(twins, QUERY))
+        running.zero_shot(twins)
 
 
 def test_a_full_queue_refuses_the_probe_and_cancellation_empties_it(running):
@@ -603,9 +585,7 @@ def test_being_busy_tells_nothing_of_the_sample(running):
 def test_it_says_how_it_runs(running):
     info = running.run(running.engine.describe())
     assert (info.name, info.is_llm, info.remote) == ("vllm", True, False)
-    assert "same bits" in info.isolation
     assert str(running.folder.parent) not in info.notice
-    running.run(running.engine.health())
 
 
 def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
@@ -614,29 +594,19 @@ def test_the_flag_that_kills_it_on_a_cpu_is_refused(running, monkeypatch):
         open_engine(VllmConfig(name="vllm", model=str(running.folder)), None)  # type: ignore[arg-type]
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(EngineUnavailableError, match="nowhere"):
-        open_engine(VllmConfig(name="vllm", model=str(tmp_path / "nowhere")), None)  # type: ignore[arg-type]
-
-
-def test_an_evaluation_asks_it_once_and_ends_it(
-    dpicl: Shell,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_evaluation_asks_it_once_and_ends_it(dpicl: Shell, tmp_path: Path, monkeypatch) -> None:
     """Slots and then sentences, on one event loop. The next run starts no engine: it could not."""
     rows = [{"id": str(i), **exemplar(i).fields} for i in range(12)]
     for name, chosen in (("train", rows[:9]), ("test", rows[9:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in chosen))
     plan = yaml.safe_load(TEXT_PLAN.format(mechanism="type: keyword_joint_em, k: 1", epsilon=8, answers=2))
     prompt = {"exemplar": "{text}: {team}", "query": "{text}:"}
-    plan["tasks"]["story"] |= {"shots": 2, "ensemble": 3, "response_field": "team", "prompt": prompt}
+    sizes = {"shots": 2, "ensemble": 3, "slot_tokens": 200}
+    plan["tasks"]["story"] |= {**sizes, "response_field": "team", "prompt": prompt}
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     model = make_tiny_model(tmp_path / "model", context=512)
     engine = {"name": "vllm", "model": str(model), "dtype": "float32", "enforce_eager": True, "kv_cache_gib": 1}
     (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "max_answer_tokens": 8, "max_model_len": 512}))
-    plan["tasks"]["story"]["slot_tokens"] = 200
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     run = ["eval", tmp_path, "--plan", tmp_path / "plan.yaml", "--engine-config", tmp_path / "engine.yaml", "--json"]
     run += ["--replies", tmp_path / "kept", "--draws", 2, "--epsilon", 8]
     before = set(psutil.Process().children(recursive=True))
@@ -647,9 +617,5 @@ def test_an_evaluation_asks_it_once_and_ends_it(
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")  # which no engine on a CPU starts with
     assert json.loads(dpicl.ok(*run, "--mechanism", "{type: embedding_mean}"))[:2] == first[:2]
     monkeypatch.delenv("VLLM_BATCH_INVARIANT")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "model": str(tmp_path / "empty")}))
-    assert dpicl.fails(*run).endswith(
-        f"{tmp_path}/empty holds no model: it has no config.json: "
-        "check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
-    )
+    (tmp_path / "engine.yaml").write_text(yaml.safe_dump({**engine, "model": str(tmp_path)}))
+    assert "holds no model: it has no config.json: check --engine-config" in dpicl.fails(*run)

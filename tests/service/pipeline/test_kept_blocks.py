@@ -5,17 +5,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from accounting.plan import CalibratedPlan, load_plan
 from exemplar_store import Layout, Slot, read_json_lines
-from service.engines.protocol import EngineInfo, NotKeptError
+from service.engines.protocol import EngineInfo, EngineUnavailableError, NotKeptError
 from service.pipeline import kept_blocks
 from service.pipeline.answering import BusyError
 from service.pipeline.latency import GrainTooSmallError, Measured
 from service.services import Services
-from tests.service.conftest import embed, nearly_noiseless, rows
+from tests.service.conftest import embed, nearly_noiseless, rows, states
 from tests.service.pipeline.test_answering import BLOCKS_PLAN
 from tests.service.pipeline.test_measured_grains import LanguageModel, padded
 
@@ -181,12 +182,12 @@ async def test_a_block_that_changes_between_reading_and_drawing_abstains_and_arr
 
 async def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_their_turn(services, engine) -> None:
     order: list[str] = []
-    answered, keep = engine.contributions, engine.keep
+    answered, keep, asked = engine.contributions, engine.keep, asyncio.Event()
 
-    async def slow(task, *args):
-        order.append("asked")
+    async def slow(*args):
+        asked.set()
         await asyncio.sleep(0.3)
-        outputs = await answered(task, *args)
+        outputs = await answered(*args)
         order.append("answered")
         return outputs
 
@@ -197,12 +198,10 @@ async def test_answers_are_done_before_blocks_are_read_again_and_questions_wait_
     await services.grains.all()
     engine.contributions, engine.keep = slow, noted
     first = asyncio.create_task(ask(services, "one"))
-    while "asked" not in order:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await asked.wait()
     await asyncio.to_thread(more, services, 1)
     await asyncio.gather(first, ask(services, "two"))
-    first, read = order.index("answered"), order.index("read")
-    assert first < read < len(order) - 1
+    assert order == ["answered", "read", "answered"]
 
 
 async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services, engine, monkeypatch) -> None:
@@ -213,7 +212,7 @@ async def test_a_question_does_not_wait_longer_than_an_answer_may_take(services,
     monkeypatch.setattr(services.answering.blocks, "_stages", replace(services.answering.stages, timeout_s=0.2))
     with pytest.raises(BusyError, match="are read first"):
         await ask(services, "one")
-    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
+    assert states(services) == {}
 
 
 async def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_meanwhile(services, engine) -> None:
@@ -227,21 +226,13 @@ async def test_an_engine_that_starts_anew_reads_again_and_nothing_is_charged_mea
 
 
 async def test_reading_that_fails_charges_nothing_and_is_tried_again(services, engine) -> None:
-    keep, failing = engine.keep, [True]
-
-    async def fails_once(task, blocks):
-        if task.knowledge_base == "toys" and failing.pop():
-            raise RuntimeError("of a block's own text")
-        failing.append(False)
-        return await keep(task, blocks)
-
     await services.grains.of(services.records.ledger.budgets.task("toys.colour"))
-    engine.keep = fails_once
-    failing[:] = [True]
-    with pytest.raises(Exception, match="could not be read ahead") as error:
+    keep, engine.keep = engine.keep, AsyncMock(side_effect=RuntimeError("of a block's own text"))
+    with pytest.raises(EngineUnavailableError, match="could not be read ahead") as error:
         await ask(services, "one")
     assert "own text" not in str(error.value)
-    failing[:] = [False]
+    assert states(services).keys() <= {"voided"}
+    engine.keep = keep
     assert (await ask(services, "one")).charged
 
 
@@ -260,12 +251,7 @@ def test_units_are_measured_as_before(tmp_path: Path, engine, calibrated: Calibr
 
 def test_made_up_blocks_that_are_not_answered_are_let_go(services, engine) -> None:
     engine.silent = 1
-
-    async def all_of_it() -> Measured:
-        (measured,) = await services.grains.all()
-        return measured
-
-    measured = asyncio.run(all_of_it())
+    (measured,) = asyncio.run(services.grains.all())
     assert "1 of 22 of the largest slots were not answered" in measured.problem
     assert [count for _, count in engine.calls] == [22, 0]
     with pytest.raises(GrainTooSmallError):

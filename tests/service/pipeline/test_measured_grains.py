@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,34 +12,38 @@ import sqlalchemy as sa
 from accounting.plan import CalibratedPlan, load_plan
 from aggregation.keyword_joint_em import JointExponentialMechanism
 from aggregation.keywords import keywords
-from exemplar_store import MAX_EXEMPLAR_BYTES, Slot, made_up
+from exemplar_store import MAX_EXEMPLAR_BYTES, made_up
 from exemplar_store.exemplar import content
 from exemplar_store.reading import read_listed
 from exemplar_store.tables import exemplars
 from service.engines.protocol import EngineInfo, EngineUnavailableError
 from service.pipeline import measured_grains
 from service.pipeline.answering import BusyError
-from service.pipeline.latency import GrainTooSmallError, Turns, smallest_grain_s
+from service.pipeline.latency import GrainTooSmallError, Measured, Turns, smallest_grain_s
 from service.plans.signing import sign
 from service.services import Services, open_services
 from service.settings import Settings
-from tests.service.conftest import EMBEDDER, TEXT_PLAN, MajorityEngine, RepeatingEngine, make_records, nearly_noiseless
+from tests.service.conftest import (
+    EMBEDDER,
+    TEXT_PLAN,
+    MajorityEngine,
+    RepeatingEngine,
+    make_records,
+    nearly_noiseless,
+    states,
+)
 
 SLOW_S = 0.12
 
 
 class SlowEngine(MajorityEngine):
-    """Takes its time, and keeps the slots that it was shown."""
+    """Takes its time."""
 
     def __init__(self, takes_s: float = SLOW_S) -> None:
         super().__init__()
         self.takes_s = takes_s
-        self.shown: list[Sequence[Slot]] = []
-        self.caches: list[str] = []
 
     async def contributions(self, task, query, slots, zero_shot):
-        self.caches.append(task.knowledge_base)
-        self.shown.append(slots)
         time.sleep(self.takes_s)  # noqa: ASYNC251  (work, not waiting)
         return await super().contributions(task, query, slots, zero_shot)
 
@@ -71,19 +74,40 @@ def padded(
     return open_services(records, engine, EMBEDDER)
 
 
-def test_the_slots_measured_are_as_large_as_any_can_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    engine = SlowEngine(0.0)
-    services = padded(tmp_path, calibrated, engine)
+def measure(services: Services) -> Measured:
     (measured,) = asyncio.run(services.grains.all())
+    return measured
+
+
+def refuse(services: Services) -> None:
+    """Before anything is charged."""
+    with pytest.raises(GrainTooSmallError):
+        asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
+    assert states(services) == {}
+
+
+@pytest.fixture
+def engine() -> SlowEngine:
+    return SlowEngine(0.0)
+
+
+@pytest.fixture
+def services(tmp_path: Path, calibrated: CalibratedPlan, engine: SlowEngine) -> Services:
+    return padded(tmp_path, calibrated, engine)
+
+
+def test_the_slots_measured_are_as_large_as_any_can_be(services: Services, engine: SlowEngine) -> None:
+    measured = measure(services)
     assert (measured.task, measured.problem) == ("toys.colour@1", "")
-    for slots in engine.shown:
+    for *_, slots in engine.shown:
         assert [len(slot) for slot in slots] == [4] * 10  # the task's ensemble, and the most that its slots keep
         (size,) = {len(content(exemplar.fields, list(exemplar.fields))) for slot in slots for exemplar in slot}
         assert 0.8 * MAX_EXEMPLAR_BYTES < size <= MAX_EXEMPLAR_BYTES
         said = [keywords(exemplar.fields["text"]) for exemplar, *_ in slots]
         assert len(frozenset().union(*said)) == sum(map(len, said))  # as many words to count as there can be
-    assert len(set(engine.caches)) == len(engine.caches) > 1  # no run finds another's prompts cached
-    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
+    caches = [task.knowledge_base for task, *_ in engine.shown]
+    assert len(set(caches)) == len(caches) > 1  # no run finds another's prompts cached
+    assert states(services) == {}
 
 
 def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_is_read(
@@ -106,16 +130,13 @@ def test_reading_as_many_rows_as_a_sample_can_have_is_measured_and_no_exemplar_i
 
     monkeypatch.setattr(made_up, "read_listed", read)
     before = stored()
-    (measured,) = asyncio.run(services.grains.all())
-    assert measured.work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
+    assert measure(services).work_s == pytest.approx(6.0 if database_url.startswith("sqlite") else 3.0)
     assert {len(read) for read in sizes} == {10 * 4}  # the task's ensemble, and the most that its slots keep
     assert min(map(min, sizes)) > MAX_EXEMPLAR_BYTES
     assert stored() == before  # on every connection: the made-up ones are gone
 
 
-def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(
-    tmp_path: Path, work: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(tmp_path, work: Clock, monkeypatch):
     """What it takes grows with the difference of the largest and the smallest count, and with its square."""
     select = JointExponentialMechanism.select
 
@@ -126,8 +147,7 @@ def test_slots_that_agree_take_a_ranking_longer_and_are_measured_all_of_them(
     monkeypatch.setattr(JointExponentialMechanism, "select", counted)
     monkeypatch.setattr(measured_grains, "_MOST_SLOTS", 5)
     services = padded(tmp_path, text_plan("type: keyword_joint_em, k: 2"), RepeatingEngine())
-    (measured,) = asyncio.run(services.grains.all())
-    assert measured.work_s == 20**2
+    assert measure(services).work_s == 20**2
 
 
 def test_slots_that_agree_have_tested_words_made_a_sentence(tmp_path: Path) -> None:
@@ -154,8 +174,7 @@ def test_words_that_are_released_first_are_measured_and_so_is_writing_with_them(
 
     words = "after: {type: keyword_ptr, k_min: 2, k_max: 3}"
     services = padded(tmp_path, text_plan(f"type: token_ensemble, tokens: 5, {words}"), Writes())
-    (measured,) = asyncio.run(services.grains.all())
-    assert measured.work_s == 7
+    assert measure(services).work_s == 7
     assert {len(words) for words in named} == {3}
 
 
@@ -166,53 +185,32 @@ def text_plan(mechanism: str) -> CalibratedPlan:
 def test_where_no_grain_is_set_one_that_hides_the_work_is_chosen(tmp_path: Path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine())
     assert services.grains.report is None
-    (measured,) = asyncio.run(services.grains.all())
+    measured = measure(services)
     assert services.grains.report == [measured]
     assert measured.work_s >= SLOW_S
     assert measured.grain_s == smallest_grain_s(measured.work_s)
     assert measured.grain_s >= 2 * measured.work_s
 
 
-async def test_another_plan_under_a_tasks_number_is_measured_itself(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+async def test_another_plan_under_a_tasks_number_is_measured_itself(services: Services, engine: SlowEngine) -> None:
     """As a restore can leave it: numbers are given again."""
-    engine = SlowEngine(0.0)
-    services = padded(tmp_path, calibrated, engine)
     task = services.records.ledger.budgets.task("toys.colour")
     document = task.document.replace('"ensemble":10,', '"ensemble":20,')
     assert document != task.document
     other = replace(task, plan=replace(task.plan, document=document, digest="of another"))
     await services.grains.of(task)
-    assert {len(slots) for slots in engine.shown} == {10}
+    assert {len(slots) for *_, slots in engine.shown} == {10}
     await services.grains.of(other)
-    assert {len(slots) for slots in engine.shown} == {10, 20}
+    assert {len(slots) for *_, slots in engine.shown} == {10, 20}
 
 
 def test_a_grain_below_twice_the_work_is_refused_and_nothing_is_charged(tmp_path, calibrated: CalibratedPlan) -> None:
     services = padded(tmp_path, calibrated, SlowEngine(), latency_grain_ms=150)
-    (measured,) = asyncio.run(services.grains.all())
-    assert "set DPICL_LATENCY_GRAIN_MS to at least" in measured.problem
-    with pytest.raises(GrainTooSmallError, match="a latency grain of 150 ms does not hide that"):
-        asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert services.records.ledger.budgets.statuses()[0].tasks[0].states["charged"] == 0
+    assert "a latency grain of 150 ms does not hide that" in measure(services).problem
+    refuse(services)
 
 
-@pytest.mark.slow
-def test_an_answer_waits_for_the_measurement_and_keeps_its_grain(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    services = padded(tmp_path, calibrated, SlowEngine())
-
-    async def ask() -> float:
-        grain = (await services.grains.of(services.records.ledger.budgets.task("toys.colour"))).grain_s
-        started = time.monotonic()
-        await services.answering.answer("toys.colour", "q", key_id="k")
-        assert time.monotonic() - started >= grain
-        return grain
-
-    assert asyncio.run(ask()) >= 2 * SLOW_S
-
-
-async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(
-    tmp_path: Path, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(tmp_path, calibrated, monkeypatch):
     """Something else may have kept the machine busy when the service started."""
     engine = SlowEngine()
     services = padded(tmp_path, calibrated, engine, latency_grain_ms=150)
@@ -227,21 +225,13 @@ async def test_a_task_that_is_refused_is_measured_again_and_others_do_not_wait(
         assert (await asyncio.wait_for(services.grains.of(task), 1)).grain_s == 0.15
 
 
-def test_a_machine_that_became_slower_is_measured_again(tmp_path: Path, calibrated: CalibratedPlan) -> None:
+async def test_a_machine_that_became_slower_is_measured_again(services: Services, engine: SlowEngine) -> None:
     """An answer that comes late says so, and the next one has a grain that hides the work again."""
-    engine = SlowEngine(0.0)
-    services = padded(tmp_path, calibrated, engine)
     task = services.records.ledger.budgets.task("toys.colour")
-
-    async def both() -> list[float]:
-        before = await services.grains.of(task)
-        engine.takes_s = 0.3
-        await services.answering.answer("toys.colour", "q", key_id="k")
-        return [before.grain_s, (await services.grains.of(task)).grain_s]
-
-    before, after = asyncio.run(both())
-    assert before == 0.1
-    assert after >= 2 * engine.takes_s
+    assert (await services.grains.of(task)).grain_s == 0.1
+    engine.takes_s = 0.3
+    await services.answering.answer("toys.colour", "q", key_id="k")
+    assert (await services.grains.of(task)).grain_s >= 2 * engine.takes_s
 
 
 class LanguageModel(SlowEngine):
@@ -261,27 +251,20 @@ class LanguageModel(SlowEngine):
         return [None if i < self.silent else output for i, output in enumerate(outputs)]
 
 
-def test_questions_to_a_language_model_take_turns_unless_the_operator_sets_the_grain(
-    tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
-    services = padded(tmp_path, calibrated, LanguageModel(0.05))
-    (measured,) = asyncio.run(services.grains.all())
+def test_questions_to_a_language_model_take_turns_unless_the_operator_sets_the_grain(tmp_path, calibrated) -> None:
+    measured = measure(padded(tmp_path, calibrated, LanguageModel(0.05)))
     assert measured.alone
     assert (measured.tokens, measured.beside) == (15, 1024)  # the made-up question's, and what a slot may show
     (tmp_path / "b").mkdir()
-    (measured,) = asyncio.run(padded(tmp_path / "b", calibrated, LanguageModel(), latency_grain_ms=5000).grains.all())
-    assert not measured.alone
+    assert not measure(padded(tmp_path / "b", calibrated, LanguageModel(), latency_grain_ms=5000)).alone
 
 
-def test_a_language_model_is_measured_with_a_question_like_the_public_texts(
-    tmp_path: Path, calibrated: CalibratedPlan
-) -> None:
+def test_a_language_model_is_measured_with_a_question_like_the_public_texts(tmp_path, calibrated) -> None:
     """Longer ones have more time; one of the texts itself would be found cached."""
     texts = tuple(f"{number} {'word ' * 21}".strip() for number in range(8))
     task = calibrated.plan.tasks["colour"].model_copy(update={"public_texts": texts})
     plan = calibrated.plan.model_copy(update={"tasks": {"colour": task}})
-    services = padded(tmp_path, calibrated.model_copy(update={"plan": plan}), LanguageModel(0.0))
-    (measured,) = asyncio.run(services.grains.all())
+    measured = measure(padded(tmp_path, calibrated.model_copy(update={"plan": plan}), LanguageModel(0.0)))
     assert measured.tokens == 23
     assert measured.times(46) > 1
     (query,) = measured_grains.ordinary_queries(task)
@@ -302,7 +285,7 @@ async def test_questions_that_wait_too_long_for_their_turn_are_refused_before_th
     services.answering.blocks.turns._free = asyncio.get_running_loop().time() + 60.0
     with pytest.raises(BusyError, match="wait for the language model"):
         await services.answering.answer("toys.colour", "q", key_id="k")
-    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 1
+    assert states(services) == {"released": 1}
 
 
 def test_a_task_whose_made_up_slots_abstain_is_refused(tmp_path: Path, calibrated: CalibratedPlan) -> None:
@@ -310,25 +293,19 @@ def test_a_task_whose_made_up_slots_abstain_is_refused(tmp_path: Path, calibrate
     engine = LanguageModel(0.0)
     engine.silent = 1
     services = padded(tmp_path, calibrated, engine)
-    (measured,) = asyncio.run(services.grains.all())
-    assert "1 of 10 of the largest slots were not answered" in measured.problem
-    with pytest.raises(GrainTooSmallError):
-        asyncio.run(services.answering.answer("toys.colour", "q", key_id="k"))
-    assert services.records.ledger.budgets.statuses()[0].tasks[0].charged == 0
+    assert "1 of 10 of the largest slots were not answered" in measure(services).problem
+    refuse(services)
 
 
-def test_an_engine_that_is_down_is_measured_when_it_is_up(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    engine = SlowEngine(0.0)
-    services = padded(tmp_path, calibrated, engine)
+def test_an_engine_that_is_down_is_measured_when_it_is_up(services: Services, engine: SlowEngine) -> None:
     engine.down = True
     with pytest.raises(EngineUnavailableError):
-        asyncio.run(services.grains.all())
+        measure(services)
     engine.down = False
-    assert len(asyncio.run(services.grains.all())) == 1
+    assert measure(services).problem == ""
 
 
-def test_without_padding_nothing_is_measured(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    engine = SlowEngine(0.0)
+def test_without_padding_nothing_is_measured(tmp_path: Path, calibrated: CalibratedPlan, engine: SlowEngine) -> None:
     services = padded(tmp_path, calibrated, engine, latency_unpadded=True)
     assert list(asyncio.run(services.grains.all())) == []
     assert engine.shown == []

@@ -2,28 +2,22 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from accounting.ledger.budgets import SignedTask
 from accounting.ledger.charges import AnswersExhaustedError, Ledger
-from accounting.ledger.tables import charges, releases
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import CalibratedPlan, load_plan
-from exemplar_store import Layout, read_json_lines
-from exemplar_store.tables import exemplars as exemplars_table
-from exemplar_store.tables import units as units_table
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
 from service.pipeline import making
@@ -36,23 +30,21 @@ from service.plans.signing import release, sign
 from service.records.records import Records, open_records
 from service.records.replaying import replay
 from service.services import Services, open_services
-from service.settings import Settings
-from tests.processes import FRESH
-from tests.service.conftest import Embedding, MajorityEngine, make_records, nearly_noiseless, rows, states
+from tests.service.conftest import PLAN as TOYS
+from tests.service.conftest import (
+    Embedding,
+    MajorityEngine,
+    make_records,
+    nearly_noiseless,
+    states,
+    unwitnessed,
+    upload,
+)
+from tests.service.pipeline.dying import die_at, killed
 
-PLAN = """
-knowledge_base: toys
-budget: {epsilon: 90, delta: 1.0e-4}
-tasks:
-  colour:
-    kind: classify
-    labels: [red, blue]
-    prompt: {exemplar: "{text}: {label}", query: "{text}:"}
-    shots: 2
-    ensemble: 10
-    answers: 2
-    when_spent: for-ever
-    mechanism: {type: rnm_gaussian, vote: hard}
+PLAN = (
+    TOYS.replace("epsilon: 4", "epsilon: 90").replace("answers: 20", "answers: 2\n    when_spent: for-ever")
+    + """\
   for-ever:
     kind: classify
     release: once
@@ -60,6 +52,7 @@ tasks:
     prompt: {exemplar: "{text}: {label}", query: "{text}:"}
     mechanism: {type: prototypes}
 """
+)
 VOTED = PLAN.replace(
     "{type: prototypes}",
     """
@@ -81,19 +74,10 @@ def embed(texts) -> np.ndarray:
 
 
 class Reader(MajorityEngine):
-    """Says the label of the exemplar that has the most words in common with the question.
-
-    Attributes:
-        shown: the exemplars of every prompt that had one slot, and the knowledge base that it was said to be of.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[tuple[str, list[str]]] = []
+    """Says the label of the exemplar that has the most words in common with the question."""
 
     async def contributions(self, task, query, slots, zero_shot):
-        if len(slots) == 1:
-            self.shown.append((task.knowledge_base, [exemplar.fields["text"] for exemplar in slots[0]]))
+        self.shown.append((task, query, slots))
         return [self._nearest(task, set(query["text"].split()), slot) for slot in slots]
 
     def _nearest(self, task, words, slot):
@@ -127,17 +111,8 @@ def noisy(plan: str) -> CalibratedPlan:
 
 def opened(folder: Path, url: str | None = None) -> Records:
     """A knowledge base of thirty red toys and thirty blue ones."""
-    settings = url and Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True)
-    records = make_records(folder, epsilon=200, settings=settings or None)
-    with records.database.begin() as connection:
-        connection.execute(sa.delete(exemplars_table))
-        connection.execute(sa.delete(units_table))
-    exemplars = [
-        {"unit_id": f"u{i}", "text": f"a {label} toy {i}", "label": label}
-        for i, label in enumerate(["red", "blue"] * 30)
-    ]
-    records.store.ingest("toys", read_json_lines(rows(exemplars), Layout(("text", "label"))), embed)
-    return records
+    toys = [(f"u{i}", f"a {label} toy {i}", label) for i, label in enumerate(["red", "blue"] * 30)]
+    return make_records(folder, epsilon=200, settings=unwitnessed(url) if url else None, toys=toys, embed=embed)
 
 
 @pytest.fixture
@@ -188,10 +163,7 @@ def test_the_engine_and_the_exemplars_are_not_needed_any_more(services: Services
 def test_a_task_that_is_used_up_goes_on_answering(plan: str, records: Records) -> None:
     services = signed(records, plan)
     paid = [ask(services, query) for query in ("a red one", "a red two")]
-    assert [(answer.charged, answer.answers_left, answer.source) for answer in paid] == [
-        (True, 1, None),
-        (True, 0, None),
-    ]
+    assert [(one.charged, one.answers_left, one.source) for one in paid] == [(True, 1, None), (True, 0, None)]
     free = ask(services, "a blue one")
     assert (free.charged, free.answers_left, free.source) == (False, 0, type_of(plan))
     assert (free.task, free.release.answer["label"]) == ("toys.colour@1", "blue")
@@ -244,31 +216,19 @@ def test_slots_that_say_what_the_prior_says_are_not_new_evidence() -> None:
     assert heard < counted_twice - 0.02
 
 
-def test_uploads_and_deletions_after_it_change_nothing(services: Services) -> None:
-    before = ask(services, "a red thing", "toys.for-ever")
+def test_it_is_not_made_again_whatever_is_uploaded_and_deleted_after_it(services: Services) -> None:
+    made, before = release(services.records, "toys.for-ever"), ask(services, "a red thing", "toys.for-ever")
     services.records.forget("toys", "u0", by="root")
-    more = [{"unit_id": "new", "text": "a red thing", "label": "blue"}]
-    services.records.store.ingest("toys", read_json_lines(rows(more), Layout(("text", "label"))), embed)
-    assert release(services.records, "toys.for-ever").answer["sums"] == before_sums(services)
+    upload(services.records, [("new", "a red thing", "blue")], embed)
+    assert release(services.records, "toys.for-ever") == made
     assert ask(services, "a red thing", "toys.for-ever") == before
-
-
-def before_sums(services: Services) -> str:
-    with services.records.database.connect() as connection:
-        return str(connection.execute(sa.select(releases.c.answer)).scalar_one()["sums"])
-
-
-def test_making_it_again_returns_the_one_there_is(services: Services) -> None:
-    first, second = (release(services.records, "toys.for-ever") for _ in range(2))
-    assert first == second
     assert states(services.records, "for-ever") == {"released": 1}
     with pytest.raises(ValueError, match="ask it"):
         release(services.records, "toys.colour")
 
 
 def test_nothing_is_signed_while_nothing_is_uploaded(tmp_path: Path) -> None:
-    settings = Settings(database_url=f"sqlite:///{tmp_path}/empty.sqlite", development=True, latency_unpadded=True)
-    records = open_records(settings)
+    records = open_records(unwitnessed(f"sqlite:///{tmp_path}/empty.sqlite"))
     records.create_knowledge_base(
         "toys", epsilon=100, delta=0.1, public_size=60, fields=["text", "label"], embedded_field="text"
     )
@@ -286,9 +246,7 @@ crash = Mock(side_effect=Crash)
 
 @BOTH
 @pytest.mark.parametrize("where", ["every_unit", "release"])
-def test_what_was_charged_and_not_stored_is_lost_for_ever(
-    plan: str, where: str, database_url: str, tmp_path: Path, monkeypatch
-) -> None:
+def test_what_was_charged_and_not_stored_is_lost_for_ever(plan: str, where: str, database_url, tmp_path, monkeypatch):
     calibrated = noisy(alone(plan))
     records = opened(tmp_path, database_url)
     with monkeypatch.context() as patch:
@@ -329,7 +287,6 @@ def test_a_slow_maker_still_stores_what_it_made(records: Records, monkeypatch) -
 
 def test_what_cannot_be_witnessed_is_not_charged_and_made_later(tmp_path: Path, monkeypatch) -> None:
     records = opened(tmp_path)
-    assert records.witness is not None
     calls = iter([None, WitnessUnavailableError("away"), WitnessUnavailableError("away")])
 
     def catch_up() -> None:
@@ -353,23 +310,18 @@ def test_two_who_make_it_at_once_make_one(database_url: str, tmp_path: Path, mon
         patch.setattr(records.ledger, "charge", crash)
         with pytest.raises(Crash):
             sign(records, noisy(alone(PLAN)), "test")
-    told: list[object] = []
     begin = threading.Barrier(6)
 
-    def maker() -> None:
+    def maker(_number: int) -> str:
         begin.wait()
         try:
-            told.append(make(records.ledger, records.store, task_of(records), embed, padded=False).id)
+            return make(records.ledger, records.store, task_of(records), embed, padded=False).id
         except NotMadeError as error:
-            told.append(str(error))
+            return str(error)
 
-    makers = [threading.Thread(target=maker) for _ in range(6)]
-    for one in makers:
-        one.start()
-    for one in makers:
-        one.join()
-    made = {one for one in told if "being made" not in str(one)}
-    assert made == {release(records, "toys.for-ever").id}
+    with ThreadPoolExecutor(6) as pool:
+        told = set(pool.map(maker, range(6)))
+    assert {one for one in told if "being made" not in one} == {release(records, "toys.for-ever").id}
     assert states(records, "for-ever") == {"released": 1}
     records.database.dispose()
 
@@ -397,20 +349,9 @@ STEPS = {
 
 def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
     """Sign a plan and be killed at the step."""
-    records = open_records(Settings(database_url=url, witness_url="none", development=True, latency_unpadded=True))
-    moment, _, name = step.partition(" ")
-    owner, method = {"charge": (records.ledger, "charge"), "read": (records.store, "every_unit")}.get(
-        name, (records.ledger, "release")
-    )
-    original = getattr(owner, method)
-
-    def killed(*args, **options):
-        if moment == "after":
-            result = original(*args, **options)
-            list(result) if name == "read" else None
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, method, killed)
+    records = open_records(unwitnessed(url))
+    charge, release = ((records.ledger, name) for name in ("charge", "release"))
+    die_at(step, {"charge": charge, "read": (records.store, "every_unit"), "release": release})
     sign(records, plan, "test", embed=embed)
 
 
@@ -419,20 +360,16 @@ def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at(plan: str, step: str, database_url: str, tmp_path: Path) -> None:
     records = opened(tmp_path, database_url)
-    process = FRESH.Process(target=sign_and_die, args=(database_url, noisy(alone(plan)), step))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
+    killed(sign_and_die, database_url, noisy(alone(plan)), step)
     assert states(records, "for-ever") == STEPS[step]
-    if step in ("before charge", "after release"):
-        release(records, "toys.for-ever", embed)
-        assert states(records, "for-ever") == {"released": 1}
-    else:
+    if STEPS[step] == {"charged": 1}:
         with pytest.raises(NotMadeError):
             release(records, "toys.for-ever", embed)
+    else:
+        release(records, "toys.for-ever", embed)
+        assert states(records, "for-ever") == {"released": 1}
     assert replay(records, recompute=False).problems == []
-    with records.database.connect() as connection:
-        assert len(connection.execute(sa.select(charges.c.id)).all()) == 1
+    assert sum(states(records).values()) == 1
     records.database.dispose()
 
 
@@ -443,7 +380,9 @@ def test_only_the_chosen_exemplars_are_shown(records: Records) -> None:
     assert [votes[str(number)] for number in range(4)] == pytest.approx([0, 30, 0, 30], abs=10)
     engine = Reader()
     ask(open_services(records, engine, Embedding(embed)), "a red thing", "toys.for-ever")
-    assert engine.shown == [("public exemplars of toys", ["a red brick", "a blue brick"])]
+    ((task, _, (slot,)),) = engine.shown
+    assert task.knowledge_base == "public exemplars of toys"
+    assert [exemplar.fields["text"] for exemplar in slot] == ["a red brick", "a blue brick"]
 
 
 def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
@@ -455,33 +394,20 @@ def test_the_real_embedded_engine_is_asked_with_them(records: Records) -> None:
         assert answer.release.answer["probability"] > 0.99
 
 
-class Away(Reader):
-    """Fails in a way."""
-
-    def __init__(self, error: Exception | None) -> None:
-        super().__init__()
-        self.error = error
-
-    async def zero_shot(self, task, query):
-        if self.error is not None:
-            raise self.error
-        return await super().zero_shot(task, query)
-
-
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("probe", "told"),
     [
-        (Away(EngineUnavailableError("down")), EngineUnavailableError),
-        (Away(EngineBusyError("busy")), BusyError),
-        (Away(UnanswerableQueryError("too long")), InvalidQueryError),
-        (Away(TimeoutError()), EngineUnavailableError),
-        (Away(None), EngineUnavailableError),  # it has nothing to say of such a question
+        (AsyncMock(side_effect=EngineUnavailableError("down")), EngineUnavailableError),
+        (AsyncMock(side_effect=EngineBusyError("busy")), BusyError),
+        (AsyncMock(side_effect=UnanswerableQueryError("too long")), InvalidQueryError),
+        (AsyncMock(side_effect=TimeoutError), EngineUnavailableError),
+        (None, EngineUnavailableError),  # it has nothing to say of such a question
     ],
 )
-def test_an_engine_that_does_not_answer_costs_nothing(engine: Away, told: type[Exception], records: Records) -> None:
-    plan = VOTED.replace("when_spent: for-ever", "prior_from: for-ever")
-    sign(records, noisy(plan), "test", embed=embed)
-    services = open_services(records, engine, Embedding(embed))
+def test_an_engine_that_does_not_answer_costs_nothing(probe, told: type[Exception], records: Records) -> None:
+    services = signed(records, VOTED.replace("when_spent: for-ever", "prior_from: for-ever"))
+    engine = services.engine
+    engine.zero_shot = probe or engine.zero_shot
     for task in ("toys.for-ever", "toys.colour"):
         with pytest.raises(told):
             ask(services, "green", task)
@@ -490,8 +416,9 @@ def test_an_engine_that_does_not_answer_costs_nothing(engine: Away, told: type[E
 
 def test_what_the_engine_says_leaves_on_a_grain(records: Records) -> None:
     """It may have waited for what other questions' samples keep busy."""
-    services = signed(records, alone(VOTED))
-    for engine in (services.engine, Away(EngineUnavailableError("down"))):
+    services, failing = signed(records, alone(VOTED)), Reader()
+    failing.down = True
+    for engine in (services.engine, failing):
         made = MadeOnce(records.ledger, records.store, replace(services.answering.stages, engine=engine), grain_s=0.2)
         begun = time.monotonic()
         with contextlib.suppress(EngineUnavailableError):

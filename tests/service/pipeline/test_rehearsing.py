@@ -64,7 +64,6 @@ class Told(MajorityEngine):
         super().__init__()
         self.names: set[str] = set()
         self.asked: list[str] = []
-        self.shown: list[Sequence[Slot]] = []
 
     async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         self.names.add(task.knowledge_base)
@@ -73,15 +72,9 @@ class Told(MajorityEngine):
             raise EngineUnavailableError("down")
         return ZeroShot(np.array([0.3, 0.7]))
 
-    async def contributions(self, task, query, slots, zero_shot):
-        self.shown.append(slots)
-        return await super().contributions(task, query, slots, zero_shot)
-
 
 def task() -> ClassifyTask:
-    found = load_plan(PLAN).tasks["colour"]
-    assert isinstance(found, ClassifyTask)
-    return found
+    return load_plan(PLAN).tasks["colour"]
 
 
 def unit(number: int, label: str = "red", text: str = "toy", size: int = 1) -> Slot:
@@ -113,7 +106,7 @@ def test_questioners_are_not_shown_and_slots_are_dealt_as_a_query_s() -> None:
     engine = Told()
     rehearse([unit(i, size=3) for i in range(120)], engine)
     asked = {text.split(".")[0] for text in engine.asked}
-    for slots in engine.shown:
+    for *_, slots in engine.shown:
         assert len(slots) == task().ensemble
         assert max(map(len, slots)) <= task().slot_cap
         holders = [{exemplar.fields["text"].split(".")[0] for exemplar in slot} for slot in slots]
@@ -179,4 +172,4 @@ def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(longes
     assert {worked.count(one) for one in ("ask", "release")} == {len(engine.shown), len(engine.shown) * REPEATS}
     (asked,) = set(engine.asked)
     assert min(longest, 16_384) * 0.8 - 10 < len(asked) <= longest
-    assert {len(slot) for slots in engine.shown for slot in slots} == {task().slot_cap}
+    assert {len(slot) for *_, slots in engine.shown for slot in slots} == {task().slot_cap}

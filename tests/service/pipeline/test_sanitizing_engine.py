@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,6 @@ from service.records.tables import sanitized_texts, text_costs
 from service.records.text_ledger import TextBudgetExhaustedError
 from service.services import SanitizersMissingError, Services, open_services
 from service.settings import Settings
-from service.trials.trials import Trial
 from tests.service.conftest import PLAN, TEXT_PLAN, Embedding, make_records, nearly_noiseless
 from tests.service.engines.chat_server import Asked, Behaviour, ChatServer, completion, response, saying
 
@@ -120,26 +121,33 @@ def services(
     return open_services(records, engine, embedder, sanitize=config.sanitize, local=local, realign=config.realign)
 
 
-def ask(
+@asynccontextmanager
+async def serving(
     records: Records,
-    *questions: tuple[str, str, str],
     behaviour: Behaviour = RED,
     prepare: Callable[[Services], None] = lambda services: services.sanitizers.prepare(),
     **options: Any,
+) -> AsyncIterator[tuple[Services, ChatServer]]:
+    async with ChatServer(behaviour) as server:
+        opened = services(records, server.url, **options)
+        prepare(opened)
+        yield opened, server
+        opened.engine.close()
+
+
+def ask(
+    records: Records, *questions: tuple[str, str, str], **options: Any
 ) -> tuple[list[Answer | Exception], list[str]]:
     """What each task answers each key on each question, and all prompts that arrived."""
 
     async def run() -> tuple[list[Answer | Exception], list[str]]:
-        async with ChatServer(behaviour) as server:
-            opened = services(records, server.url, **options)
-            prepare(opened)
+        async with serving(records, **options) as (opened, server):
             given: list[Answer | Exception] = []
             for task, question, key in questions:
                 try:
                     given.append(await opened.answering.answer(f"toys.{task}", question, key_id=key))
                 except Exception as error:
                     given.append(error)
-            opened.engine.close()
             return given, [asked.prompt for asked in server.asked]
 
     return asyncio.run(run())
@@ -218,6 +226,7 @@ def test_exemplars_that_stay(records: Records) -> None:
     refused, nothing = ask(records, ("colour", QUESTION, "ann"))
     assert isinstance(refused[0], RemoteEngineForbiddenError)
     assert nothing == []
+    assert states(records) == {}
     given, prompts = ask(records, ("colour", QUESTION, "ann"), ("story", QUESTION, "ann"), exemplars="local")
     assert [answer.release.answer.get("label", "text") for answer in given] == ["red", "text"]
     (question,) = questions_in(prompts)
@@ -234,69 +243,49 @@ def test_exemplars_that_stay_inform_the_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exemplars", ["local", "remote"])
-def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_path: Path, exemplars: str) -> None:
+async def test_a_rehearsal_asks_with_exemplars_so_they_leave_only_where_they_may(tmp_path, exemplars: str) -> None:
     """And where they may, no memory of people's texts keeps them, nor made-up questions, nor is charged for them."""
     records = toys(tmp_path)
     rehearsal = calibrate_plan(written(calibrate_plan(load_plan(PLAN), 60), "colour", 9.0, 1e-5, 5), 60)
-
-    async def run() -> tuple[list[str], list[str]]:
-        async with ChatServer(RED) as server:
-            opened = services(records, server.url, exemplars=exemplars)
-            opened.sanitizers.prepare()
-            with pytest.raises(RemoteEngineForbiddenError):
-                await begin(records, rehearsal, "ana", opened.answering.stages)
-            forbidden = [asked.prompt for asked in server.asked]
-            records.store.allow_remote_engine("toys", True)
-            stages = opened.answering.stages
-            await finish(records, stages, await begin(records, rehearsal, "ana", stages), padded=False)
-            opened.engine.close()
-            return forbidden, [asked.prompt for asked in server.asked]
-
-    forbidden, allowed = asyncio.run(run())
-    assert forbidden == []
-    assert len(allowed) > 10
+    async with serving(records, exemplars=exemplars) as (opened, server):
+        stages = opened.answering.stages
+        with pytest.raises(RemoteEngineForbiddenError):
+            await begin(records, rehearsal, "ana", stages)
+        assert server.asked == []
+        records.store.allow_remote_engine("toys", True)
+        await finish(records, stages, await begin(records, rehearsal, "ana", stages), padded=False)
+        assert len(server.asked) > 10
     with records.database.connect() as connection:
         assert [connection.execute(sa.select(table)).all() for table in (sanitized_texts, text_costs)] == [[], []]
 
 
-def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
+async def test_a_trial_is_charged_to_who_asks(records: Records) -> None:
     """A person's name in the trail is longer than a key's id."""
-    person = "s" * 95 + " at " + "i" * 91
+    person = Actor("s" * 95 + " at " + "i" * 91, "Ana", "person", "admin")
     trying = Trying(query=QUESTION, exemplars=[{"text": "a ball", "label": "red"}])
-
-    async def run() -> Trial:
-        async with ChatServer(RED) as server:
-            opened = services(records, server.url, exemplars="local")
-            opened.sanitizers.prepare()
-            plan = calibrate_plan(load_plan(PLAN), 60)
-            return await try_(
-                Actor(person, "Ana", "person", "admin"), opened.trials, plan, "colour", trying, "text", None
-            )
-
-    assert asyncio.run(run()).slots
-    assert records.texts.cost(person).words == 4
+    async with serving(records, exemplars="local") as (opened, _):
+        plan = calibrate_plan(load_plan(PLAN), 60)
+        assert (await try_(person, opened.trials, plan, "colour", trying, "text", None)).slots
+    assert records.texts.cost(person.id).words == 4
 
 
-def test_a_text_is_fitted_to_the_question_by_a_model_here(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_is_fitted_to_the_question_by_a_model_here(records: Records, monkeypatch) -> None:
     """It sees the question and the released text; the remote one sees nothing of what it says, nor it the key."""
     monkeypatch.setenv("DPICL_REMOTE_API_KEY", "for-the-remote-one")
     asking = [("story", QUESTION, "ann")] * 2 + [("colour", QUESTION, "ann")]
-
-    async def run() -> list[Asked]:
-        async with ChatServer(saying(f" A {SECRET} story. ")) as here:
-            given, prompts = await asyncio.to_thread(ask, records, *asking, realign=here.url)
-            assert [answer.realigned for answer in given] == [f"A {SECRET} story."] * 2 + [None]
-            assert [answer.charged for answer in given] == [True, False, True]
-            assert not re.search(SECRET.replace(" ", "|"), "".join(prompts))
-            assert SECRET not in str([answer.release.answer for answer in given])
-            for one in here.asked:
-                assert f"\n{QUESTION}:\n" in one.prompt
-                assert given[0].release.answer["text"] in one.prompt
-                assert "authorization" not in one.headers
-            return here.asked
-
-    assert len(asyncio.run(run())) == 2
-    (without,), _ = ask(records, ("story", QUESTION, "ann"), realign="http://127.0.0.1:9/v1")
+    async with ChatServer(saying(f" A {SECRET} story. ")) as here:
+        given, prompts = await asyncio.to_thread(ask, records, *asking, realign=here.url)
+    assert [answer.realigned for answer in given] == [f"A {SECRET} story."] * 2 + [None]
+    assert [answer.charged for answer in given] == [True, False, True]
+    assert not re.search(SECRET.replace(" ", "|"), "".join(prompts))
+    assert SECRET not in str([answer.release.answer for answer in given])
+    assert len(here.asked) == 2
+    for one in here.asked:
+        assert f"\n{QUESTION}:\n" in one.prompt
+        assert given[0].release.answer["text"] in one.prompt
+        assert "authorization" not in one.headers
+    down = partial(ask, records, ("story", QUESTION, "ann"), realign="http://127.0.0.1:9/v1")
+    ((without,), _) = await asyncio.to_thread(down)
     assert without.realigned is None
     assert without.release.answer["text"]
 
@@ -371,12 +360,10 @@ def test_too_many_unknown_words(records: Records) -> None:
 
 
 def test_what_it_says_of_itself(records: Records) -> None:
-    async def run(exemplars: str) -> Any:
-        return await services(records, "http://127.0.0.1:9/v1", exemplars=exemplars).engine.describe()
-
-    remote, local = asyncio.run(run("remote")), asyncio.run(run("local"))
-    assert "Exemplars are sent there in clear text, and sanitised questions." in remote.notice
-    assert "ε is at most 6 for each word" in remote.notice
+    remote, local = (
+        asyncio.run(services(records, "http://127.0.0.1:9/v1", exemplars=exemplars).engine.describe())
+        for exemplars in ("remote", "local")
+    )
     assert "That protects who asks, not the exemplars." in remote.notice
     assert (remote.remote, remote.questions_leave, remote.reads_embeddings) == (True, True, False)
     assert "exemplars do not leave" in local.notice
@@ -384,19 +371,17 @@ def test_what_it_says_of_itself(records: Records) -> None:
 
 
 def test_configs_that_cannot_be(tmp_path: Path, calibrated: CalibratedPlan) -> None:
-    records = world(tmp_path, calibrated, sanitizer_words=0)
+    opening = partial(services, world(tmp_path, calibrated, sanitizer_words=0), "http://127.0.0.1:9/v1")
     with pytest.raises(SanitizersMissingError, match="set DPICL_SANITIZER_WORDS"):
-        services(records, "http://127.0.0.1:9/v1")
+        opening()
     with pytest.raises(SanitizersMissingError, match="set DPICL_PUBLIC_TEXTS"):
-        services(records, "http://127.0.0.1:9/v1", mechanism="whole_rr")
+        opening(mechanism="whole_rr")
     whole = {"mechanism": "whole_rr", "keep": ["case"]}
-    for change in (whole, {"epsilon": 26}, {"epsilon": 0}, {"mechanism": "rot13"}, {"keep": ["names"]}):
+    elsewhere = ("https://elsewhere.org/v1", "http://127.0.0.1.elsewhere.org", "http://localhost@elsewhere.org")
+    wrong = (whole, {"epsilon": 26}, {"epsilon": 0}, {"mechanism": "rot13"}, {"keep": ["names"]})
+    for change in (*wrong, *({"realign": url} for url in elsewhere)):
         with pytest.raises(ValidationError):
-            services(records, "http://127.0.0.1:9/v1", **change)
+            opening(**change)
+    engine = {"name": "openai_compatible", "base_url": "http://x", "model": "m", "isolation": "best_effort"}
     with pytest.raises(ValidationError, match="need sanitize"):
-        OpenAiCompatibleConfig(
-            name="openai_compatible", base_url="http://x", model="m", isolation="best_effort", exemplars="local"
-        )
-    for url in ("https://elsewhere.org/v1", "http://127.0.0.1.elsewhere.org", "http://localhost@elsewhere.org"):
-        with pytest.raises(ValidationError, match="base_url"):
-            services(records, "http://127.0.0.1:9/v1", realign=url)
+        OpenAiCompatibleConfig(**engine, exemplars="local")

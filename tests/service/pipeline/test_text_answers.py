@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
@@ -14,15 +14,7 @@ from service.engines.protocol import EngineUnavailableError, ZeroShot
 from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.services import Services, open_services
-from tests.service.conftest import (
-    TEXT_PLAN,
-    Embedding,
-    RepeatingEngine,
-    client_of,
-    make_records,
-    nearly_noiseless,
-    states,
-)
+from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine, make_records, nearly_noiseless, states
 
 MECHANISMS = {
     "embedding_mean": "type: embedding_mean",
@@ -78,22 +70,16 @@ def test_what_most_slots_say_is_released(tmp_path: Path, mechanism: str) -> None
 
 def test_without_a_consensus_the_zero_shot_answer_is_released_and_flagged(tmp_path: Path) -> None:
     services = make_services(tmp_path, "keyword_ptr", epsilon=0.1, delta="1.0e-9")
-    answers = [ask(services, f"toy {i}") for i in range(3)]
-    for answer in answers:  # each passes with a probability below 1e-9
-        assert answer.charged
-        assert answer.release.answer["fallback"] is True
-        assert answer.release.answer["text"] == "a red kite"
-        assert answer.release.answer["keywords"] == []
+    for number in range(3):  # each passes with a probability below 1e-9
+        answer = ask(services, f"toy {number}")
+        said = answer.release.answer
+        assert (answer.charged, said["fallback"], said["text"], said["keywords"]) == (True, True, "a red kite", [])
     assert services.engine.engine.asked == []
 
 
 def test_no_candidates_is_a_refusal_that_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     services = make_services(tmp_path, "embedding_mean")
-
-    async def speechless(_task, _query):
-        return ZeroShot(texts=(" ", ""))
-
-    monkeypatch.setattr(services.engine, "zero_shot", speechless)
+    monkeypatch.setattr(services.engine, "zero_shot", AsyncMock(return_value=ZeroShot(texts=(" ", ""))))
     with pytest.raises(InvalidQueryError, match="public_answers"):
         ask(services)
     assert states(services) == {"voided": 1}
@@ -109,15 +95,6 @@ def test_more_words_than_the_domain_has_is_a_refusal_that_costs_nothing(tmp_path
     answer = ask(services, "small wooden toy")
     assert len(set(answer.release.answer["keywords"])) == 7
     assert answer.answers_left == 2
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_failing_probe_voids_the_charge(tmp_path: Path, mechanism: str) -> None:
-    services = make_services(tmp_path, mechanism)
-    services.engine.engine.down = True
-    with pytest.raises(EngineUnavailableError):
-        ask(services)
-    assert states(services) == {"voided": 1}
 
 
 def test_candidates_that_cannot_be_embedded_void_the_charge(tmp_path: Path) -> None:
@@ -148,23 +125,15 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
 
 
 def test_the_same_is_embedded_whatever_the_slots_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    class Counting(Embedding):
-        def embed_bounded(self, texts):
-            asked.append(len(texts))
-            return super().embed_bounded(texts)
-
-    services = make_services(tmp_path, "embedding_mean", answers=4)
-    services.answering.stages = replace(services.answering.stages, embedder=Counting(bag_of_letters))
-    for outputs in ([None] * 20, ["red"] * 20, [f"text {i} " * 99 for i in range(20)], ["red", None] * 10):
-
-        async def contributions(_task, _query, _slots, _zero_shot, outputs=outputs):
-            return outputs
-
-        monkeypatch.setattr(services.engine.engine, "contributions", contributions)
-        ask(services, f"query {len(asked)}")
-    assert asked == [20] * 4
+    services, embedder = make_services(tmp_path, "embedding_mean", answers=4), Embedding(bag_of_letters)
+    bounded = Mock(wraps=embedder.embed_bounded)
+    monkeypatch.setattr(embedder, "embed_bounded", bounded)
+    services.answering.stages = replace(services.answering.stages, embedder=embedder)
+    said = ([None] * 20, ["red"] * 20, [f"text {i} " * 99 for i in range(20)], ["red", None] * 10)
+    for number, outputs in enumerate(said):
+        monkeypatch.setattr(services.engine.engine, "contributions", AsyncMock(return_value=outputs))
+        ask(services, f"query {number}")
+    assert [len(call.args[0]) for call in bounded.call_args_list] == [20] * 4
 
 
 @pytest.mark.slow
@@ -183,27 +152,7 @@ def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -
 @pytest.mark.parametrize("garbage", [np.ones(3), 7, "", "   ", b"red", ["red"], {"red"}])
 def test_unusable_outputs_abstain(tmp_path: Path, mechanism: str, garbage, monkeypatch: pytest.MonkeyPatch) -> None:
     services = make_services(tmp_path, mechanism)
-
-    async def contributions(_task, _query, slots, _zero_shot):
-        return [garbage] * len(slots)
-
-    monkeypatch.setattr(services.engine, "contributions", contributions)
+    monkeypatch.setattr(services.engine, "contributions", AsyncMock(return_value=[garbage] * 20))
     released = ask(services).release.answer
     assert released["text"]
-    if mechanism == "keyword_ptr":
-        assert released["fallback"] is True
-
-
-def test_the_api_shows_what_each_task_gives(tmp_path: Path) -> None:
-    client = client_of(make_services(tmp_path, "keyword_ptr"))
-    task = client.get("/v1/tasks/toys.story").json()
-    assert (task["kind"], task["mechanism"], task["labels"]) == ("generate", "keyword_ptr", [])
-    answer = client.post("/v1/tasks/toys.story/answers", json={"query": "which toy?"}).json()
-    assert (answer["text"], answer["keywords"]) == ("about red", ["red"])
-    assert answer["fallback"] is False
-    assert "label" not in answer
-    stored = client.get(f"/v1/releases/{answer['id']}").json()
-    assert stored == {name: value for name, value in answer.items() if name not in ("cost", "engine")}
-    refused = client.post("/v1/tasks/toys.story/answers", json={"query": "x" * 20_001})
-    assert refused.status_code == 422
-    assert "at most 20000 characters" in refused.json()["detail"]
+    assert released.get("fallback", True) is True

@@ -102,21 +102,17 @@ def answered(engine, after, noise=NOISE):
     return asyncio.run(answer()), slots
 
 
-def test_words_that_stand_out_are_named_to_all_who_write():
+@pytest.mark.parametrize(
+    ("said", "words"), [(["It is a kite"] * 40, ["kite"]), ([f"kite{number}" for number in range(40)], [])]
+)
+def test_words_that_stand_out_are_named_to_all_who_write(said, words):
     """Both releases are of the same sample."""
-    engine = Writes(*["It is a kite"] * 40)
+    engine = Writes(*said)
     answer, slots = answered(engine, AFTER)
-    assert engine.shown == [slots, slots]
+    assert len(engine.shown) == 2
     assert all(shown is slots for shown in engine.shown)
-    assert (answer["text"], answer["keywords"], answer["fallback"]) == ("written", ["kite"], False)
-    assert "Word suggestions: kite" in engine.asked
-
-
-def test_where_no_word_stands_out_the_answer_is_written_without():
-    engine = Writes(*[f"kite{number}" for number in range(40)])
-    answer, _ = answered(engine, AFTER)
-    assert (answer["text"], answer["keywords"], answer["fallback"]) == ("written", [], False)
-    assert engine.asked == "a boat:"
+    assert (answer["text"], answer["keywords"], answer["fallback"]) == ("written", words, False)
+    assert engine.asked == ("Word suggestions: kite\na boat:" if words else "a boat:")
 
 
 def test_without_them_slots_are_asked_once():
@@ -127,18 +123,13 @@ def test_without_them_slots_are_asked_once():
     assert "keywords" not in answer
 
 
-def test_an_outlook_says_what_the_words_take():
-    task = plan(after=AFTER).tasks["story"]
-    assert "words before it" in TokenEnsembleAdapter(task, NOISE).outlook().notes
-    assert "after keyword_ptr" in str(task.mechanism)
-
-
 def test_slots_are_asked_again_for_the_words_before():
     task = plan(after=AFTER).tasks["story"]
     with_words, alone = (TokenEnsembleAdapter(each, NOISE) for each in (task, plan().tasks["story"]))
     assert with_words.calls == 2 * task.ensemble + 2
     assert alone.calls == task.ensemble + 2
     assert with_words.exemplars == 2 * alone.exemplars
+    assert "words before it" in with_words.outlook().notes
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 0.5])

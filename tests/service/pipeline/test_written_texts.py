@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from ray import serve
 
-from accounting.ledger.tables import charges
+from accounting.ledger.budgets import SignedTask
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Slot
 from service.application import PrivateWork, RemotePrivateWork
@@ -26,17 +26,13 @@ from service.pipeline.making import NotMadeError, grain_s
 from service.pipeline.measured_grains import Work
 from service.pipeline.mechanisms.written_texts import WrittenTextsAdapter
 from service.plans.exported import certificate_of, export, problems
-from service.plans.preview import preview
 from service.plans.signing import promise, sign
 from service.private_threads import privately
 from service.records.records import Records, open_records
 from service.services import Services, open_services
 from service.settings import Settings
 from tests.service.api.test_api import Api, problem
-from tests.service.cli.test_cli import Shell
-from tests.service.conftest import Embedding, MajorityEngine, make_records
-from tests.service.dashboard.dashboard_browser import Browser, words
-from tests.service.dashboard.test_dashboard_plans import hidden
+from tests.service.conftest import Embedding, MajorityEngine, make_records, states
 
 PLAN = """
 knowledge_base: toys
@@ -120,18 +116,18 @@ def signed(services: Services, calibrated: CalibratedPlan) -> None:
     asyncio.run(privately(lambda: sign(services.records, calibrated, "test", make=services.make)))
 
 
-def states(records: Records) -> list[str]:
-    with records.database.connect() as connection:
-        return list(connection.execute(sa.select(charges.c.state)).scalars())
+@pytest.fixture
+def unmade(records: Records, calibrated: CalibratedPlan) -> SignedTask:
+    """Signed, and nothing is written yet."""
+    promise(records, calibrated, "test")
+    return records.ledger.budgets.task("toys.tales")
 
 
 def ask(services: Services, **query: str) -> str:
     return str(asyncio.run(services.answering.answer("toys.tales", query, key_id="k")).release.answer["text"])
 
 
-def test_each_topic_is_an_ensemble_of_all_its_units(
-    services: Services, scribe: Scribe, calibrated: CalibratedPlan
-) -> None:
+def test_each_topic_is_an_ensemble_of_all_its_units(services: Services, scribe: Scribe, calibrated) -> None:
     signed(services, calibrated)
     assert [query["label"] for _, query, _ in scribe.written] == ["red", "red", "blue", "blue"]
     for spec, query, slots in scribe.written:
@@ -143,12 +139,10 @@ def test_each_topic_is_an_ensemble_of_all_its_units(
     ((cache, tokens),) = writings
     assert cache != "toys"
     assert tokens == 8
-    assert states(services.records) == ["released"]
+    assert states(services.records) == {"released": 1}
 
 
-def test_questions_see_the_texts_of_their_topic_else_those_like_them(
-    services: Services, scribe: Scribe, calibrated: CalibratedPlan
-) -> None:
+def test_questions_see_the_texts_of_their_topic_else_those_like_them(services: Services, scribe, calibrated) -> None:
     signed(services, calibrated)
     del scribe.asked[:]
     shown = "A red toy: {tale} 1\n\nA red toy: {tale} 2\n\nQuestion {about} red toys: Are {they} nice?\nAnswer:"
@@ -159,25 +153,20 @@ def test_questions_see_the_texts_of_their_topic_else_those_like_them(
         ("written texts of toys", "k", None)
     }
     assert len(scribe.written) == 4
-    assert states(services.records) == ["released"]
+    assert states(services.records) == {"released": 1}
 
 
-def test_it_is_signed_asked_and_read_over_http(services: Services, calibrated: CalibratedPlan) -> None:
+def test_it_is_signed_asked_and_read_over_http(services: Services) -> None:
     api = Api(services)
-    plans = "/v1/knowledge-bases/toys/plans"
-    described = api("admin", "POST", f"{plans}?dry_run=true", content=PLAN).json()["preview"]["tasks"]["tales"]
-    assert "16 in all" in described["summary"]
-    response = api("admin", "POST", f"{plans}?confirm=worse_than_free", content=PLAN)
+    response = api("admin", "POST", "/v1/knowledge-bases/toys/plans?confirm=worse_than_free", content=PLAN)
     assert response.status_code == 201, response.text
     task = api("analyst", "GET", "/v1/tasks/toys.tales").json()
     assert (task["query_fields"], task["answers"]) == (["label", "question"], None)
     question = {"query": {"label": "red", "question": "Why?"}}
     answer = api("analyst", "POST", "/v1/tasks/toys.tales/answers", json=question).json()
     assert answer["text"].startswith("A red toy: {tale} 1")
-    assert api("analyst", "GET", f"/v1/releases/{answer['id']}").json()["texts"] == {
-        "red": ["{tale} 1", "{tale} 2"],
-        "blue": ["{tale} 3", "{tale} 4"],
-    }
+    told = api("analyst", "GET", f"/v1/releases/{answer['id']}").json()
+    assert told["texts"] == {"red": ["{tale} 1", "{tale} 2"], "blue": ["{tale} 3", "{tale} 4"]}
     problem(api("analyst", "POST", "/v1/tasks/toys.tales/answers", json={"query": "Why?"}), 422, "invalid-query")
 
 
@@ -192,23 +181,8 @@ def test_it_is_made_apart_from_requests(records: Records, calibrated: Calibrated
     handle = serve.run(serve.deployment(Apart).bind(records.settings), _local_testing_mode=True)
     ingress = open_services(records, Scribe(), Embedding(embed), apart=RemotePrivateWork(handle))
     signed(ingress, calibrated)
-    assert states(records) == ["released"]
+    assert states(records) == {"released": 1}
     assert ask(ingress, label="blue", question="Why?").startswith("A blue toy: {tale} 3")
-
-
-@pytest.mark.slow
-def test_it_is_signed_and_shown_in_the_dashboard(services: Services) -> None:
-    browser = Browser(services)
-    assert browser.sign_in().status_code == 303
-    studio, form = "/knowledge-bases/toys/plan", {"text": PLAN}
-    page = browser.post(f"{studio}/confirm", form).text
-    assert "any number of answers from one release" in words(page)
-    form |= {"digest": hidden(page, "digest"), "after": "0", "name": "toys", "confirm": "worse_than_free"}
-    assert browser.post(f"{studio}/sign", form).status_code == 303
-    assert "ensemble: 5" in browser.get(f"{studio}?from=1").text
-    assert "answers:" not in browser.get(f"{studio}?from=1").text
-    assert "Its release was made once" in browser.said("/knowledge-bases/toys/plans")
-    assert "token_ensemble" in browser.said("/knowledge-bases/toys/releases")
 
 
 def test_the_texts_leave_with_a_certificate(services: Services, calibrated: CalibratedPlan, tmp_path: Path) -> None:
@@ -217,24 +191,19 @@ def test_the_texts_leave_with_a_certificate(services: Services, calibrated: Cali
     rows = [json.loads(line) for line in lines.decode().splitlines()]
     assert rows[0] == {"label": "red", "text": "{tale} 1"}
     assert [row["label"] for row in rows] == ["red", "red", "blue", "blue"]
-    file = tmp_path / "tales.jsonl"
+    file, trail = tmp_path / "tales.jsonl", list(services.records.audit.export())
     file.write_bytes(lines)
     certificate_of(file).write_text(certificate.model_dump_json())
-    trail = list(services.records.audit.export())
     assert problems(file, trail) == []
-    file.write_bytes(lines.replace(b"tale", b"tail", 1))
-    assert problems(file, trail) != []
     forged = certificate.model_copy(update={"answer": {**certificate.answer, "texts": {"red": ["mine"], "blue": []}}})
     certificate_of(file).write_text(forged.model_dump_json())
     assert "the votes or texts are not what was released" in problems(file, trail)
 
 
-def test_what_fails_while_it_is_written_is_told_to_nobody(
-    services: Services, scribe: Scribe, calibrated: CalibratedPlan
-) -> None:
+def test_what_fails_while_it_is_written_is_told_to_nobody(services: Services, scribe: Scribe, calibrated) -> None:
     scribe.breaks = True
     signed(services, calibrated)
-    assert states(services.records) == ["released"]
+    assert states(services.records) == {"released": 1}
     rows = [json.loads(line) for line in export(services.records, "toys.tales")[0].splitlines()]
     assert rows[-1] == {"label": "blue", "text": "Write about a toy.\n\nA blue toy:"}
 
@@ -254,17 +223,15 @@ def test_an_empty_answer_is_an_answer(services: Services, scribe: Scribe, calibr
 
 
 @pytest.mark.parametrize("why", ["down", "cannot write"])
-def test_an_engine_that_cannot_write_costs_nothing(
-    why: str, services: Services, scribe: Scribe, calibrated: CalibratedPlan
-) -> None:
+def test_an_engine_that_cannot_write_costs_nothing(why: str, services: Services, scribe: Scribe, calibrated) -> None:
     scribe.down = why == "down"
     other = open_services(services.records, MajorityEngine(), Embedding(embed))
     with pytest.raises(NotMadeError, match="nothing was charged"):
         signed(services if scribe.down else other, calibrated)
-    assert states(services.records) == []
+    assert states(services.records) == {}
     scribe.down = False
     asyncio.run(privately(lambda: services.make("toys.tales")))
-    assert states(services.records) == ["released"]
+    assert states(services.records) == {"released": 1}
     asyncio.run(privately(lambda: other.make("toys.tales")))  # it is there
     assert len(scribe.written) == 4
 
@@ -275,9 +242,7 @@ def test_without_an_engine_nothing_is_signed(records: Records, calibrated: Calib
     assert records.ledger.budgets.plans("toys") == []
 
 
-def test_what_was_read_stays_charged(
-    services: Services, scribe: Scribe, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_read_stays_charged(services: Services, scribe: Scribe, calibrated, monkeypatch) -> None:
     make = WrittenTextsAdapter.make
 
     def die(*args: object) -> None:
@@ -291,72 +256,39 @@ def test_what_was_read_stays_charged(
     with pytest.raises(NotMadeError, match="is being made; if that fails it is lost"):
         asyncio.run(privately(lambda: services.make("toys.tales")))
     assert len(scribe.written) == 4
-    assert states(services.records) == ["charged"]
+    assert states(services.records) == {"charged": 1}
 
 
-def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(
-    services: Services, scribe: Scribe, calibrated: CalibratedPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(services, scribe, unmade: SignedTask, monkeypatch):
     slept: list[float] = []
-    measured: list[tuple[str, str]] = []
-
-    async def largest(stages, task, noise, spec, described):
-        measured.append((task.release, spec.knowledge_base))
-        return Work(work_s=50.0)
-
+    largest = AsyncMock(return_value=Work(work_s=50.0))
     monkeypatch.setattr(making, "largest_work", largest)
     monkeypatch.setattr(making, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
-    promise(services.records, calibrated, "test")
-    task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
-    ledger, store = services.records.ledger, services.records.store
-    asyncio.run(privately(lambda: making.make(ledger, store, task, embed, stages)))
+    records, stages = services.records, services.answering.stages
+    asyncio.run(privately(lambda: making.make(records.ledger, records.store, unmade, embed, stages)))
     assert slept == [pytest.approx(grain_s(60) + 4 * 50.0, abs=5.0)]
-    ((release, cache),) = measured
-    assert release == "each"
-    assert cache not in {spec.knowledge_base for spec, _, _ in scribe.written} - {cache}
+    ((_, task, _, spec, _), _) = largest.call_args
+    assert task.release == "each"
+    assert {spec.knowledge_base} == {written.knowledge_base for written, _, _ in scribe.written}
 
 
-def test_made_up_slots_are_measured(services: Services, scribe: Scribe, calibrated: CalibratedPlan) -> None:
-    promise(services.records, calibrated, "test")
-    task, stages = services.records.ledger.budgets.task("toys.tales"), services.answering.stages
+def test_made_up_slots_are_measured(services: Services, scribe: Scribe, unmade: SignedTask) -> None:
     described = services.records.store.get("toys")
     _, all_s = asyncio.run(making.writer(stages, task, described, measured=True))
     assert all_s > 0
     assert all(spec.measuring for spec, _, _ in scribe.written)
-    assert states(services.records) == []
-
-
-def test_a_preview_says_what_it_costs_and_buys(calibrated: CalibratedPlan) -> None:
-    (task,) = preview(calibrated).tasks.values()
-    for said in ("2 texts on each of 2 topics", "16 in all", "μ = ", "the log-odds of two tokens by"):
-        assert said in task.summary
-    assert task.answers is None
-    assert task.noise["mu"] == pytest.approx(task.noise["epsilon"] * 2)
-    assert (task.ensemble, task.llm_calls) == (5, 1)
-
-
-@pytest.fixture
-def dpicl(records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Shell:
-    monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path / 'service.sqlite'}")
-    monkeypatch.setenv("DPICL_WITNESS_URL", "none")
-    monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
-    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
-    return Shell(monkeypatch, capsys)
+    assert states(services.records) == {}
 
 
 @pytest.mark.slow
-def test_the_command_line_signs_beside_an_engine(
-    dpicl: Shell, records: Records, scribe: Scribe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_signs_beside_an_engine(dpicl, records: Records, scribe, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DPICL_DATABASE_URL", str(records.database.url))
+    monkeypatch.setenv("DPICL_LATENCY_UNPADDED", "true")
     monkeypatch.setattr(trying, "open_engine", lambda _config, _embedder: scribe)
     scribe.close = lambda: None
     plan, config = tmp_path / "plan.yaml", tmp_path / "engine.yaml"
     plan.write_text(PLAN)
     config.write_text("name: nearest_exemplar\n")
-    refused = dpicl.fails("plan", "sign", plan, "--yes")
-    assert "--engine-config" in refused
+    assert "--engine-config" in dpicl.fails("plan", "sign", plan, "--yes")
     assert "Signed as version 1" in dpicl.ok("plan", "sign", plan, "--yes", "--engine-config", config)
-    assert "answers from a release made on" in dpicl.ok("plan", "release", "toys.tales")
-    dpicl.ok("plan", "export", "toys.tales", tmp_path / "tales.jsonl")
-    assert "nothing wrong" in dpicl.ok("audit", "verify", "--exemplars", tmp_path / "tales.jsonl")
-    assert len(scribe.written) == 4
+    assert states(records) == {"released": 1}

@@ -58,9 +58,7 @@ def test_why_it_cannot_be_made_is_said(records: Records, apart: Services) -> Non
         apart.make("toys.for-ever")
 
 
-def test_what_may_depend_on_exemplars_is_not_said(
-    records: Records, apart: Services, monkeypatch: pytest.MonkeyPatch, caplog, capfd
-) -> None:
+def test_what_may_depend_on_exemplars_is_not_said(records, apart: Services, monkeypatch, caplog, capfd) -> None:
     monkeypatch.setattr(ExemplarStore, "every_unit", fail)
     with pytest.raises(NotMadeError, match=r"plan 1 is signed, but .*making it failed") as caught:
         sign(records, noisy(alone(ONCE)), "test", make=apart.make)

@@ -43,13 +43,11 @@ def asking(dpicl: Shell, tmp_path: Path) -> Callable[..., tuple[Any, list[Asked]
 
 
 def test_they_are_written_for_each_label_and_make_a_plan(
-    dpicl: Shell, asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path: Path
+    dpicl: Shell, asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path
 ) -> None:
     plan = yaml.safe_load(plan_file.read_text())
-    plan["tasks"]["colour"]["prompt"] |= {
-        "instruction": "Name the toy's colour.",
-        "exemplar": "Toy: {text}\nColour: {label}",
-    }
+    task = plan["tasks"]["colour"]
+    task["prompt"] |= {"instruction": "Name the toy's colour.", "exemplar": "Toy: {text}\nColour: {label}"}
     plan_file.write_text(yaml.safe_dump(plan))
     printed, asked = asking(writing, plan_file, "--per-label", 4)
     written = yaml.safe_load(printed)
@@ -57,12 +55,13 @@ def test_they_are_written_for_each_label_and_make_a_plan(
     assert len({one["text"] for one in written}) == 8
     assert (written[0]["text"], written[4]["text"]) == ("A red toy, number 0.", "A blue toy, number 0.")
     assert all("Name the toy's colour." in one.prompt and one.prompt.endswith("\n\nToy:") for one in asked)
-    task = plan["tasks"]["colour"]
-    for name in ("shots", "ensemble", "answers"):
-        task.pop(name, None)
-    task |= {"release": "once", "mechanism": {"type": "synthetic_exemplars", "per_label": 2, "candidates": written}}
-    (tmp_path / "chosen.yaml").write_text(yaml.safe_dump(plan))
-    assert "σ" in dpicl.ok("plan", "preview", tmp_path / "chosen.yaml", "--public-size", 600)
+    mechanism = {"type": "synthetic_exemplars", "per_label": 2, "candidates": written}
+    plan["tasks"]["colour"] = {name: task[name] for name in ("kind", "labels", "prompt")} | {
+        "release": "once",
+        "mechanism": mechanism,
+    }
+    plan_file.write_text(yaml.safe_dump(plan))
+    assert "σ" in dpicl.ok("plan", "preview", plan_file, "--public-size", 600)
 
 
 def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path) -> None:
@@ -79,17 +78,9 @@ def test_what_was_chosen_is_varied(asking: Callable[..., tuple[Any, list[Asked]]
     assert "a label of the task" in asking(writing, plan_file, "--vary", chosen, fails=True)[0]
 
 
-def test_what_cannot_be_written_is_one_line(
-    dpicl: Shell, asking: Callable[..., tuple[Any, list[Asked]]], plan_file: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_written_is_one_line(dpicl, asking: Callable[..., tuple[Any, list[Asked]]], plan_file) -> None:
     assert "the engine wrote nothing for blue" in asking(saying_nothing_of_blue, plan_file, fails=True)[0]
     assert "nearest_exemplar writes no texts" in dpicl.fails("plan", "candidates", plan_file)
     assert "has no task 'shape' with labels" in dpicl.fails("plan", "candidates", plan_file, "--task", "shape")
-    plan = yaml.safe_load(plan_file.read_text())
-    plan["tasks"]["colour"]["prompt"] = {
-        "instruction": "Say.",
-        "exemplar": "{text} {size}: {label}",
-        "query": "{text} {size}:",
-    }
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(plan))
-    assert "the prompt shows size, text" in asking(writing, tmp_path / "two.yaml", fails=True)[0]
+    plan_file.write_text(plan_file.read_text().replace("{text}", "{text} {size}"))
+    assert "the prompt shows size, text" in asking(writing, plan_file, fails=True)[0]

@@ -16,20 +16,14 @@ from service.plans.signing import not_free, prepare, settled, sign
 from service.records.records import Records
 from service.records.replaying import replay
 from service.records.signed import read_signed
-from service.services import open_services
+from service.services import Services, open_services
 from tests.service.conftest import EMBEDDER, PLAN, MajorityEngine, embed, make_records, rows
 
 
-class Listener(MajorityEngine):
-    """Remembers whose exemplars it was shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: set[str] = set()
-
-    async def contributions(self, task, query, slots, zero_shot):
-        self.heard |= {exemplar.fields["text"].split()[0] for slot in slots for exemplar in slot}
-        return await super().contributions(task, query, slots, zero_shot)
+def heard(engine: MajorityEngine) -> set[str]:
+    """Whose exemplars it was shown."""
+    shown = [slot for *_, slots in engine.shown for slot in slots]
+    return {exemplar.fields["text"].split()[0] for slot in shown for exemplar in slot}
 
 
 @pytest.fixture
@@ -115,18 +109,25 @@ def test_cohorts_are_numbers_in_order(written: str) -> None:
         load_plan(f"{PLAN}\ncohorts: [1]\nretain: 1\n")
 
 
+def reading_all_of(
+    records: Records, cohorts: list[int], sampling: str, ensemble: int
+) -> tuple[MajorityEngine, Services]:
+    """Signs a plan whose questions read every exemplar of these cohorts."""
+    whole = plan(cohorts=cohorts)
+    sizes = {"shots": 10, "ensemble": ensemble, "sampling": sampling, "answers": 2, "slot_cap": 1000}
+    task = whole.tasks["colour"].model_copy(update=sizes)
+    signed(records, whole.model_copy(update={"tasks": {"colour": task}}))
+    engine = MajorityEngine()
+    return engine, open_services(records, engine, EMBEDDER)
+
+
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
 def test_the_engine_sees_the_named_cohorts_and_nobody_else(records, sampling: str) -> None:
-    everything = {"shots": 10, "ensemble": 6 if sampling == "blocks" else 12, "sampling": sampling, "answers": 2}
-    of_two = plan(cohorts=[1, 3])
-    task = of_two.tasks["colour"].model_copy(update={**everything, "slot_cap": 1000})
-    signed(records, of_two.model_copy(update={"tasks": {"colour": task}}))
-    engine = Listener()
-    services = open_services(records, engine, EMBEDDER)
+    engine, services = reading_all_of(records, [1, 3], sampling, 6 if sampling == "blocks" else 12)
     for query in ("one", "two"):
         asyncio.run(services.answering.answer("toys.colour", query, key_id="ana"))
-    assert "car" in engine.heard
-    assert "train" not in engine.heard
+    assert "car" in heard(engine)
+    assert "train" not in heard(engine)
 
 
 def arriving_as_it_is_charged(records: Records, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -153,17 +154,12 @@ def arriving_as_it_is_charged(records: Records, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("sampling", ["units", "blocks"])
 def test_nobody_who_came_after_the_charge_is_drawn(records, monkeypatch, sampling: str) -> None:
     """What brought them was not witnessed with it, so a restore could lose that unnoticed."""
-    everything = {"shots": 10, "ensemble": 6, "sampling": sampling, "answers": 2, "slot_cap": 1000}
-    newest = plan(cohorts=[3])
-    task = newest.tasks["colour"].model_copy(update=everything)
-    signed(records, newest.model_copy(update={"tasks": {"colour": task}}))
-    engine = Listener()
-    services = open_services(records, engine, EMBEDDER)
+    engine, services = reading_all_of(records, [3], sampling, 6)
     arriving_as_it_is_charged(records, monkeypatch)
     asyncio.run(services.answering.answer("toys.colour", "one", key_id="ana"))
-    assert engine.heard == {"car"}
+    assert heard(engine) == {"car"}
     asyncio.run(services.answering.answer("toys.colour", "two", key_id="ana"))
-    assert engine.heard == {"car", "bus"}
+    assert heard(engine) == {"car", "bus"}
 
 
 @pytest.mark.parametrize("which", ["made once", "rehearsed"])

@@ -58,18 +58,13 @@ def changed(**members: object) -> Callable[[Path], None]:
     return change
 
 
-def other_votes(file: Path) -> None:
-    answer = json.loads(certificate_of(file).read_text())["answer"]
-    changed(answer={**answer, "votes": {**answer["votes"], "0": 1000.0}})(file)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda file: file.write_text(file.read_text().replace("brick", "ball")), "not those of the release"),
         (lambda file: file.write_bytes(b"".join(file.read_bytes().splitlines(True)[::-1])), "not those of the release"),
         (changed(exemplars_sha256="0" * 64), "not those of the release"),
-        (other_votes, "the votes or texts are not what was released"),
+        (changed(answer={"votes": {"0": 1000.0}}), "the votes or texts are not what was released"),
         (changed(release="another"), "the votes or texts are not what was released"),
         (changed(plan_sha256="0" * 64), "the plan is not the one that was signed"),
         (changed(epsilon=1.0), "the plan costs ε = 90, δ = 0.0001"),
@@ -79,18 +74,12 @@ def other_votes(file: Path) -> None:
         (lambda file: certificate_of(file).unlink(), "cannot be read"),
     ],
 )
-def test_what_was_changed_is_found(change: Callable[[Path], None], problem: str, exported: Path, made: Path) -> None:
+def test_what_was_changed_is_found(change: Callable[[Path], None], problem: str, exported: Path, made, dpicl) -> None:
     change(exported)
     with (made / "trail.ndjson").open() as trail:
         assert any(problem in found for found in problems(exported, trail))
-
-
-def test_the_replay_says_so(exported: Path, made: Path, dpicl: Shell) -> None:
-    exported.write_text("{}\n")
     status, out, _ = dpicl("audit", "verify", made / "trail.ndjson", "--exemplars", exported)
-    assert status == 1
-    assert "WRONG" in out
-    assert "not those of the release" in out
+    assert (status, "WRONG" in out) == (1, True)
 
 
 def test_other_tasks_choose_none(exported: Path, dpicl: Shell) -> None:

@@ -36,11 +36,11 @@ def promised(records: Records) -> float:
     return float(records.ledger.budgets.status("toys").tightest.promised_epsilon)
 
 
-def problems(records: Records, change=lambda _event: None) -> list[str]:
-    """Of a replay, without its complaints that the chain was broken by the change."""
+def problems(records: Records, kind: str = "", **forged: object) -> list[str]:
+    """Of a replay where the first event of a kind says something else, but that it lacks its hash."""
     lines = [json.loads(line) for line in records.audit.export()]
-    for event in lines[:-1]:
-        change(event)
+    for event in [event for event in lines[:-1] if event["kind"] == kind][:1]:
+        event["body"].update(forged)
     found = verify((json.dumps(line) for line in lines), recompute=False).problems
     return [problem for problem in found if "does not have the hash" not in problem]
 
@@ -70,19 +70,14 @@ def test_a_plan_takes_its_budget_when_another_person_approves(records: Records, 
 def test_a_replay_finds_who_signed_alone(records: Records, calibrated: CalibratedPlan) -> None:
     (ana, _), (bo, _) = (records.keys.create(name, "admin", by="root") for name in ("ana", "bo"))
     approve(records, "toys", propose(records, calibrated, ana.id).id, bo.id, embed)
-
-    def forge(kind: str, **body: object):
-        return lambda event: event["body"].update(body) if event["kind"] == kind else None
-
-    assert "in the same hands" in problems(records, forge("plan.proposed", by=bo.id))[0]
-    assert "not the one that was proposed" in problems(records, forge("plan.proposed", digest="0" * 64))[0]
-    assert "which is not open" in problems(records, forge("plan.proposed", proposal="another"))[0]
-    assert "is said to have signed it" in problems(records, forge("plan.signed", signed_by=ana.id))[0]
-    made = forge("key.created", by=bo.id)
-    assert (
-        "in the same hands"
-        in problems(records, lambda event: made(event) if event["body"].get("key") == ana.id else None)[0]
-    )
+    for kind, forged, problem in (
+        ("plan.proposed", {"by": bo.id}, "in the same hands"),
+        ("plan.proposed", {"digest": "0" * 64}, "not the one that was proposed"),
+        ("plan.proposed", {"proposal": "another"}, "which is not open"),
+        ("plan.signed", {"signed_by": ana.id}, "is said to have signed it"),
+        ("key.created", {"by": bo.id}, "in the same hands"),
+    ):
+        assert problem in problems(records, kind, **forged)[0]
 
 
 @pytest.mark.parametrize("how", ["made", "rotated", "made both"])
@@ -144,31 +139,23 @@ def test_over_rest(services: Services) -> None:
 
 
 def test_on_the_dashboard(services: Services) -> None:
-    browser, keys = Browser(services), services.records.keys
+    browser, keys, plans = Browser(services), services.records.keys, "/knowledge-bases/toys/plans"
     browser.sign_in()
     page = browser.post("/knowledge-bases/toys/plan/confirm", {"text": PLAN}).text
-    assert "Propose it: somebody else approves" in page
     form = {name: re.search(rf'name="{name}" value="([^"]*)"', page)[1] for name in ("digest", "after")}
     form |= {"text": PLAN, "name": "toys", "confirm": "worse_than_free"}
     for _ in range(2):  # sent twice, it proposes once
-        done = browser.post("/knowledge-bases/toys/plan/sign", form)
-        assert done.headers["location"] == "/admin/knowledge-bases/toys/plans"
+        browser.post("/knowledge-bases/toys/plan/sign", form)
     (proposal,) = open_proposals(services.records, "toys")
     assert proposal.proposed_by == browser.key.id
-    assert "A plan waits for somebody else’s approval." in browser.get("/").text
     path = f"/knowledge-bases/toys/proposals/{proposal.id}/approve"
-    page = browser.get("/knowledge-bases/toys/plans").text
-    assert "Somebody else has to approve it" in page
-    assert path not in page
+    assert path not in browser.get(plans).text
     browser.post(path)
-    assert "Somebody else must approve this" in browser.get("/knowledge-bases/toys/plans").text
+    assert "Somebody else must approve this" in browser.get(plans).text
     assert promised(services.records) == 0
     browser.client.cookies.clear()
     browser.sign_in(keys.create("bo", "admin", by="root")[1])
-    assert re.search(rf'action="/admin{path}"', browser.get("/knowledge-bases/toys/plans").text)
+    assert path in browser.get(plans).text
     browser.post(path)
-    page = browser.get("/knowledge-bases/toys/plans").text
-    assert "Plan 1 is approved and signed" in page
-    assert "somebody else’s approval" not in browser.get("/").text
-    assert "Proposed plan" not in page
+    assert "Plan 1 is approved and signed" in browser.get(plans).text
     assert promised(services.records) > 0

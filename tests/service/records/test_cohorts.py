@@ -9,8 +9,9 @@ import itertools
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import wraps
@@ -22,31 +23,23 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import exemplar_store.tables
-import service.records.tables
-from accounting.ledger import cohorts, restoring, tables
+from accounting.ledger import cohorts, restoring
 from accounting.ledger.amounts import Pair
-from accounting.ledger.charges import AnswersExhaustedError, Ledger
+from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.errors import BudgetExceededError, CohortError, KnowledgeBaseArchivedError
 from accounting.ledger.events import CohortClosed, ExemplarsIngested, KnowledgeBaseArchived, UploadEnded
 from accounting.ledger.quotas import NO_KEY
 from accounting.ledger.restoring import acknowledge, find_loss
-from accounting.ledger.trail import AuditTrail
-from accounting.ledger.witness import LedgerRestoredError, Witness
+from accounting.ledger.witness import LedgerRestoredError
 from exemplar_store import ExemplarStore, Row, UnknownUnitError, UnrecognisedUnitsError, store
 from exemplar_store.cohorts import spans
 from exemplar_store.tables import exemplars, units
 from service.records import witness
-from service.records.api_keys import ApiKeys
-from service.records.database import open_database
-from service.records.rate_limits import RateLimits
-from service.records.records import Records
-from service.records.text_ledger import TextLedger
-from service.settings import Settings
+from service.records.records import open_records
 from tests.accounting.books import wrong
 from tests.privacy.planting import Edit, plant
+from tests.service.conftest import development
 
-KEY = bytes(range(32))
 EACH = 2
 """ε of every cohort."""
 ANSWERS = 1000
@@ -62,28 +55,11 @@ class Deployment:
         self._open()
 
     def _open(self) -> None:
-        self.database = open_database(self.url)
-        for metadata in (exemplar_store.tables.metadata, tables.metadata, service.records.tables.metadata):
-            metadata.create_all(self.database)
-        self.store, self.trail = ExemplarStore(self.database, KEY), AuditTrail(self.database)
-        self.witness = None
-        if self.folder:
-            self.witness = Witness(self.database, open_database(f"sqlite:///{self.folder}/witness.sqlite"))
-            self.witness.create()
-        self.ledger = Ledger(self.database, witness=self.witness)
-        self.records = Records(
-            settings=Settings(),
-            database=self.database,
-            store=self.store,
-            ledger=self.ledger,
-            keys=ApiKeys(self.database),
-            audit=self.trail,
-            witness=self.witness,
-            rates=RateLimits(self.database),
-            texts=TextLedger(self.database, KEY, cap=1),
-            digest_key=KEY,
-            synthetic=False,
-        )
+        beside = None if self.folder else "none"
+        settings = development(Path(), database_url=self.url, witness_url=beside)
+        self.records = records = open_records(settings, restored=True)
+        self.database, self.store, self.ledger = records.database, records.store, records.ledger
+        self.trail, self.witness = records.audit, records.witness
         # Before SQLite locks the database for a transaction that writes, and before that is committed.
         sa.event.listen(self.database, "begin", self._begins)
         sa.event.listen(self.database, "before_cursor_execute", self._says)
@@ -118,6 +94,12 @@ class Deployment:
         self.database.dispose()
         if self.witness:
             self.witness._database.dispose()
+
+
+def in_a_folder_of(folder: Path) -> Deployment:
+    """With a witness and backups."""
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    return Deployment(f"sqlite:///{folder}/service.sqlite", folder)
 
 
 class Killed(BaseException):
@@ -249,6 +231,10 @@ class History:
         if (loss := find_loss(self.here.trail, self.here.witness)) is not None:
             acknowledge(self.here.database, self.here.witness, loss, by="root", outside=witness.bring_back)
 
+    def step(self, data: st.DataObject, steps: dict[str, st.SearchStrategy]) -> None:
+        does = data.draw(st.sampled_from(sorted(steps)))
+        getattr(self, does)(*data.draw(steps[does]))
+
     def play(self, story: str) -> None:
         """``upload ann; sign 2 1``: what is done, a step each, drawing after most."""
         for step in story.split("; "):
@@ -287,23 +273,33 @@ AFTER_A_BACKUP = {
 }
 
 
-def any_history(fresh: Callable[[], History], examples: int, **more: st.SearchStrategy) -> None:
-    """Steps at random, drawing now and then."""
-    steps = st.sampled_from(sorted(STEPS | more))
+def any_history(fresh: Callable[[], Any], examples: int, **more: st.SearchStrategy) -> None:
+    """Steps at random, drawing now and then, of a :class:`History` or of several."""
 
     @settings(max_examples=examples, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         history = fresh()
         for _ in range(20):
-            does = data.draw(steps)
-            getattr(history, does)(*data.draw((STEPS | more)[does]))
+            history.step(data, STEPS | more)
         history.draw()
         if not more:
             assert wrong(history.here.database) == []
         history.here.close()
 
     check()
+
+
+def is_found(fresh: Callable[[], Any], story: str, bugs: Sequence[Edit | tuple], monkeypatch) -> None:
+    """A story in which nobody pays too much, but with the bugs."""
+    fresh().play(story)
+    for bug in bugs:
+        if isinstance(bug, Edit):
+            plant(bug, monkeypatch)
+        else:
+            monkeypatch.setattr(*bug)
+    with pytest.raises(AssertionError, match="ann pays"):
+        fresh().play(story)
 
 
 @pytest.fixture
@@ -314,14 +310,7 @@ def fresh(database_url: str) -> Callable[[], History]:
 
 @pytest.fixture
 def restorable(tmp_path: Path) -> Callable[[], History]:
-    numbers = itertools.count()
-
-    def make() -> History:
-        folder = tmp_path / f"{next(numbers)}"
-        folder.mkdir()
-        return History(Deployment(f"sqlite:///{folder}/service.sqlite", folder), "kb")
-
-    return make
+    return lambda: History(in_a_folder_of(tmp_path), "kb")
 
 
 @pytest.mark.slow
@@ -371,52 +360,46 @@ def with_the_tag(opened: ExemplarStore, *arguments: Any, forget: Callable[..., i
 
 
 @pytest.mark.parametrize(
-    ("where", "what", "bug", "story"),
+    ("story", "bug"),
     [
-        (cohorts, "charged_to", of_the_newest_alone, "upload ann; open; sign 2 1 2; sign 2 1"),
-        (ExemplarStore, "forget", with_the_tag, "upload ann; sign 2; open; forget ann; upload ann; sign 2"),
-        (
-            store,
-            "spans",
-            lambda row, _cohorts, arrived: spans(row, range(9), arrived),
-            "upload ann; sign 2; open; sign 2 2",
-        ),
+        ("upload ann; open; sign 2 1 2; sign 2 1", (cohorts, "charged_to", of_the_newest_alone)),
+        ("upload ann; sign 2; open; forget ann; upload ann; sign 2", (ExemplarStore, "forget", with_the_tag)),
+        ("upload ann; sign 2; open; sign 2 2", (store, "spans", lambda row, _cohorts, at: spans(row, range(9), at))),
     ],
     ids=["a plan is charged to its newest cohort alone", "a unit comes back as a new one", "every cohort is drawn on"],
 )
-def test_a_bug_would_be_found(fresh: Callable[[], History], monkeypatch, where, what: str, bug, story: str) -> None:
-    fresh().play(story)
-    monkeypatch.setattr(where, what, bug)
-    with pytest.raises(AssertionError, match="ann pays for"):
-        fresh().play(story)
+def test_a_bug_would_be_found(fresh: Callable[[], History], monkeypatch, story: str, bug: tuple) -> None:
+    is_found(fresh, story, [bug], monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "bug", "story"),
-    [
-        (
-            witness,
-            "note_lost_arrivals",
-            lambda _connection, _name: None,
-            "back_up; upload ann; sign 2; restore; acknowledge; open; upload ann; sign 2",
-        ),
-        (
-            restoring,
-            "mixed",
-            lambda _loss: set(),
-            "back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann",
-        ),
-        (restoring.Loss, "ended", (), "upload ann; back_up; sign 2; restore; sign 2; acknowledge"),
-    ],
-    ids=["lost uploads are not noted", "cohorts that may be mixed go on", "what has two histories goes on"],
-)
-def test_a_bug_would_be_found_after_a_restore(
-    restorable: Callable[[], History], monkeypatch, where, what: str, bug, story: str
-) -> None:
-    restorable().play(story)
-    monkeypatch.setattr(where, what, bug)
-    with pytest.raises(AssertionError, match="ann pays for"):
-        restorable().play(story)
+AFTER_A_RESTORE = {
+    "lost uploads are not noted": (
+        "back_up; upload ann; sign 2; restore; acknowledge; open; upload ann; sign 2",
+        (witness, "note_lost_arrivals", lambda _connection, _name: None),
+    ),
+    "cohorts that may be mixed go on": (
+        "back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann",
+        (restoring, "mixed", lambda _loss: set()),
+    ),
+    "what has two histories goes on": (
+        "upload ann; back_up; sign 2; restore; sign 2; acknowledge",
+        (restoring.Loss, "ended", ()),
+    ),
+    "somebody came after the charge": (
+        "sign 2; inside 3 upload ann; inside 6 back_up; draw; restore; acknowledge; open; upload ann; sign 2",
+        Edit("exemplar_store.cohorts:spans", "if arrived is not None:", "if False:"),
+    ),
+    "a cohort was opened after it": (
+        "inside 3 back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann",
+        Edit("accounting.ledger.restoring:mixed", "one, UploadEnded", "one, KeyRevoked"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_A_RESTORE)
+def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], History], monkeypatch, name: str) -> None:
+    story, bug = AFTER_A_RESTORE[name]
+    is_found(restorable, story, [bug], monkeypatch)
 
 
 OPERATIONS = {
@@ -443,8 +426,6 @@ NO_END_COUNTS = (
     Edit("accounting.ledger.restoring:_begun", "return tuple(", "return () and tuple("),
     Edit("service.records.witness:bring_back", " | UploadEnded(knowledge_base=name)", ""),
 )
-BETWEEN = "sign 2; inside 3 upload ann; inside 6 back_up; draw; restore; acknowledge; open; upload ann; sign 2"
-EARLIER = "inside 3 back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann"
 
 
 @pytest.mark.slow
@@ -456,24 +437,6 @@ def test_a_backup_at_any_point_inside_an_operation_lets_nobody_pay_twice(
         plant(bug, monkeypatch)
     with pytest.raises(AssertionError, match="ann pays for"):
         every_point(restorable)
-
-
-@pytest.mark.parametrize(
-    ("story", "bugs"),
-    [
-        (BETWEEN, [Edit("exemplar_store.cohorts:spans", "if arrived is not None:", "if False:")]),
-        (EARLIER, [Edit("accounting.ledger.restoring:mixed", "one, UploadEnded", "one, KeyRevoked")]),
-    ],
-    ids=["somebody came after the charge", "a cohort was opened after it"],
-)
-def test_nor_does_a_backup_inside_an_upload(
-    restorable: Callable[[], History], monkeypatch, story: str, bugs: list[Edit]
-) -> None:
-    restorable().play(story)
-    for bug in bugs:
-        plant(bug, monkeypatch)
-    with pytest.raises(AssertionError, match="ann pays for"):
-        restorable().play(story)
 
 
 def test_an_upload_is_witnessed_before_anything_is_stored(restorable: Callable[[], History], monkeypatch) -> None:
@@ -496,9 +459,7 @@ def test_an_upload_is_witnessed_before_anything_is_stored(restorable: Callable[[
     assert known_before() == {False}
 
 
-def test_an_upload_ends_also_if_it_fails_and_one_that_crashed_hinders_nothing(
-    restorable: Callable[[], History],
-) -> None:
+def test_an_upload_ends_also_if_it_fails_and_one_that_crashed_hinders_nothing(restorable: Callable[[], History]):
     history = restorable()
     here = history.here
     history.play("upload ann; inside 3 crash; upload bo; open; upload bo; sign 2; back_up; restore; acknowledge; open")

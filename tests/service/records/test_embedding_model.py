@@ -12,8 +12,7 @@ from service.plans.signing import sign
 from service.problem_kinds import ProblemKind
 from service.records.records import open_records
 from service.refusals import KIND_OF
-from service.settings import Settings
-from tests.service.conftest import embed, make_records, serving
+from tests.service.conftest import embed, make_records, serving, unwitnessed
 
 
 @pytest.fixture
@@ -26,22 +25,16 @@ def models(tmp_path: Path) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def settings(url: str, model: str) -> Settings:
-    return Settings(
-        database_url=url, development=True, witness_url="none", latency_unpadded=True, embedding_model=model
-    )
-
-
 def test_a_database_is_refused_by_whoever_has_another_model(database_url: str, tmp_path: Path, models: list[str]):
     one, other = models
-    make_records(tmp_path, settings=settings(database_url, one)).database.dispose()
+    make_records(tmp_path, settings=unwitnessed(database_url, embedding_model=one)).database.dispose()
     with pytest.raises(OtherEmbeddingModelError, match="Set DPICL_EMBEDDING_MODEL to the model it was filled with"):
-        open_records(settings(database_url, other))
+        open_records(unwitnessed(database_url, embedding_model=other))
     with pytest.raises(OtherEmbeddingModelError):
-        open_records(settings(database_url, ""))
+        open_records(unwitnessed(database_url, embedding_model=""))
     copy = tmp_path / "copied"
     Path(one).rename(copy)
-    open_records(settings(database_url, str(copy))).database.dispose()
+    open_records(unwitnessed(database_url, embedding_model=str(copy))).database.dispose()
 
 
 def test_a_service_charges_nothing_for_what_another_model_has_embedded(tmp_path: Path, calibrated: CalibratedPlan):
@@ -63,7 +56,7 @@ def test_a_service_charges_nothing_for_what_another_model_has_embedded(tmp_path:
 
 
 def test_the_first_upload_with_embeddings_decides(tmp_path: Path, models: list[str]):
-    one, other = (settings(f"sqlite:///{tmp_path / 'a.sqlite'}", model) for model in models)
+    one, other = (unwitnessed(f"sqlite:///{tmp_path / 'a.sqlite'}", embedding_model=model) for model in models)
     records = open_records(one)
     with records.database.begin() as connection:
         records.store.create(connection, "toys", public_size=9, fields=["text", "label"], embedded_field="text")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from accounting.ledger.events import EncryptionKeyChanged, ExemplarsReencrypted
-from accounting.plan import CalibratedPlan
 from accounting.replay.trail import verify
 from exemplar_store import WrongKeyError
 from service.plans.signing import sign
@@ -41,9 +40,7 @@ def charged(services: Services, query: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_replica_goes_on_under_the_key_that_it_started_with(
-    database_url: str, tmp_path: Path, calibrated: CalibratedPlan, dpicl: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_goes_on_under_the_key_that_it_started_with(database_url, tmp_path, calibrated, dpicl, monkeypatch):
     records = make_records(tmp_path, settings=settings(database_url, OLD))
     sign(records, calibrated, "test")
     records.keys.create("ana", "analyst")
@@ -74,10 +71,8 @@ def test_a_replica_goes_on_under_the_key_that_it_started_with(
     assert not any(charged(restarted, query) for query in ("one", "two", "three", "four"))
     assert charged(restarted, "five")
     trail = restarted.records.audit
-    changed, encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
-    assert isinstance(changed.particulars, EncryptionKeyChanged)
+    changed, _encrypted = trail.events(kinds=[EncryptionKeyChanged.kind, ExemplarsReencrypted.kind])
     assert changed.particulars.fingerprint in said
-    assert isinstance(encrypted.particulars, ExemplarsReencrypted)
     assert verify(trail.export(), recompute=False).problems == []
     assert [task.charged for budget in restarted.records.ledger.budgets.statuses() for task in budget.tasks] == [5]
     restarted.records.database.dispose()

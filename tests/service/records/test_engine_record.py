@@ -7,7 +7,6 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from service.cli.output import print_engine
 from service.engines.protocol import EngineInfo, EngineUnavailableError
 from service.pipeline.latency import UNPADDED
 from service.records.engine_record import last_engine, note_engine
@@ -49,11 +48,3 @@ def test_a_started_service_shows_it(services: Services, monkeypatch) -> None:
         assert client.get("/v1/budgets").json()["engine"] == expected
         plan = client.post("/v1/knowledge-bases/toys/plans?dry_run=true", content=yaml.safe_dump(yaml.safe_load(PLAN)))
         assert plan.json()["engine"] == expected
-
-
-def test_the_command_line_says_it(records: Records, capsys) -> None:
-    print_engine(last_engine(records.database))
-    assert "none has answered" in capsys.readouterr().out
-    note_engine(records.database, STRICT)
-    print_engine(last_engine(records.database))
-    assert capsys.readouterr().out == "Engine: vllm. a model\nIsolation of slots: strict\n"

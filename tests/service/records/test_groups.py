@@ -10,15 +10,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from accounting.ledger import promised, restoring
+from accounting.ledger import groups, promised, restoring
 from accounting.ledger.amounts import total
-from accounting.ledger.errors import BudgetExceededError, GroupError, UnknownBudgetError, UnknownGroupError
-from tests.accounting.books import wrong
+from accounting.ledger.errors import BudgetExceededError, GroupError
 from tests.privacy.planting import Edit, plant
-from tests.service.records.test_cohorts import AFTER_A_BACKUP, STEPS, Deployment, History
+from tests.service.records.test_cohorts import (
+    AFTER_A_BACKUP,
+    Deployment,
+    History,
+    any_history,
+    in_a_folder_of,
+    is_found,
+)
 
 SHARED = 3
 """ε of the group; each cohort has 2."""
@@ -27,9 +32,9 @@ SHARED = 3
 class Sharing:
     """Two knowledge bases, and what may be done with each, with both and with their group."""
 
-    def __init__(self, here: Deployment, names: tuple[str, str], group: str) -> None:
-        self.here, self.group = here, group
-        self.of = {name[0]: History(here, name) for name in names}
+    def __init__(self, here: Deployment, number: str = "") -> None:
+        self.here, self.group = here, f"group{number}"
+        self.of = {name: History(here, f"{name}{number}") for name in "ab"}
 
     def join(self, which: str, epsilon: int = SHARED) -> None:
         """Make the group, if it is not there."""
@@ -37,6 +42,13 @@ class Sharing:
             self.here.ledger.groups.open(self.group, epsilon, 0, by="root")
         with suppress(GroupError):
             self.here.ledger.groups.join(self.group, self.of[which].name, by="root")
+
+    def step(self, data: st.DataObject, steps: dict[str, st.SearchStrategy]) -> None:
+        which = data.draw(st.sampled_from("ab"))
+        if data.draw(st.integers(0, len(steps))) == 0:
+            self.join(which)
+        else:
+            self.of[which].step(data, steps)
 
     def draw(self) -> None:
         for history in self.of.values():
@@ -61,47 +73,15 @@ class Sharing:
             self.draw()
 
 
-def any_history(fresh: Callable[[], Sharing], examples: int, **more: st.SearchStrategy) -> None:
-    @settings(max_examples=examples, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(st.data())
-    def check(data: st.DataObject) -> None:
-        sharing = fresh()
-        for _ in range(25):
-            does = data.draw(st.sampled_from(["join", *sorted(STEPS | more)]))
-            which = data.draw(st.sampled_from("ab"))
-            if does == "join":
-                sharing.join(which)
-            else:
-                getattr(sharing.of[which], does)(*data.draw((STEPS | more)[does]))
-        sharing.draw()
-        if not more:
-            assert wrong(sharing.here.database) == []
-        sharing.here.close()
-
-    check()
-
-
 @pytest.fixture
 def fresh(database_url: str) -> Callable[[], Sharing]:
     numbers = itertools.count()
-
-    def make() -> Sharing:
-        number = next(numbers)
-        return Sharing(Deployment(database_url, None), (f"a{number}", f"b{number}"), f"group{number}")
-
-    return make
+    return lambda: Sharing(Deployment(database_url, None), f"{next(numbers)}")
 
 
 @pytest.fixture
 def restorable(tmp_path: Path) -> Callable[[], Sharing]:
-    numbers = itertools.count()
-
-    def make() -> Sharing:
-        folder = tmp_path / f"{next(numbers)}"
-        folder.mkdir()
-        return Sharing(Deployment(f"sqlite:///{folder}/service.sqlite", folder), ("a", "b"), "group")
-
-    return make
+    return lambda: Sharing(in_a_folder_of(tmp_path))
 
 
 @pytest.mark.slow
@@ -114,29 +94,36 @@ def test_nor_after_any_restore(restorable: Callable[[], Sharing]) -> None:
     any_history(restorable, 15, **AFTER_A_BACKUP)
 
 
-BOTH = "join a; join b; a upload ann; b upload ann; a sign 2; b sign 2; b sign 1"
-LATE = "a upload ann; b upload ann; a sign 2; b sign 2; join a; join b"
+NOBODY_PAYS = [(module, "most_paid", lambda _signed: total([])) for module in (promised, groups)]
+UNEQUAL = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2"
+WHO_PAYS_LEAST_COUNTS = [Edit("accounting.ledger.promised:most_paid", "max(epsilon", "min(epsilon")]
 
 
-@pytest.mark.parametrize("story", [BOTH, LATE], ids=["signing", "joining"])
-def test_a_bug_would_be_found(fresh: Callable[[], Sharing], monkeypatch, story: str) -> None:
-    fresh().play(story)
-    monkeypatch.setattr(promised, "most_paid", lambda signed: total([]))
-    monkeypatch.setattr("accounting.ledger.groups.most_paid", lambda signed: total([]))
-    with pytest.raises(AssertionError, match="ann pays"):
-        fresh().play(story)
+@pytest.mark.parametrize(
+    ("story", "bugs"),
+    [
+        ("join a; join b; a upload ann; b upload ann; a sign 2; b sign 2; b sign 1", NOBODY_PAYS),
+        ("a upload ann; b upload ann; a sign 2; b sign 2; join a; join b", NOBODY_PAYS),
+        (f"{UNEQUAL}; join a; join b; b sign 2", WHO_PAYS_LEAST_COUNTS),
+        (f"{UNEQUAL}; b sign 2; join b; join a", WHO_PAYS_LEAST_COUNTS),
+    ],
+    ids=["signing", "joining", "signing with unequal cohorts", "joining with unequal cohorts"],
+)
+def test_a_bug_would_be_found(fresh: Callable[[], Sharing], monkeypatch, story: str, bugs: list) -> None:
+    is_found(fresh, story, bugs, monkeypatch)
 
 
-UNEQUAL = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; join a; join b; b sign 2"
-UNEQUAL_LATE = "a upload ann; b upload ann; a open; a sign 2 1; a sign 1 2; b sign 2; join b; join a"
+def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], Sharing], monkeypatch) -> None:
+    story = "join a; join b; a upload ann; b upload ann; back_up; a sign 2; restore; b sign 2; acknowledge"
+    is_found(restorable, story, [(restoring.Loss, "_with_groups", lambda _loss, names: names)], monkeypatch)
 
 
-@pytest.mark.parametrize("story", [UNEQUAL, UNEQUAL_LATE], ids=["signing", "joining"])
-def test_the_cohort_that_pays_most_counts(fresh: Callable[[], Sharing], monkeypatch, story: str) -> None:
-    fresh().play(story)
-    plant(Edit("accounting.ledger.promised:most_paid", "max(epsilon", "min(epsilon"), monkeypatch)
-    with pytest.raises(AssertionError, match="ann pays"):
-        fresh().play(story)
+def test_what_makes_no_group_is_refused(fresh: Callable[[], Sharing]) -> None:
+    sharing = fresh()
+    for bad in ({"name": ""}, {"epsilon": 0}, {"delta": 1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            sharing.here.ledger.groups.open(**{"name": "new", "epsilon": 1, "delta": 0, "by": "root"} | bad)
+    sharing.here.close()
 
 
 def test_and_of_delta_by_itself(monkeypatch) -> None:
@@ -147,17 +134,7 @@ def test_and_of_delta_by_itself(monkeypatch) -> None:
         assert promised.most_paid(signed) != (2, 3)
 
 
-def test_a_bug_would_be_found_after_a_restore(restorable: Callable[[], Sharing], monkeypatch) -> None:
-    story = "join a; join b; a upload ann; b upload ann; back_up; a sign 2; restore; b sign 2; acknowledge"
-    restorable().play(story)
-    monkeypatch.setattr(restoring.Loss, "_with_groups", lambda _loss, names: names)
-    with pytest.raises(AssertionError, match="ann pays"):
-        restorable().play(story)
-
-
-def test_whoever_signs_at_the_same_time_in_two_knowledge_bases_sees_what_the_other_took(
-    fresh: Callable[[], Sharing],
-) -> None:
+def test_whoever_signs_at_the_same_time_in_two_knowledge_bases_sees_what_the_other_took(fresh: Callable[[], Sharing]):
     sharing = fresh()
     sharing.join("a")
     sharing.join("b")
@@ -178,27 +155,6 @@ def test_what_others_left_is_said_and_is_what_further_plans_may_ask_for(fresh: C
     with pytest.raises(BudgetExceededError, match=only):
         sharing.here.ledger.cohorts.check_free(name, [2], epsilon=1, delta=0)
     sharing.here.ledger.cohorts.check_free(name, [1], epsilon=1, delta=0)
-    sharing.here.close()
-
-
-def test_what_makes_no_group_is_named(fresh: Callable[[], Sharing]) -> None:
-    sharing = fresh()
-    sharing.play("a sign 2; b sign 2; join a")
-    groups = sharing.here.ledger.groups
-    name, other = sharing.of["a"].name, sharing.of["b"].name
-    with pytest.raises(GroupError, match=r"promise \(ε = 2, δ = 0\), and group .* has only \(ε = 1, δ = 0\) left"):
-        groups.join(sharing.group, other, by="root")
-    with pytest.raises(GroupError, match="already; its budget cannot be changed"):
-        groups.open(sharing.group, 9, 0, by="root")
-    with pytest.raises(GroupError, match="for ever"):
-        groups.join(sharing.group, name, by="root")
-    with pytest.raises(UnknownGroupError, match=rf"'{sharing.group}x'; did you mean '{sharing.group}'"):
-        groups.join(sharing.group + "x", other, by="root")
-    with pytest.raises(UnknownBudgetError):
-        groups.join(sharing.group, "nowhere", by="root")
-    for bad in ({"name": ""}, {"epsilon": 0}, {"delta": 1}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            groups.open(**{"name": "new", "epsilon": 1, "delta": 0, "by": "root"} | bad)
     sharing.here.close()
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from accounting.ledger import tables
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
-from service.records.api_keys import PREFIX, ApiKeys, KeyRotatedError, UnknownKeyError
+from service.records.api_keys import PREFIX, ApiKey, ApiKeys, KeyRotatedError, UnknownKeyError
 from service.records.sessions import Sessions
 from service.records.tables import api_keys, metadata
 from tests.conftest import Clock
@@ -63,23 +64,32 @@ def test_a_revoked_key_is_refused_for_ever_and_stays_listed(keys: ApiKeys, clock
 
 def test_a_rotated_key_is_the_same_key_under_another_token(keys: ApiKeys, engine: sa.Engine, clock: Clock):
     made, first = keys.create("ana", "analyst", quota=7, rate_per_minute=5, scope=["kb.task"])
+    tokens = [first]
+
+    def rotate(key: ApiKey, **options: timedelta) -> ApiKey:
+        rotated, token = keys.rotate(key, by="root", **options)
+        tokens.append(token)
+        return rotated
+
+    def valid() -> list[int]:
+        return [number for number, token in enumerate(tokens) if keys.authenticate(token) is not None]
+
     clock.now += timedelta(days=1)
-    rotated, second = keys.rotate(made, by="root")
+    rotated = rotate(made)
     assert rotated == replace(made, rotated_at=clock.now)
-    assert keys.authenticate(first) is None
-    assert keys.authenticate(second).id == made.id
-    rotated, third = keys.rotate(rotated, overlap=timedelta(hours=2), by="root")
+    assert valid() == [1]
+    assert keys.authenticate(tokens[1]).id == made.id
+    rotated = rotate(rotated, overlap=timedelta(hours=2))
     clock.now += timedelta(hours=1)
-    rotated, fourth = keys.rotate(rotated, overlap=timedelta(hours=2), by="root")
-    valid = [keys.authenticate(token) is not None for token in (first, second, third, fourth)]
-    assert valid == [False, True, True, True]
+    rotated = rotate(rotated, overlap=timedelta(hours=2))
+    assert valid() == [1, 2, 3]
     clock.now += timedelta(hours=1)
-    assert [keys.authenticate(token) is not None for token in (second, third, fourth)] == [False, True, True]
-    rotated, fifth = keys.rotate(rotated, by="root")  # as after a theft: nothing of before stands
-    assert [keys.authenticate(token) is not None for token in (second, third, fourth, fifth)] == [False] * 3 + [True]
+    assert valid() == [2, 3]
+    rotated = rotate(rotated)  # as after a theft: nothing of before stands
+    assert valid() == [4]
     assert verify(AuditTrail(engine).export()).problems == []
     keys.revoke(made.id)
-    assert keys.authenticate(fifth) is None
+    assert valid() == []
     with pytest.raises(UnknownKeyError):
         keys.rotate(rotated)
 
@@ -107,15 +117,14 @@ def test_of_racing_rotations_one_wins_and_the_others_are_told(keys: ApiKeys, eng
     made, first = keys.create("ana", "analyst")
     together = threading.Barrier(4)
 
-    def rotate(_: int) -> str | None:
+    def rotate(_: int) -> str:
         together.wait()
-        try:
+        with suppress(KeyRotatedError):
             return keys.rotate(made, overlap=timedelta(hours=1))[1]
-        except KeyRotatedError:
-            return None
+        return ""
 
     with ThreadPoolExecutor(4) as threads:
-        (won,) = [token for token in threads.map(rotate, range(4)) if token]
+        (won,) = filter(None, threads.map(rotate, range(4)))
     assert keys.authenticate(won).id == keys.authenticate(first).id == made.id
     assert len(AuditTrail(engine).events(kinds=["key.rotated"])) == 1
 
@@ -142,24 +151,19 @@ def test_an_expired_key_is_refused_from_that_moment(keys: ApiKeys, clock: Clock)
 
 
 @pytest.mark.parametrize(
-    ("scope", "task", "allowed"),
+    ("scope", "allowed", "refused"),
     [
-        ((), "support.queue", True),
-        (("support",), "support.queue@3", True),
-        (("support",), "supported.queue", False),
-        (("support.queue",), "support.queue", True),
-        (("support.queue",), "support.queue@2", True),
-        (("support.queue",), "support.queues", False),
-        (("support.queue", "billing"), "billing.page", True),
-        (("support.queue", "billing"), "support.page", False),
-        (("support.queue",), "support", False),
+        ((), ["support.queue"], []),
+        (("support",), ["support.queue@3"], ["supported.queue"]),
+        (("support.queue",), ["support.queue", "support.queue@2"], ["support.queues", "support"]),
+        (("support.queue", "billing"), ["billing.page"], ["support.page"]),
     ],
 )
-def test_a_scope_names_knowledge_bases_and_tasks(keys: ApiKeys, scope: tuple[str, ...], task: str, allowed: bool):
+def test_a_scope_names_knowledge_bases_and_tasks(keys: ApiKeys, scope: tuple[str, ...], allowed, refused):
     key, token = keys.create("ana", "analyst", scope=scope)
     for same in (key, keys.get(key.id), keys.authenticate(token), *keys.list()):
         assert same.scope == scope
-        assert same.may_ask(task) is allowed
+        assert [task for task in (*allowed, *refused) if same.may_ask(task)] == allowed
 
 
 def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine: sa.Engine):
@@ -176,29 +180,18 @@ def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine:
     assert keys.list()[0].last_used_at == clock.now == first + timedelta(seconds=60)
 
 
-def test_keys_are_listed_oldest_first(keys: ApiKeys, clock: Clock):
-    for name in ("c", "a", "b"):
-        keys.create(name, "analyst")
-        clock.now += timedelta(seconds=1)
-    assert [key.name for key in keys.list()] == ["c", "a", "b"]
-
-
 def test_limits_are_set_changed_and_told_to_the_trail(keys: ApiKeys, engine: sa.Engine):
     key, token = keys.create("ana", "analyst", quota=5, rate_per_minute=60, by="root")
     assert (key.quota, key.charged, key.rate_per_minute) == (5, 0, 60)
     assert keys.authenticate(token) == key
-    assert keys.get(key.id).quota == 5
     changed = keys.limit(key.id, quota=None, rate_per_minute=None, by="root")
     assert (changed.quota, changed.rate_per_minute) == (None, None)
-    keys.revoke(key.id, "root")
-    keys.revoke(key.id, "root")
+    for _ in range(2):
+        keys.revoke(key.id, "root")
+    with pytest.raises(UnknownKeyError):
+        keys.limit("nobody", quota=1, rate_per_minute=None)
     events = AuditTrail(engine).events()
     assert [event.kind for event in events] == ["key.created", "key.changed", "key.revoked"]
     assert {event.particulars.by for event in events} == {"root"}
     assert events[0].particulars.quota == 5
     assert token not in "".join(event.line() for event in events)
-
-
-def test_limiting_an_unknown_key_is_refused(keys: ApiKeys):
-    with pytest.raises(UnknownKeyError):
-        keys.limit("nobody", quota=1, rate_per_minute=None)

@@ -12,8 +12,8 @@ from accounting.ledger.tables import GUARDS
 from service.records.database import open_database
 from service.records.records import open_records
 from service.records.schema import METADATA, SchemaError, migrate, newest, require, revision
-from service.settings import Settings
 from tests.processes import FRESH
+from tests.service.conftest import unwitnessed
 from tests.service.shell import Shell
 
 
@@ -96,10 +96,8 @@ def test_a_migration_that_fails_leaves_nothing(engine: sa.Engine):
 
 
 @pytest.mark.parametrize(("found", "advice"), [("0000", "run `dpicl migrate`"), ("9999", "use the newer version")])
-def test_neither_an_older_nor_a_newer_schema_is_worked_on(
-    database_url: str, engine: sa.Engine, found: str, advice: str
-):
-    settings = Settings(database_url=database_url, development=True, witness_url="none")
+def test_neither_an_older_nor_a_newer_schema_is_worked_on(database_url, engine: sa.Engine, found: str, advice: str):
+    settings = unwitnessed(database_url)
     open_records(settings).database.dispose()
     at_revision(engine, found)
     with pytest.raises(SchemaError, match=rf"{found}.*{advice}"):
@@ -110,7 +108,7 @@ def test_neither_an_older_nor_a_newer_schema_is_worked_on(
 
 
 def test_a_start_may_leave_an_empty_database_to_the_command(database_url: str, engine: sa.Engine):
-    settings = Settings(database_url=database_url, development=True, migrate="never", witness_url="none")
+    settings = unwitnessed(database_url, migrate="never")
     with pytest.raises(SchemaError, match=r"the database is empty, .* run `dpicl migrate`"):
         open_records(settings)
     migrate(engine)

@@ -3,9 +3,10 @@
 import ast
 import asyncio
 import re
+import time
 from collections import Counter
 from pathlib import Path
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import service
 from accounting.mechanisms import MECHANISMS
 from accounting.plan import CalibratedPlan, load_plan
+from accounting.privacy.profiles import Gaussian
 from exemplar_store import BadRowError, Exemplar
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 from service.pipeline.answering import BusyError
@@ -63,45 +65,25 @@ def test_a_unanimous_trial_says_so(calibrated: CalibratedPlan) -> None:
     assert "8 exemplars stand in for 60" in trial.caution
 
 
-def test_the_noise_is_the_plans(plan, calibrated: CalibratedPlan) -> None:
+def test_the_noise_is_the_plans(calibrated: CalibratedPlan) -> None:
     """The share that agrees is what the plan's own noise leaves of ten slots' lead; without noise it would be all."""
-    loud = calibrated.model_copy(
-        update={"noise": {"colour": calibrated.noise["colour"].model_copy(update={"mechanism": _gaussian(1000.0)})}}
-    )
-    faint = calibrated.model_copy(
-        update={"noise": {"colour": calibrated.noise["colour"].model_copy(update={"mechanism": _gaussian(0.01)})}}
-    )
-    assert attempt(faint, repeats=100).agreeing == 100
-    assert 20 <= attempt(loud, repeats=100).agreeing <= 80  # a fair coin leaves this once in a thousand million
 
+    def agreeing(z: float) -> int:
+        noise = calibrated.noise["colour"].model_copy(update={"mechanism": Gaussian(noise_multiplier=z)})
+        return attempt(calibrated.model_copy(update={"noise": {"colour": noise}}), repeats=100).agreeing
 
-def _gaussian(z: float):
-    from accounting.privacy.profiles import Gaussian
-
-    return Gaussian(noise_multiplier=z)
-
-
-def test_the_engine_is_asked_once_whatever_the_repeats(calibrated: CalibratedPlan) -> None:
-    engine = MajorityEngine()
-    attempt(calibrated, engine=engine, repeats=100)
-    assert engine.slots_seen == [10]
+    assert agreeing(0.01) == 100
+    assert 20 <= agreeing(1000.0) <= 80  # a fair coin leaves this once in a thousand million
 
 
 def test_prompts_share_no_cache_with_private_ones(calibrated: CalibratedPlan) -> None:
-    """The knowledge base that an engine salts its caches with can be no real one's name."""
-    seen = []
-
-    class Noting(MajorityEngine):
-        async def contributions(self, task, query, slots, zero_shot):
-            seen.append(task)
-            return await super().contributions(task, query, slots, zero_shot)
-
-        async def zero_shot(self, task, query):
-            seen.append(task)
-            return await super().zero_shot(task, query)
-
-    attempt(calibrated, engine=Noting())
-    assert {task.knowledge_base for task in seen} == {"trials of toys"}
+    """The knowledge base that an engine salts its caches with can be no real one's name; repeats ask nothing again."""
+    engine = MajorityEngine()
+    engine.zero_shot = probe = Mock(wraps=engine.zero_shot)
+    attempt(calibrated, engine=engine, repeats=100)
+    (asked,), ((shown, _, slots),) = probe.call_args_list, engine.shown
+    assert asked.args[0].knowledge_base == shown.knowledge_base == "trials of toys"
+    assert len(slots) == 10
 
 
 @pytest.mark.parametrize(
@@ -170,21 +152,13 @@ def test_blocks_are_drawn_as_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exemplars", "message"),
-    [
-        ([{"text": "x"}], "label"),
-        ([*RED, {"text": "x", "label": " "}], "9"),
-        ([{"text": 3, "label": "red"}], "must be a string"),
-        ([{"text": "x\0", "label": "red"}], "NUL"),
-        ([{"text": "x" * 20_001, "label": "red"}], "20,011 bytes"),
-    ],
+    "exemplar",
+    [{"text": "x"}, {"text": "x", "label": " "}, *({"text": bad, "label": "red"} for bad in (3, "x\0", "x" * 20_001))],
+    ids=["no label", "an empty one", "no text", "NUL", "too long"],
 )
-def test_exemplars_are_checked_like_an_upload(calibrated: CalibratedPlan, exemplars, message: str) -> None:
-    with pytest.raises(BadRowError, match=message):
-        attempt(calibrated, exemplars)
-
-
-def test_further_fields_are_ignored_a_unit_id_too(calibrated: CalibratedPlan) -> None:
+def test_exemplars_are_checked_like_an_upload(calibrated: CalibratedPlan, exemplar: dict) -> None:
+    with pytest.raises(BadRowError):
+        attempt(calibrated, [*RED, exemplar])
     assert attempt(calibrated, [{**one, "unit_id": "u", "": 7, "desk": None} for one in RED]).supplied == 8
 
 
@@ -220,57 +194,26 @@ def test_the_engines_refusals_are_told(calibrated: CalibratedPlan, monkeypatch, 
     assert "path" not in str(caught.value)
 
 
-def test_only_a_few_are_tried_at_once(calibrated: CalibratedPlan) -> None:
-    engine = MajorityEngine()
-    gate = asyncio.Event()
-    probe = engine.zero_shot
-
-    async def waits(task, query):
-        await gate.wait()
-        return await probe(task, query)
-
-    engine.zero_shot = waits
-    trials = Trials(Stages(engine, EMBEDDER, 60.0), max_in_flight=2)
-
-    async def four() -> list:
-        calls = [asyncio.create_task(trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)) for _ in range(4)]
-        await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-        gate.set()
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        outcomes.append(await trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS))
-        return outcomes
-
-    assert [type(one) for one in asyncio.run(four())] == [Trial, Trial, BusyError, BusyError, Trial]
-
-
-def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> None:
-    async def timed() -> float:
-        trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), latency_grain_s=0.5)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        await trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)
-        return loop.time() - started
-
-    assert asyncio.run(timed()) >= 0.5
-
-
-def test_a_trial_keeps_its_place_until_it_leaves(calibrated: CalibratedPlan, padding) -> None:
+async def test_only_a_few_are_tried_at_once_and_each_keeps_its_place_until_it_leaves(calibrated, padding) -> None:
     begun, over = padding
-    trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), max_in_flight=1)
+    trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), max_in_flight=2)
 
     def trial():
-        return trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)
+        return asyncio.ensure_future(trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS))
 
-    async def two() -> Trial:
-        first = asyncio.create_task(trial())
-        await begun.wait()
+    two = [trial(), trial()]
+    await begun.wait()
+    for _ in range(2):
         with pytest.raises(BusyError):
             await trial()
-        over.set()
-        await first
-        return await trial()
+    over.set()
+    assert [type(one) for one in (*await asyncio.gather(*two), await trial())] == [Trial] * 3
 
-    assert isinstance(asyncio.run(two()), Trial)
+
+async def test_latency_is_padded_to_the_grain(calibrated: CalibratedPlan) -> None:
+    trials, begun = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), latency_grain_s=0.5), time.monotonic()
+    await trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS)
+    assert time.monotonic() - begun >= 0.5
 
 
 def test_what_answers_private_queries_cannot_say_the_noiseless_answer() -> None:

@@ -1,0 +1,18 @@
+"""The embedded engine on its real model."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+
+
+@pytest.fixture(scope="session")
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@pytest.fixture(scope="session")
+def engine(embedder: Embedder) -> NearestExemplarEngine:
+    return NearestExemplarEngine(embedder)
