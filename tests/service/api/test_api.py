@@ -57,11 +57,6 @@ class Api:
         sign(self.services.records, calibrate_plan(load_plan(PLAN.replace(old, new)), public_size=60), "test")
 
 
-@pytest.fixture
-def api(services: Services) -> Api:
-    return Api(services)
-
-
 def problem(response, status: int, slug: str) -> dict:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"

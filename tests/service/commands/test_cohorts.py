@@ -6,8 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from accounting.ledger.errors import CohortError
-from exemplar_store import UnrecognisedUnitsError
-from exemplar_store.cohorts import note_lost_arrivals
 from service.commands import cohorts
 from service.commands.cohorts import NewCohort
 from service.commands.command import Confirmation, UnconfirmedError
@@ -45,11 +43,3 @@ def test_cohorts_are_opened_listed_and_closed(records: Records) -> None:
         (2, 5, [], True),
         (3, 30, [], True),
     ]
-
-
-def test_who_might_not_be_recognised_stands_in_the_way(records: Records) -> None:
-    with records.database.begin() as connection:
-        note_lost_arrivals(connection, "toys")
-    with pytest.raises(UnrecognisedUnitsError):
-        cohorts.open_(ROOT, records, "toys", NewCohort(**NEW))
-    assert len(cohorts.list_(ROOT, records, "toys")) == 1
