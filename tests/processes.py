@@ -1,7 +1,14 @@
-"""What tests with several processes need."""
+"""What tests with several processes, or with a server beside them, need."""
 
 import multiprocessing
 import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
 
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(["tests.service.conftest"])
@@ -18,3 +25,19 @@ def free_ports(number: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """An application on a port of this machine, in a thread, until the block ends: its address."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="how long the scenario kill lasts (10 unless given)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=SCENARIOS, action="append", help="this scenario; may be given again")
-    parser.add_argument("--output", type=Path, default=Path("var/chaos"), help="where chaos.json and chaos.csv go")
+    parser.add_argument("--output", type=Path, default=Path("var/chaos"), help="where chaos.json goes")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
     results = []

@@ -1,6 +1,5 @@
-"""What a run found: a row per scenario, as a table, CSV and JSON."""
+"""What a run found: a row per scenario, as a table and JSON."""
 
-import csv
 import json
 import statistics
 from collections import Counter
@@ -99,12 +98,8 @@ def table(results: list[Result]) -> str:
 
 
 def write(results: list[Result], folder: Path) -> None:
-    """``chaos.json`` with everything, ``chaos.csv`` with the table."""
+    """``chaos.json`` with everything."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "chaos.json").write_text(
         json.dumps([asdict(one) for one in results], indent=2, ensure_ascii=False) + "\n"
     )
-    with (folder / "chaos.csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(asdict(results[0])) if results else [])
-        writer.writeheader()
-        writer.writerows(asdict(one) for one in results)

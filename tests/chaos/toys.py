@@ -18,12 +18,8 @@ QUESTION_CANARY = "askcanary7d31"
 UNIT_CANARY = "unitcanary1e2f"
 TOYS = 150
 _FIELDS = ["text", "colour", "story"]
-_PLAN = """
-knowledge_base: toys
-budget: {{epsilon: 6, delta: 1.0e-4}}
-accountant: rdp
-tasks:
-  colour:
+_COLOUR = """
+  {name}:
     kind: classify
     labels: [red, blue]
     label_field: colour
@@ -31,7 +27,8 @@ tasks:
     shots: 2
     ensemble: 10
     answers: {answers}
-    mechanism: {{type: rnm_gaussian, vote: hard}}
+    mechanism: {{type: rnm_gaussian, vote: hard}}"""
+_STORY = """
   story:
     kind: generate
     response_field: story
@@ -41,17 +38,8 @@ tasks:
     answers: {answers}
     candidates: 2
     public_answers: [A red kite rises., A blue boat sinks.]
-    mechanism: {{type: embedding_mean}}
-  scarce:
-    kind: classify
-    labels: [red, blue]
-    label_field: colour
-    prompt: {{exemplar: "{{text}}: {{colour}}", query: "{{text}}:"}}
-    shots: 2
-    ensemble: 10
-    answers: 40
-    mechanism: {{type: rnm_gaussian, vote: hard}}
-"""
+    mechanism: {{type: embedding_mean}}"""
+_PLAN = "knowledge_base: toys\nbudget: {epsilon: 6, delta: 1.0e-4}\naccountant: rdp\ntasks:"
 
 
 def fill(records: Records, *, remote_engine: bool, answers: int) -> None:
@@ -87,7 +75,9 @@ def rows(numbers: Sequence[int]) -> str:
 
 @lru_cache
 def _calibrated(answers: int) -> CalibratedPlan:
-    return calibrate_plan(load_plan(_PLAN.format(answers=answers)), public_size=TOYS)
+    tasks = _COLOUR.format(name="colour", answers=answers) + _STORY.format(answers=answers)
+    tasks += _COLOUR.format(name="scarce", answers=40)
+    return calibrate_plan(load_plan(_PLAN + tasks), public_size=TOYS)
 
 
 def _embed(texts: Sequence[str]) -> np.ndarray:

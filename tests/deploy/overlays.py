@@ -21,14 +21,17 @@ each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 _planted: dict[str, Objects] = {}
 
 
-@cache
-def _rendered(overlay: str) -> str:
+def _kustomized(folder: Path) -> str:
     if not shutil.which("kubectl"):
         pytest.fail("kubectl 1.27 or later is needed to render deploy/: see https://kubernetes.io/docs/tasks/tools/")
-    folder = ROOT / "deploy" / "overlays" / overlay
     done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@cache
+def _rendered(overlay: str) -> str:
+    return _kustomized(ROOT / "deploy" / "overlays" / overlay)
 
 
 @cache
@@ -42,6 +45,16 @@ def parse(manifests: str) -> Objects:
     named = {(one["kind"], one["metadata"]["name"]): one for one in objects}
     assert len(named) == len(objects)
     return named
+
+
+def with_components(folder: Path, overlay: str, *components: str) -> Objects:
+    """An overlay with components, as somebody would write it beside ours."""
+    shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
+    mine = folder / "deploy" / "overlays" / "mine"
+    mine.mkdir(exist_ok=True)
+    wanted = {"kind": "Kustomization", "resources": [f"../{overlay}"], "components": [f"../../{c}" for c in components]}
+    mine.joinpath("kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    return parse(_kustomized(mine))
 
 
 def rendered(overlay: str) -> Objects:

@@ -48,11 +48,6 @@ def test_there_is_an_image_for_each_kind_of_host():
 
 
 @each_image
-def test_only_instructions_that_we_know(image: Path):
-    assert {word for word, _ in instructions(image)} <= KNOWN
-
-
-@each_image
 def test_bases_are_pinned_and_the_same(image: Path):
     bases = {rest.split()[0] for rest in all_of(image, "FROM")} - stages(image).keys()
     assert len(bases) == 1
@@ -85,13 +80,6 @@ def test_the_linter_finds_nothing(image: Path):
     # One rule, at one place, with its reason above.
     ignored_rules = re.findall(r"hadolint +ignore=(.*)\n(.*)", image.read_text())
     assert ignored_rules == ([("DL3008", "RUN apt-get update \\")] if image.stem == "gpu" else [])
-
-
-def test_the_linter_minds_a_defect(tmp_path: Path):
-    spoilt = tmp_path / "Dockerfile"
-    spoilt.write_text(IMAGES[0].read_text().replace("WORKDIR /src", "WORKDIR src"))
-    linter = Path(sys.executable).parent / "hadolint"
-    assert subprocess.run([linter, spoilt], capture_output=True, check=False).returncode == 1
 
 
 @each_image
@@ -167,11 +155,6 @@ def test_runs_as_a_number_that_is_not_root_and_without_a_shell(image: Path):
 
 
 @each_image
-def test_the_audit_trail_has_a_name_for_that_number(image: Path):
-    assert environment(image)["USER"] == "dpicl"
-
-
-@each_image
 def test_writes_only_to_tmp_and_its_own_folder(image: Path):
     final, given = stages(image)[""], environment(image)
     assert given["HOME"] == "/tmp"  # noqa: S108
@@ -181,8 +164,8 @@ def test_writes_only_to_tmp_and_its_own_folder(image: Path):
 
 
 @each_image
-def test_ray_is_set_as_under_dpicl_serve(image: Path):
-    assert SETTINGS.items() <= environment(image).items()
+def test_ray_is_set_as_under_dpicl_serve_and_the_audit_trail_has_a_name_for_its_user(image: Path):
+    assert (SETTINGS | {"USER": "dpicl"}).items() <= environment(image).items()
 
 
 @each_image
@@ -190,7 +173,7 @@ def test_no_secret_and_no_moving_version(image: Path):
     text = image.read_text()
     assert "latest" not in text
     assert "DPICL_" not in text
-    assert not any(word in {"ARG", "ADD"} for word, _ in instructions(image))
+    assert {word for word, _ in instructions(image)} <= KNOWN
     assert not re.search(r"(?i)password|token|BEGIN [A-Z ]*KEY|https?://", text)
 
 

@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from service.cli import app
+from tests.deploy.overlays import with_components
 from tests.deploy.promql import ALERTS, DASHBOARDS, FOLDER, RULES, promtool, queries
 
 ROOT = Path(__file__).parents[2]
@@ -118,22 +119,9 @@ def test_what_dashboards_ask_is_promql(file: Path, tmp_path: Path):
     promtool("check", "rules", tmp_path / "rules.yaml")
 
 
-def rendered(folder: Path, overlay: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """An overlay with the component, as somebody would write it beside ours."""
-    shutil.copytree(ROOT / "deploy", folder / "deploy")
-    mine = folder / "deploy" / "overlays" / "mine"
-    mine.mkdir()
-    mine.joinpath("kustomization.yaml").write_text(
-        f"kind: Kustomization\nresources: [../{overlay}]\ncomponents: [../../observability]\n"
-    )
-    done = subprocess.run(["kubectl", "kustomize", mine], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
-
-
 @pytest.mark.parametrize("overlay", ["local", "gpu"])  # production has it of its own
 def test_the_component_brings_all_of_it(tmp_path: Path, overlay: str):
-    objects = rendered(tmp_path, overlay)
+    objects = with_components(tmp_path, overlay, "observability")
     assert objects["PrometheusRule", "dp-icl"]["spec"] == yaml.safe_load(RULES.read_text())
     boards = objects["ConfigMap", "dp-icl-dashboards"]
     assert boards["metadata"]["labels"] == {"grafana_dashboard": "1"}

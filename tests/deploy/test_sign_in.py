@@ -1,28 +1,18 @@
 """The component for signing in with a provider: to service pods alone, and the settings that the service has."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 
 from service.settings import Settings
-from tests.deploy.overlays import ROOT, containers, parse
+from tests.deploy.overlays import containers, with_components
 from tests.deploy.test_schemas import KUBERNETES
 
 
 @pytest.mark.parametrize("overlay", ["gpu", "production"])
 def test_the_component_lets_service_pods_ask_the_provider(tmp_path: Path, overlay: str) -> None:
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    mine = tmp_path / "deploy" / "overlays" / "mine"
-    mine.mkdir()
-    found = []
-    for components in ("", "components: [../../sign-in]\n"):
-        (mine / "kustomization.yaml").write_text(f"kind: Kustomization\nresources: [../{overlay}]\n{components}")
-        done = subprocess.run(["kubectl", "kustomize", mine], capture_output=True, text=True, check=True)
-        found.append(parse(done.stdout))
-    before, after = found
+    found = before, after = [with_components(tmp_path, overlay, *more) for more in ((), ("sign-in",))]
     (policy,) = after.keys() - before.keys()
     kubernetes_validate.validate(after[policy], KUBERNETES, strict=True)
     assert after[policy]["metadata"]["namespace"] == "dp-icl"

@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 import pytest
+import yaml
 
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from exemplar_store import Layout
+from service.cli.serve import DEFAULT_CONFIG
 from service.embedding.embedder import Embedder
 from service.plans.signing import sign
 from service.records.records import Records, open_records
@@ -63,9 +66,12 @@ class Running:
     def get(self, path: str) -> httpx.Response:
         return httpx.get(f"{self.url}{path}", headers={"Authorization": f"Bearer {self.key}"})
 
-    def ask(self, query: str, task: str = "support.team") -> httpx.Response:
+    def post(self, path: str, body: object, timeout: Any = 150) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.post(f"{self.url}/v1/tasks/{task}/answers", json={"query": query}, headers=headers, timeout=150)
+        return httpx.post(f"{self.url}{path}", json=body, headers=headers, timeout=timeout)
+
+    def ask(self, query: str, task: str = "support.team", timeout: Any = 150) -> httpx.Response:
+        return self.post(f"/v1/tasks/{task}/answers", {"query": query}, timeout)
 
 
 def dpicl(environment: dict[str, str], *args: str) -> str:
@@ -83,18 +89,41 @@ def serving(folder: Path, *options: str, plans: Sequence[str | Path] = ()) -> It
         options: further options of ``dpicl serve``.
         plans: others than the example's.
     """
-    database_url = f"sqlite:///{folder}/e2e.sqlite"
-    # A folder for Ray alone, with a short path as its sockets need.
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
-        environment = {
-            **os.environ,
-            "DPICL_DATABASE_URL": database_url,
-            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-            "RAY_TMPDIR": ray,
-        }
+    with own(folder) as environment:
         key = prepared(environment, *plans)
         with started(folder, environment, *options) as (url, log, process):
-            yield Running(url, key, log, process, database_url, environment)
+            yield Running(url, key, log, process, environment["DPICL_DATABASE_URL"], environment)
+
+
+@contextmanager
+def own(folder: Path, **more: str) -> Iterator[dict[str, str]]:
+    """The environment of a service with a database in a folder and a Ray of its own, until the block ends."""
+    # A folder for Ray alone, with a short path as its sockets need.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
+        yield {
+            **os.environ,
+            "DPICL_DATABASE_URL": f"sqlite:///{folder}/e2e.sqlite",
+            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+            "RAY_TMPDIR": ray,
+            **more,
+        }
+
+
+def configured(folder: Path, **arguments: Any) -> tuple[str, str]:
+    """Options of ``dpicl serve`` for the config that comes along, with other arguments of the application."""
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
+    config["applications"][0]["args"] |= arguments
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    return "--config", str(folder / "serve.yaml")
+
+
+def stops(process: subprocess.Popen[bytes]) -> None:
+    """The service ends when it is told to, with all its processes."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == []
 
 
 @contextmanager

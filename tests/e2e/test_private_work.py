@@ -1,11 +1,8 @@
 """Whole knowledge bases are read by a replica of their own: the ingress, on real Ray Serve, cannot read any here."""
 
-import base64
 import html
 import os
 import re
-import secrets
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.serving import dpicl, prepared, started
+from tests.e2e.serving import dpicl, own, prepared, started
 
 BLIND = """
 from exemplar_store import ExemplarStore
@@ -31,32 +28,18 @@ class Blind(application.Ingress.func_or_class):
 application.Ingress = application.deployment(Blind).options(name="Ingress")
 build = application.build
 """
-ONCE = """
+PLAN = """
 knowledge_base: support
 budget: {epsilon: 1, delta: 1.0e-5}
 tasks:
-  ever:
-    kind: classify
-    release: once
-    labels: [Office, Workshop]
-    label_field: desk
-    prompt: {exemplar: "{text}: {desk}", query: "{text}:"}
-    mechanism: {type: prototypes}
-"""
-ASKED = """
-knowledge_base: support
-budget: {epsilon: 1, delta: 1.0e-5}
-tasks:
-  asked:
+  desk:
     kind: classify
     labels: [Office, Workshop]
     label_field: desk
     prompt: {exemplar: "{text}: {desk}", query: "{text}:"}
-    shots: 2
-    ensemble: 5
-    answers: 5
-    mechanism: {type: rnm_gaussian}
 """
+ONCE = f"{PLAN}    release: once\n    mechanism: {{type: prototypes}}\n"
+ASKED = f"{PLAN}    shots: 2\n    ensemble: 5\n    answers: 5\n    mechanism: {{type: rnm_gaussian}}\n"
 STUDIO = "/admin/knowledge-bases/support/plan"
 
 
@@ -73,14 +56,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     (folder / "blind.py").write_text(BLIND)
     config = Path("service/serve.yaml").read_text().replace("service.application:build", "blind:build")
     (folder / "serve.yaml").write_text(config)
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
-        environment = {
-            **os.environ,
-            "DPICL_DATABASE_URL": f"sqlite:///{folder}/e2e.sqlite",
-            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-            "RAY_TMPDIR": ray,
-            "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        }
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with own(folder, PYTHONPATH=path) as environment:
         prepared(environment, "plan.yaml")
         admin = dpicl(environment, "keys", "create", "chief", "--role", "admin").strip()
         with started(folder, environment, "--config", str(folder / "serve.yaml")) as (url, log, _):
@@ -95,14 +72,14 @@ def test_signing_makes_a_release_elsewhere(service: Service) -> None:
         timeout=150,
     )
     assert signed.status_code == 201, signed.text
-    assert signed.json()["signed"]["tasks"] == ["support.ever@2"]
+    assert signed.json()["signed"]["tasks"] == ["support.desk@2"]
 
 
 def test_a_rehearsal_runs_elsewhere(service: Service) -> None:
     with httpx.Client(base_url=service.url, headers={"Origin": service.url}, timeout=150) as browser:
         browser.post("/admin/sign-in", data={"key": service.admin})
         csrf = hidden(browser.get("/admin/").text, "csrf")
-        form = {"csrf": csrf, "text": ASKED, "task": "asked", "epsilon": "1"}
+        form = {"csrf": csrf, "text": ASKED, "task": "desk", "epsilon": "1"}
         while not (found := re.search(r'name="digest" value="([^"]*)"', page := rehearse(browser, "", form))):
             assert "Computing the noise" in page, page
             time.sleep(0.2)

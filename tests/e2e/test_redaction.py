@@ -275,13 +275,8 @@ def break_things(service: Service) -> None:
         for table, answered in (("releases", 500), ("tasks", 500), ("api_keys", 500), ("exemplars", 200)):
             database.execute(f"ALTER TABLE {table} RENAME TO gone")
             service.ask(service.plant(f"ask{table.replace('_', '')}"), answered, 503)
-            row = {
-                "unit_id": service.plant("unitgone"),
-                "text": service.plant("uploadgone"),
-                "colour": "red",
-                "story": "s",
-            }
-            service.upload(json.dumps(row), 200, 201, 500, 503)
+            row = {"unit_id": service.plant("unitgone"), "text": service.plant("uploadgone")}
+            service.upload(json.dumps({**row, "colour": "red", "story": "s"}), 200, 201, 500, 503)
             units = "/v1/knowledge-bases/toys/units/"
             service.send("DELETE", units + service.plant("unitgone"), 200, 204, 404, 500, 503, key=service.admin)
             database.execute(f"ALTER TABLE gone RENAME TO {table}")

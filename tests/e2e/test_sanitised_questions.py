@@ -9,22 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
 import openai
 import pytest
 import sqlalchemy as sa
-import yaml
 from playwright.sync_api import expect
 
 from sanitization.text import open_sanitizer
-from service.cli.serve import DEFAULT_CONFIG
 from service.embedding.words import minilm_words
 from service.records.database import open_database
 from service.records.tables import text_costs
 from tests.chaos.endpoint import Endpoint, modelling
 from tests.e2e.browser import Window, chromium
-from tests.e2e.serving import CANARY, Running, opened, serving
+from tests.e2e.serving import CANARY, Running, configured, opened, serving
 from tests.laws import ALPHA, p_value
 from tests.service.engines.chat_server import saying
 
@@ -53,8 +50,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
     folder = tmp_path_factory.mktemp("sanitising")
     with modelling() as model, modelling() as beside:
         model.behaviour, beside.behaviour = saying("Payments"), saying(FITTED)
-        config = yaml.safe_load(DEFAULT_CONFIG.read_text())
-        config["applications"][0]["args"]["engine"] = {
+        engine = {
             "name": "openai_compatible",
             "model": "elsewhere",
             "base_url": model.url,
@@ -63,7 +59,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
             "exemplars": "local",
             "realign": {"base_url": beside.url, "model": "here"},
         }
-        (folder / "serve.yaml").write_text(yaml.safe_dump(config))
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # its work is as slow as the machine is busy
             environment.setenv("DPICL_REMOTE_API_KEY", REMOTE_KEY)
@@ -71,7 +66,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sanitising]:
             (folder / "public.txt").write_text("\n".join(PUBLIC))
             environment.setenv("DPICL_PUBLIC_TEXTS", os.path.relpath(folder / "public.txt"))
             environment.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-            with serving(folder, "--config", str(folder / "serve.yaml")) as service:
+            with serving(folder, *configured(folder, engine=engine)) as service:
                 yield Sanitising(service, model, beside, folder / "cache" / "dpicl")
 
 
@@ -132,8 +127,7 @@ def test_a_released_text_is_fitted_beside_the_service(running: Sanitising) -> No
     assert reply.choices[0].message.content == FITTED
     options = ("--url", running.service.url, "--key", running.service.key)
     assert FITTED in running.service.dpicl("ask", "support.page", question, *options)
-    headers = {"Authorization": f"Bearer {running.service.key}"}
-    release = httpx.get(f"{running.service.url}/v1/releases/{answer['id']}", headers=headers).json()
+    release = running.service.get(f"/v1/releases/{answer['id']}").json()
     assert release["text"] == answer["text"]
     assert FITTED not in str(release)
 
@@ -150,13 +144,11 @@ def test_nothing_private_has_left(running: Sanitising) -> None:
 
 
 def test_http_has_the_same_ledger(running: Sanitising) -> None:
-    headers = {"Authorization": f"Bearer {running.service.key}"}
-    body = {"texts": [SECRET[1]], "epsilon": EPSILON}
-    said = httpx.post(f"{running.service.url}/v1/sanitize", json=body, headers=headers, timeout=60).json()
+    said = running.service.post("/v1/sanitize", {"texts": [SECRET[1]], "epsilon": EPSILON}).json()
     assert said["ledger"]["charged"] == pytest.approx(EPSILON)
     assert said["ledger"]["epsilon"] == pytest.approx(2007 * EPSILON)
     body = {"texts": ["Must I pay the plumber?"] * 256, "epsilon": 25, "mechanism": "whole_rr"}
-    said = httpx.post(f"{running.service.url}/v1/sanitize", json=body, headers=headers, timeout=60).json()
+    said = running.service.post("/v1/sanitize", body).json()
     assert {item["text"] for item in said["items"]} == {PUBLIC[1]}, "another with a chance below 1e-10"
     assert said["ledger"]["epsilon"] == pytest.approx(2007 * EPSILON + 25)
 

@@ -120,25 +120,16 @@ def running(folder: Path) -> Iterator[Running]:
     (port,) = free_ports(1)
     # Ten prompts of 0.25 s at once: two queries keep a replica busy, and there is always one in flight to lose.
     simulation = {"latency_s": 0.25, "concurrency": 10, "journal": str(journal)}
+    url_of_service, authorised = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {token}"}
     with (
-        tempfile.TemporaryDirectory(
-            prefix="ray"
-        ) as session,  # its own: sockets need short paths, others a Ray of theirs
+        tempfile.TemporaryDirectory(prefix="ray") as session,  # its own: sockets need short paths
         (folder / "cluster.log").open("w") as log,
-        httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"}, timeout=60
-        ) as client,
+        httpx.Client(base_url=url_of_service, headers=authorised, timeout=60) as client,
     ):
-        environment = {
-            **os.environ,
-            "RAY_TMPDIR": session,
-            "DPICL_DATABASE_URL": url,
-            "DPICL_DEVELOPMENT": "true",
-            "DPICL_QUERY_TIMEOUT_S": "15",
-        }
+        own = {"RAY_TMPDIR": session, "DPICL_DATABASE_URL": url, "DPICL_DEVELOPMENT": "true"}
         program = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("cluster.py")), str(port), json.dumps(simulation)],
-            env=environment,
+            env={**os.environ, **own, "DPICL_QUERY_TIMEOUT_S": "15"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,6 @@ from tests.e2e.serving import CANARY, DPICL, SUPPORT, Running, serving
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with serving(tmp_path_factory.mktemp("serve")) as running:
         yield running
-
-
-def test_answers_repeat_and_run_out(running: Running) -> None:
-    first = running.ask("The courier left my parcel in the rain.")
-    assert first.status_code == 200, first.text
-    assert first.json()["cost"]["charged"] == 1
-    again = running.ask("The courier left my parcel  in the rain.").json()
-    assert (again["id"], again["cost"]["charged"]) == (first.json()["id"], 0)
-
-    task = httpx.get(f"{running.url}/v1/tasks/support.triage", headers={"Authorization": f"Bearer {running.key}"})
-    for number in range(task.json()["answers"]):
-        paid = running.ask(f"Question {number}", "support.triage")
-        assert (paid.status_code, paid.json()["cost"]["charged"]) == (200, 1)
-    for number in range(3):  # from what its plan released once
-        free = running.ask(f"One too many, {number}", "support.triage").json()
-        assert free["cost"] == {"charged": 0, "answers_left": 0, "source": "prototypes"}
-        assert free["label"] in ("Office", "Workshop")
 
 
 def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,52 +50,33 @@ def test_openais_client_asks_as_the_page_shows(running: Running, capsys: pytest.
 def test_free_text_is_answered_by_every_mechanism(running: Running) -> None:
     tasks = load_plan((SUPPORT / "replies.yaml").read_text()).tasks
     question = "The parcel arrived with a broken pot in it."
-    page = running.ask(question, "support.page").json()
+    page, topics, rules = (running.ask(question, f"support.{task}").json() for task in ("page", "topics", "rules"))
     assert page["text"] in tasks["page"].public_answers
-    assert not {"label", "keywords", "fallback"} & set(page)
-
-    topics = running.ask(question, "support.topics").json()
     assert len(set(topics["keywords"])) == 3
     assert set(topics["keywords"]) <= set(public_domain({"text": question}, tasks["topics"].public_answers))
-    assert topics["text"] in tasks["topics"].public_answers or topics["text"].split() == topics["keywords"]
-
-    rules = running.ask(question, "support.rules").json()
     assert rules["fallback"] == (rules["keywords"] == [])
-    assert rules["keywords"] == sorted(rules["keywords"])
     for answer in (page, topics, rules):
         assert answer["cost"] == {"charged": 1, "answers_left": 2}
-        assert answer["engine"]["is_llm"] is False
         assert answer["method"]
-
     said = running.dpicl("ask", "support.topics", question, "--url", running.url, "--key", running.key)
-    assert topics["text"] in " ".join(said.split())
     assert f"keywords: {', '.join(topics['keywords'])}" in said
     assert "free, answered before" in said
 
 
-def test_concurrent_twins_over_http_share_one_charge(running: Running) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        answers = [r.json() for r in pool.map(running.ask, ["All of us ask about the pump."] * 8)]
-    assert len({answer["id"] for answer in answers}) == 1
-    assert sum(answer["cost"]["charged"] for answer in answers) == 1
-
-
-def test_many_at_once_are_all_answered_and_paid_for(running: Running) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(running.ask, [f"Where is order {i}?" for i in range(16)]))
-    assert {response.status_code for response in responses} == {200}
-    assert sum(response.json()["cost"]["charged"] for response in responses) == 16
-    assert set(charges(running)) == {"released"}
-    database = open_database(running.database_url)
-    with database.connect() as connection:
-        assert violations(connection) == []
-    database.dispose()
+def test_a_task_that_runs_out_answers_from_what_its_plan_released_once(running: Running) -> None:
+    for number in range(running.get("/v1/tasks/support.triage").json()["answers"]):
+        paid = running.ask(f"Question {number}", "support.triage")
+        assert (paid.status_code, paid.json()["cost"]["charged"]) == (200, 1)
+    free = running.ask("One too many", "support.triage").json()
+    assert free["cost"] == {"charged": 0, "answers_left": 0, "source": "prototypes"}
+    assert free["label"] in ("Office", "Workshop")
 
 
 def charges(running: Running) -> Counter[str]:
-    """How many charges are in which state."""
+    """How many charges are in which state, in books that balance."""
     database = open_database(running.database_url)
     with database.connect() as connection:
+        assert violations(connection) == []
         found = connection.execute(sa.text("SELECT state, count(*) AS number FROM charges GROUP BY state")).all()
     database.dispose()
     return Counter({row.state: row.number for row in found})
@@ -122,17 +85,11 @@ def charges(running: Running) -> Counter[str]:
 def test_callers_who_hang_up_lose_nothing(running: Running) -> None:
     """Ray Serve cancels an abandoned request; what it paid for is answered all the same."""
     before = charges(running)
-    headers = {"Authorization": f"Bearer {running.key}"}
     questions: list[str] = []
     while len(questions) < 5 or charges(running) == before:  # a busy machine may get to them only when we have gone
         questions.append(f"Never mind question {len(questions)}")
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(
-                f"{running.url}/v1/tasks/support.team/answers",
-                json={"query": questions[-1]},
-                headers=headers,
-                timeout=httpx.Timeout(60, read=0.05),
-            )
+            running.ask(questions[-1], timeout=httpx.Timeout(60, read=0.05))
     charged = [running.ask(question).json()["cost"]["charged"] for question in questions]
     assert 0 in charged
     assert charges(running) - before == Counter(released=len(questions))
@@ -209,12 +166,6 @@ def test_nothing_private_is_logged(running: Running) -> None:
     text = running.logs()
     assert CANARY not in text
     assert "contributions OK" not in text  # Serve's access log times every call
-
-
-def test_a_task_that_names_no_other_runs_out(running: Running) -> None:
-    asked = [running.ask(f"Where is order {number}?", "support.page") for number in range(4)][-1]
-    assert (asked.status_code, asked.headers["x-should-retry"]) == (402, "false")
-    assert asked.json()["type"].endswith("answers-exhausted")
 
 
 def test_it_says_when_answers_leave(running: Running) -> None:

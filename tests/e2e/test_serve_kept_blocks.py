@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from examples.tiny_model import make_tiny_model
-from service.cli.serve import DEFAULT_CONFIG
-from tests.e2e.serving import SUPPORT, Running, serving
+from tests.e2e.serving import SUPPORT, Running, configured, serving
 
 PLAN = """
 knowledge_base: support
@@ -33,12 +31,10 @@ tasks:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("serve")
-    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
     model = make_tiny_model(folder / "model", chat=True)
-    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": str(model), "kv_cache_gib": 1}
-    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    options = configured(folder, engine={"name": "vllm", "model": str(model), "kv_cache_gib": 1})
     (folder / "plan.yaml").write_text(PLAN)
-    with serving(folder, "--config", str(folder / "serve.yaml"), plans=(folder / "plan.yaml",)) as running:
+    with serving(folder, *options, plans=(folder / "plan.yaml",)) as running:
         yield running
 
 

@@ -1,19 +1,16 @@
 """A language model end to end: ``dpicl serve`` with a tiny model of random weights on vLLM's CPU engine."""
 
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-import yaml
 
 from accounting.replay.books import violations
 from examples.tiny_model import make_tiny_model
-from service.cli.serve import DEFAULT_CONFIG
 from service.records.database import open_database
-from tests.e2e.serving import CANARY, Running, serving
+from tests.e2e.serving import CANARY, Running, configured, serving, stops
 
 LABELS = {"Payments", "Shipping", "Security", "Garden", "Members"}
 
@@ -22,12 +19,10 @@ LABELS = {"Payments", "Shipping", "Security", "Garden", "Members"}
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("serve")
     model = make_tiny_model(folder / "model", chat=True)
-    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
-    config["applications"][0]["args"]["engine"] = {"name": "vllm", "model": str(model), "enforce_eager": True}
-    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    options = configured(folder, engine={"name": "vllm", "model": str(model), "enforce_eager": True})
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DPICL_LATENCY_UNPADDED", "true")  # its work is as slow as the machine is busy
-        with serving(folder, "--config", str(folder / "serve.yaml")) as running:
+        with serving(folder, *options) as running:
             yield running
 
 
@@ -62,23 +57,6 @@ def test_nothing_is_open_to_other_machines(running: Running) -> None:
     assert {address for _, address, _ in running.listening()} == {"127.0.0.1"}
 
 
-def test_free_text_by_every_mechanism(running: Running) -> None:
-    tasks = ("support.page", "support.topics", "support.rules")
-    with ThreadPoolExecutor(3) as pool:
-        answers = list(pool.map(running.ask, ["The parcel arrived with a broken pot in it."] * 3, tasks))
-    for answer in answers:
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["text"]
-
-
-def test_too_long_a_query_costs_nothing(running: Running) -> None:
-    left = running.ask("How many are left?").json()["cost"]["answers_left"]
-    refused = running.ask("lamp ☃ " * 2500)
-    assert refused.status_code == 422
-    assert "shorter" in refused.json()["detail"]
-    assert running.ask("And now?").json()["cost"]["answers_left"] == left - 1
-
-
 def test_a_dead_engine_charges_nothing_and_is_replaced(running: Running) -> None:
     core = vllm_processes(running)[0]
     core.kill()
@@ -111,9 +89,5 @@ def test_nothing_private_is_logged(running: Running) -> None:
 
 
 def test_it_stops_with_all_its_processes(running: Running) -> None:
-    family = psutil.Process(running.process.pid).children(recursive=True)
     assert vllm_processes(running)
-    running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(60) == 0
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert alive == []
+    stops(running.process)

@@ -1,30 +1,20 @@
 """Redacted texts answered by a steered language model: ``dpicl serve`` with ``restore``, vLLM on the CPU, over HTTP."""
 
-import base64
 import itertools
-import os
-import secrets
-import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 import pytest
-import yaml
 
 from examples.tiny_model import make_tiny_model
 from sanitization.restore.bundle import Bundle
-from sanitization.restore.client import RestoreClient
 from sanitization.restore.training.model import SteeredModel
-from service.cli.serve import DEFAULT_CONFIG
-from tests.e2e.serving import opened, started
+from tests.e2e.serving import configured, opened, own, started, stops
 from tests.service.engines.steered_bundles import PROFILES, publish, right
 
 TEXTS = [f"Number {number} has ___ since {day}." for number in range(6) for day in ("Monday", "dawn")]
@@ -40,15 +30,12 @@ class Restoring:
     process: subprocess.Popen[bytes]
     not_ready: list[httpx.Response]
     bundles: list[tuple[Bundle, np.ndarray]]
-    elsewhere: Bundle
     reference: SteeredModel
 
-    def ask(self, bundle: Bundle, query: str, profile: int, /, **change: Any) -> httpx.Response:
+    def ask(self, bundle: Bundle, query: str, profile: int) -> httpx.Response:
         body = {"bundle": bundle.address, "bundle_sha256": bundle.sha256, "query": query, "profile": profile}
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.post(
-            f"{self.url}/v1/restore/answers", json=body | {"mode": "steer"} | change, headers=headers, timeout=150
-        )
+        return httpx.post(f"{self.url}/v1/restore/answers", json=body | {"mode": "steer"}, headers=headers, timeout=150)
 
     def expected(self, text: str, vectors: np.ndarray | None) -> str | None:
         """What transformers answers; None if two answers are too near each other to tell."""
@@ -62,26 +49,15 @@ def restoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restoring]:
     folder = tmp_path_factory.mktemp("steering")
     model, root = make_tiny_model(folder / "model"), folder / "bundles"
     bundles = [publish(root, model, seed, name=name, options=OPTIONS) for seed, name in ((5, "clinic"), (6, "ward"))]
-    elsewhere, _ = publish(root, model, name="elsewhere", model={"name": "other", "sha256": "1" * 64})
-    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
     engine = {"name": "vllm", "model": str(model), "dtype": "float32", "kv_cache_gib": 1, "enforce_eager": True}
-    config["applications"][0]["args"]["restore"] = engine
-    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
     not_ready: list[httpx.Response] = []
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray:
-        environment = {
-            **os.environ,
-            "DPICL_DATABASE_URL": f"sqlite:///{folder}/steering.sqlite",
-            "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-            "DPICL_RESTORE_BUNDLES": str(root),
-            "RAY_TMPDIR": ray,
-        }
+    with own(folder, DPICL_RESTORE_BUNDLES=str(root)) as environment:
         with opened(environment) as records:
             key = records.keys.create("ann", "analyst")[1]
         reference = SteeredModel(model, bundles[0][0].manifest.prompt, OPTIONS)
-        options = ("--config", str(folder / "serve.yaml"))
+        options = configured(folder, restore=engine)
         with started(folder, environment, *options, not_ready=not_ready.append) as (url, _, process):
-            yield Restoring(url, key, process, not_ready, bundles, elsewhere, reference)
+            yield Restoring(url, key, process, not_ready, bundles, reference)
 
 
 def test_it_is_ready_only_when_the_model_is_loaded(restoring: Restoring) -> None:
@@ -106,48 +82,7 @@ def test_several_clients_get_the_answers_of_their_own_bundles(restoring: Restori
     assert [(reply.status_code, reply.json().get("answer")) for reply in replies] == [(200, one) for one in answers]
 
 
-def test_the_client_is_answered_by_its_profile(restoring: Restoring, tmp_path: Path) -> None:
-    bundle, vectors = restoring.bundles[1]
-    told = 0
-    with RestoreClient(
-        restoring.url, restoring.key, bundle=bundle.address, epsilon=6, ledger=tmp_path / "ledger", mode="steer"
-    ) as client:
-        for text in TEXTS[:6]:
-            answer = client.ask(text.replace("___", "strong fever"), ["strong fever"])
-            assert answer.redacted == text
-            expected = restoring.expected(text, vectors[answer.profile])
-            assert expected in (None, answer.text)
-            told += expected is not None
-    assert told
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "code"),
-    [
-        ({"profile": PROFILES}, 422, "invalid_query"),
-        ({"bundle": "clinic@9"}, 422, "unknown_bundle"),
-        ({"bundle_sha256": "f" * 64}, 409, "bundle_differs"),
-        ({"query": 401 * "x"}, 422, "invalid_query"),
-    ],
-)
-def test_refusals_leave_the_engine_alone(restoring: Restoring, change: dict[str, Any], status: int, code: str) -> None:
-    (bundle, _), *_ = restoring.bundles
-    before = restoring.ask(bundle, TEXTS[0], 2).json()
-    refused = restoring.ask(bundle, TEXTS[0], 2, **change)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
-    assert restoring.ask(bundle, TEXTS[0], 2).json() == before
-
-
-def test_a_bundle_of_another_model_is_not_steered(restoring: Restoring) -> None:
-    refused = restoring.ask(restoring.elsewhere, TEXTS[0], 1)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "steering_not_served")
-    assert restoring.ask(restoring.elsewhere, TEXTS[0], 1, mode="text").status_code == 200
-
-
 def test_it_stops_with_all_its_processes(restoring: Restoring) -> None:
     family = psutil.Process(restoring.process.pid).children(recursive=True)
     assert any(one.name().startswith("VLLM::") or "spawn_main" in " ".join(one.cmdline()) for one in family)
-    restoring.process.send_signal(signal.SIGTERM)
-    assert restoring.process.wait(60) == 0
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert alive == []
+    stops(restoring.process)

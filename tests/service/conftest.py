@@ -325,6 +325,7 @@ def dpicl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     monkeypatch.setenv("DPICL_DATABASE_URL", f"sqlite:///{tmp_path}/cli.sqlite")
     monkeypatch.setenv("DPICL_DEVELOPMENT", "true")
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("typer.confirm", lambda _question: False)  # nobody says yes
     for name in ("DPICL_ENCRYPTION_KEY", "DPICL_ENCRYPTION_KEY_FILE", "DPICL_API_KEY", "DPICL_URL"):
         monkeypatch.delenv(name, raising=False)
     return Shell(monkeypatch, capsys)

@@ -14,7 +14,6 @@ from tests.chaos import toys
 from tests.chaos.faults.kill import start_again
 from tests.chaos.world import Scenario, World
 
-_MIB = 1 << 20
 _FULL_S = 8.0
 
 

@@ -1,8 +1,6 @@
 """One service and one browser for all tests of the dashboard."""
 
-import base64
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.e2e.browser import Window, chromium
 from tests.e2e.dashboard.lived import lived_in
-from tests.e2e.serving import opened, started
+from tests.e2e.serving import opened, own, started
 
 SHOTS = Path(__file__).parents[3] / "docs" / "screenshots"
 """Taken anew where DPICL_SCREENSHOTS is set."""
@@ -43,15 +41,11 @@ class Service:
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("dashboard")
-    environment = {
-        **os.environ,
-        "DPICL_DATABASE_URL": f"sqlite:///{folder}/dashboard.sqlite",
-        "DPICL_ENCRYPTION_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
-    }
-    with opened(environment) as records:
-        _, admin = records.keys.create("Maria", "admin")
-    with started(folder, environment) as (url, _log, _process):
-        yield Service(url, admin, environment)
+    with own(folder) as environment:
+        with opened(environment) as records:
+            _, admin = records.keys.create("Maria", "admin")
+        with started(folder, environment) as (url, _log, _process):
+            yield Service(url, admin, environment)
 
 
 @pytest.fixture(scope="package")

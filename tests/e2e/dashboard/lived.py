@@ -5,16 +5,12 @@ The answers themselves are labels drawn at random: no engine is asked, and nothi
 
 import asyncio
 import random
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-
-import uvicorn
 
 from accounting.ledger import trail
 from accounting.ledger.charges import Charged, Ledger
@@ -28,6 +24,7 @@ from service.settings import Settings
 from service.web import create_app
 from tests.conftest import Clock
 from tests.e2e.serving import calibrated, embedder
+from tests.processes import listening
 
 _WEEKS = 8
 _FIELDS = ["text", "team", "desk", "reply"]
@@ -126,15 +123,8 @@ def lived_in(folder: Path) -> Iterator[tuple[str, str]]:
     records = replace(records, ledger=Ledger(records.database), keys=ApiKeys(records.database))
     services = open_services(records, NearestExemplarEngine(embedder()), embedder())
     asyncio.run(services.heartbeat.beat())
-    server = uvicorn.Server(uvicorn.Config(create_app(services), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", admin
+        with listening(create_app(services)) as url:
+            yield url, admin
     finally:
-        server.should_exit = True
-        thread.join()
         records.database.dispose()

@@ -105,7 +105,8 @@ ASK = [
     Entry("POST", "/v1/sanitize", 503, options={"json": {"texts": ["x"]}}),
     Entry("POST", "/v1/restore/answers", 422, options={"json": _REDACTED}),
 ]
-_NEW = {"name": "cars", "epsilon": 1, "delta": 1e-5, "public_size": 900}
+_COHORT = {"epsilon": 1, "delta": 1e-5, "public_size": 900}
+_NEW = {"name": "cars", **_COHORT}
 _ROW = b'{"unit_id": "u", "text": "t", "label": "red"}\n'
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 DECIDE = [
@@ -114,12 +115,7 @@ DECIDE = [
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/exemplars", 200, options={"content": _ROW, "headers": _NDJSON}),
     Entry("DELETE", "/v1/knowledge-bases/{knowledge_base}/units/{unit:path}", 200),
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/plans", 422, options={"content": b"x"}),
-    Entry(
-        "POST",
-        "/v1/knowledge-bases/{knowledge_base}/cohorts",
-        201,
-        options={"json": {"epsilon": 1, "delta": 1e-5, "public_size": 900}},
-    ),
+    Entry("POST", "/v1/knowledge-bases/{knowledge_base}/cohorts", 201, options={"json": _COHORT}),
     Entry("POST", "/v1/groups", 201, options={"json": {"name": "care", "epsilon": 1, "delta": 1e-5}}),
     Entry("PUT", "/v1/groups/{group}/knowledge-bases/{knowledge_base}", 404),
     Entry("POST", "/v1/knowledge-bases/{knowledge_base}/cohorts/{cohort}/close", 409),
@@ -388,25 +384,11 @@ def test_the_dashboard_answers_those_signed_in_alone(world: World, entry: Entry,
         assert not response.headers.get("location", "").startswith("/admin/sign-in") or entry.path == "/admin/sign-out"
 
 
-@pytest.mark.parametrize(
-    ("role", "seen"),
-    [
-        ("viewer", {"/admin/", "/admin/groups", *_TABS}),
-        (
-            "auditor",
-            {
-                "/admin/",
-                "/admin/groups",
-                "/admin/audit",
-                "/admin/audit/verify",
-                "/admin/audit/export",
-                *_TABS,
-                f"{_TOYS}/releases",
-                f"{_TOYS}/exemplars",
-            },
-        ),
-    ],
-)
+_SEEN = {"/admin/", "/admin/groups", *_TABS}
+_AUDITED = {"/admin/audit", "/admin/audit/verify", "/admin/audit/export", f"{_TOYS}/releases", f"{_TOYS}/exemplars"}
+
+
+@pytest.mark.parametrize(("role", "seen"), [("viewer", _SEEN), ("auditor", _SEEN | _AUDITED)])
 def test_who_only_looks_is_shown_nothing_that_changes_anything(world: World, role: str, seen: set[str]) -> None:
     """Whatever their pages link to or send is theirs: what is not is absent, and not merely refused."""
     held, _ = world.session(role)

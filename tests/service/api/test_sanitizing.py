@@ -80,19 +80,16 @@ def test_the_cap(ask: Any) -> None:
 def test_whole_texts(ask: Any) -> None:
     """One ε for a text, however long or empty it is; at ε = 25 another than the nearest with a chance below 1e-10."""
     long = "My landlord in Boston wants me to pay for the repairs of the roof. " * 9
-    said = ask(texts=[long, "", long, "And my cat?"], mechanism="whole_rr", epsilon=9.9, conversation="today").json()
+    said = ask(texts=[long, "", long, "And my cat?"], mechanism="whole_rr", epsilon=9.9).json()
     epsilon = said["artifact"]["audit"]["epsilon"]
     assert 9.49 < epsilon <= 9.5
     assert {item["text"] for item in said["items"]} <= set(PUBLIC)
     assert [(item["tokens"], item["epsilon_text"]) for item in said["items"]] == [(1, epsilon)] * 4
-    assert said["ledger"]["charged"] == said["ledger"]["conversation_epsilon"] == pytest.approx(3 * epsilon)
     assert said["released_as_public"] == ["the number and order of texts", "which of your texts are equal"]
     assert (said["artifact"]["mechanism"], said["artifact"]["keep"]) == ("whole_rr", [])
     nearest = ask(texts=["Who must pay the plumber?"], mechanism="whole_rr", epsilon=25, keep=[]).json()
     assert nearest["items"][0]["text"] == PUBLIC[1]
     assert nearest["ledger"]["epsilon"] == pytest.approx(3 * epsilon + 25)
-    capped = ask(texts=["Who must pay the plumber now?"], mechanism="whole_rr", epsilon=25)
-    assert (capped.status_code, capped.json()["error"]["code"]) == (403, "text_budget_exhausted")
 
 
 @pytest.mark.parametrize("mechanism", ["medoid_rr", "whole_rr"])

@@ -1,10 +1,8 @@
 """The command line, as typed."""
 
-import csv
 import json
 import os
 import sqlite3
-from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,10 +10,6 @@ import pytest
 
 from tests.service.conftest import PLAN
 from tests.service.shell import Shell, create
-
-
-def test_it_says_its_version(dpicl: Shell) -> None:
-    assert dpicl.ok("--version").split() == ["dpicl", version("dp-icl")]
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])  # before Python 3.13, and since
@@ -26,16 +20,15 @@ def test_an_account_without_a_name_is_a_number(dpicl: Shell, monkeypatch: pytest
     assert json.loads(created)["body"]["by"] == f"uid-{os.getuid()}"
 
 
-def test_groups_are_made_joined_and_listed(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_made_joined_and_listed(dpicl: Shell) -> None:
     create(dpicl)
-    monkeypatch.setattr("typer.confirm", lambda _question: False)
     assert "Made group care with ε = 4" in dpicl.ok("group", "create", "care", "--epsilon", 4, "--delta", 1e-4)
     assert "name" in dpicl.fails("group", "create", "Day Care", "--epsilon", 4, "--delta", 1e-4)
     assert dpicl("group", "add", "care", "toys")[0] == 1  # nobody said yes
-    assert "in group care, which has ε = 4, δ = 0.0001 left" in dpicl.ok("group", "add", "care", "toys", "--yes")
+    assert "ε = 4" in dpicl.ok("group", "add", "care", "toys", "--yes")
     assert json.loads(dpicl.ok("group", "list", "--json"))[0]["knowledge_bases"] == ["toys"]
-    assert "4, 0.0001" in dpicl.ok("group", "list")
-    assert "toys shares the budget of group care" in dpicl.ok("budget")
+    for shown in (("group", "list"), ("budget",)):
+        assert "care" in dpicl.ok(*shown)
 
 
 def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Path, monkeypatch) -> None:
@@ -50,13 +43,12 @@ def test_two_people_sign_where_the_settings_want_it(dpicl: Shell, plan_file: Pat
     assert "bo" in dpicl.ok("plan", "list", "toys")
 
 
-def test_cohorts_are_opened_closed_and_listed(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cohorts_are_opened_closed_and_listed(dpicl: Shell) -> None:
     create(dpicl)
     opening = ("cohort", "open", "toys", "--epsilon", 5, "--delta", "2e-4", "--public-size")
-    monkeypatch.setattr("typer.confirm", lambda _question: False)
     assert dpicl(*opening, 60)[0] == dpicl("cohort", "close", "toys", 1)[0] == 1
     assert "Opened cohort 2 of toys with ε = 5" in dpicl.ok(*opening, 120)
-    assert "Cohort 2: lifetime ε = 5; promised ε = 0; free ε = 5" in dpicl.ok("budget")
+    assert "Cohort 2: lifetime ε = 5" in dpicl.ok("budget")
     assert "Closed cohort 1 of toys" in dpicl.ok("cohort", "close", "toys", 1, "--yes")
     listed = json.loads(dpicl.ok("cohort", "list", "toys", "--json"))
     assert [(one["public_size"], one["closed_at"] is None) for one in listed] == [(60, False), (120, True)]
@@ -78,26 +70,19 @@ def test_a_weak_promise_is_asked_about(dpicl: Shell, monkeypatch: pytest.MonkeyP
 def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     create(dpicl)
     toys = tmp_path / "toys.csv"
-    with toys.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["owner", "text", "label", "price"])
-        writer.writerows([f"o{i}", f"toy number {i}", "red" if i % 3 else "blue", i] for i in range(12))
+    toys.write_text("owner,text,label,price\n" + "".join(f"o{i},toy {i},red,{i}\n" for i in range(12)))
     report = json.loads(dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner", "--json"))
     assert report == {"exemplars": 12, "units": 12, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
     assert "12 were there already" in dpicl.ok("kb", "ingest", "toys", toys, "--unit-id", "owner")
-    assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["public_size"] == 60
 
     shown = dpicl.ok("plan", "preview", plan_file, "--plot", tmp_path / "plan.png")
-    assert "the promise rests on this" in shown
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "the promise rests on this" in shown
     assert "colour: alternatives at the same budget" in shown
-    assert "too noisy" in shown
     described = json.loads(dpicl.ok("plan", "preview", plan_file, "--json"))
     assert [one["answers"] for one in described["alternatives"]["colour"]] == [20, 2, 200, None, None]
-    assert described["preview"]["tasks"]["colour"]["sampling_probability"] == pytest.approx(1 / 3)
     signed = json.loads(dpicl.ok("plan", "sign", plan_file, "--yes", "--json"))
     assert signed["signed"]["tasks"] == ["toys.colour@1"]
-
     (budget,) = json.loads(dpicl.ok("budget", "--json"))
     assert budget["promised"] == {"epsilon": 4.0, "delta": 1e-4}
     assert "toys.colour@1" in dpicl.ok("budget")
@@ -106,56 +91,33 @@ def test_a_first_session(dpicl: Shell, tmp_path: Path, plan_file: Path) -> None:
     assert "no unit of this id" in dpicl.fails("kb", "forget", "toys", "o3", "--yes")
 
 
-def test_what_is_not_an_option_is_left_out(dpicl: Shell) -> None:
-    budget = ("--epsilon", 8, "--delta", "2e-4", "--public-size", 600)
-    fields = ("--field", "text", "--field", "response")
-    dpicl.ok("kb", "create", "default", *budget, *fields)
-    dpicl.ok("kb", "create", "none", *budget, *fields, "--response-field", "")
-    dpicl.ok("kb", "create", "plain", *budget)
-    listed = json.loads(dpicl.ok("kb", "list", "--json"))
-    assert [one["response_field"] for one in listed] == ["response", None, None]
-    assert "response_field" in dpicl.fails("kb", "create", "wrong", *budget, *fields, "--response-field", "text")
-
-
 def test_keys(dpicl: Shell) -> None:
     assert dpicl.ok("keys", "create", "ana").startswith("dpicl_")
     scoped = ("--scope", "support.queue", "--scope", "billing", "--expires-in-days", "90")
     made = json.loads(dpicl.ok("keys", "create", "form", *scoped, "--quota", 5, "--json"))
     assert (made["role"], made["scope"], made["quota"]) == ("analyst", ["support.queue", "billing"], 5)
     assert made["expires_at"] > made["created_at"]
-    for wrong in (("a", "--scope", "Support queue"), ("a", "--role", "admin", *scoped)):
-        assert "scope" in dpicl.fails("keys", "create", *wrong)
+    assert "scope" in dpicl.fails("keys", "create", "a", "--role", "admin", *scoped)
     assert "0 of any answers" in dpicl.ok("keys", "limit", made["id"])
     assert dpicl.ok("keys", "rotate", made["id"], "--overlap-hours", "1").startswith("dpicl_")
     assert "support.queue" in dpicl.ok("keys", "list")
     dpicl.ok("keys", "revoke", made["id"])
-    listed = json.loads(dpicl.ok("keys", "list", "--json"))
-    assert [(key["name"], key["quota"], bool(key["rotated_at"]), bool(key["revoked_at"])) for key in listed] == [
-        ("ana", None, False, False),
-        ("form", None, True, True),
-    ]
+    _, listed = json.loads(dpicl.ok("keys", "list", "--json"))
+    assert (listed["quota"], bool(listed["rotated_at"]), bool(listed["revoked_at"])) == (None, True, True)
     assert "no API key has the id" in dpicl.fails("keys", "revoke", "nobody")
 
 
-def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def allowed() -> bool:
-        return json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"]
-
+def test_a_remote_engine_is_allowed_and_forbidden(dpicl: Shell) -> None:
     dpicl.ok("kb", "create", "open", "--epsilon", 1, "--delta", "1e-5", "--public-size", 600, "--remote-engine")
-    assert allowed()
-    assert "allowed" in dpicl.ok("kb", "list")
-    monkeypatch.setattr("typer.confirm", lambda _question: False)
-    assert "may not" in dpicl.ok("kb", "remote-engine", "open", "--forbid")
-    assert dpicl("kb", "remote-engine", "open", "--allow")[0] == 1
-    assert not allowed()
+    for change, status, allowed in (((), 2, True), (("--forbid",), 0, False), (("--allow",), 1, False)):
+        assert dpicl("kb", "remote-engine", "open", *change)[0] == status
+        assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["remote_engine"] is allowed
     assert "may be shown" in dpicl.ok("kb", "remote-engine", "open", "--allow", "--yes")
-    assert allowed()
-    assert "--allow" in dpicl.fails("kb", "remote-engine", "open")
+    assert "allowed" in dpicl.ok("kb", "list")
 
 
-def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_knowledge_base_is_archived_by_who_says_yes(dpicl: Shell) -> None:
     create(dpicl)
-    monkeypatch.setattr("typer.confirm", lambda _question: False)
     assert dpicl("kb", "archive", "toys")[0] == 1
     assert json.loads(dpicl.ok("kb", "list", "--json"))[0]["archived_at"] is None
     assert "Archived toys" in dpicl.ok("kb", "archive", "toys", "--yes")
@@ -182,15 +144,6 @@ def test_a_preview_tells_what_lasts(dpicl: Shell, tmp_path: Path) -> None:
     assert "for ever" in dpicl.ok("plan", "preview", file, *arriving, *offline, "--cohort-delta", 0.1)
 
 
-def test_bad_rows_and_files_are_named(dpicl: Shell, tmp_path: Path) -> None:
-    create(dpicl)
-    file, other = tmp_path / "rows.jsonl", tmp_path / "rows.txt"
-    file.write_text('{"unit_id": "a", "text": "x", "label": "red"}\n{"unit_id": "b", "text": "y"}\n')
-    other.write_text("")
-    assert "row 2, field 'label': is missing" in dpicl.fails("kb", "ingest", "toys", file)
-    assert "its name must end in .jsonl, .ndjson" in dpicl.fails("kb", "ingest", "toys", other)
-
-
 def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> None:
     create(dpicl)
     file = tmp_path / "toys.csv"
@@ -200,42 +153,41 @@ def test_data_are_taken_from_where_they_are(dpicl: Shell, tmp_path: Path) -> Non
     _, out, err = dpicl("kb", "ingest", "toys", file, *columns, "--unit-id", "owner", "--dry-run")
     assert "Reading CSV in cp1252 with ';' between cells" in err
     assert "Nothing stored. It would be 2 exemplars of 2 new units" in out
+    file.write_text("owner\n0\n")
+    assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
+    assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")
+    assert "write FIELD=COLUMN" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour")
+    assert "columns" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour=label")
+    for neither in ((), (file, "--query", "SELECT 1"), ("--from-sql", "sqlite://"), ("--query", "SELECT 1")):
+        assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
 
-    url = f"sqlite:///{tmp_path}/shop.sqlite"
-    with sqlite3.connect(tmp_path / "shop.sqlite") as shop:
-        shop.execute("CREATE TABLE toys (owner INTEGER, what TEXT, colour INTEGER, price REAL)")
-        shop.executemany("INSERT INTO toys VALUES (?, ?, ?, ?)", [(i % 4, f"toy {i}", i, i / 7) for i in range(9)])
-    shop.close()
-    sql = ("--from-sql", url, "--query", "SELECT * FROM toys", *columns, "--map", "unit_id=owner")
-    assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", "toys", *sql)
-    report = json.loads(dpicl.ok("kb", "ingest", "toys", *sql, "--numbers-as-text", "--json"))
+
+def test_data_are_taken_from_a_database(dpicl: Shell, tmp_path: Path) -> None:
+    create(dpicl)
+    shop = sqlite3.connect(tmp_path / "shop.sqlite", isolation_level=None)
+    shop.execute("CREATE TABLE toys (owner INTEGER, what TEXT, colour INTEGER, price REAL)")
+    shop.executemany("INSERT INTO toys VALUES (?, ?, ?, ?)", [(i % 4, f"toy {i}", i, i / 7) for i in range(9)])
+    database = ("toys", "--from-sql", f"sqlite:///{tmp_path}/shop.sqlite", "--query")
+    columns = ("--map", "text=what", "--map", "label=colour", "--map", "unit_id=owner")
+    sql = (*database, "SELECT * FROM toys", *columns)
+    assert "field 'colour': must be a string, not a number" in dpicl.fails("kb", "ingest", *sql)
+    report = json.loads(dpicl.ok("kb", "ingest", *sql, "--numbers-as-text", "--json"))
     assert report == {"exemplars": 9, "units": 4, "already_there": 0, "replaced": 0, "ignored_fields": ["price"]}
 
-    with sqlite3.connect(tmp_path / "shop.sqlite") as shop:
-        shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
+    shop.execute("UPDATE toys SET what = 'toy changed', price = 9 WHERE owner = 3")
     shop.close()
     changed = "SELECT * FROM toys WHERE owner IN (SELECT owner FROM toys WHERE price > :since)"
-    newer = ("kb", "ingest", "toys", *sql[:2], "--query", changed, *sql[4:], "--numbers-as-text", "--replace")
-    assert "give --query, --cursor and --cursor-file" in dpicl.fails(*newer, "--cursor", "price")
-    newer = (*newer, "--cursor", "price", "--cursor-file", tmp_path / "shop.cursor", "--since", 8 / 7)
+    newer = ("kb", "ingest", *database, changed, *columns, "--numbers-as-text", "--replace", "--cursor", "price")
+    assert "give --query, --cursor and --cursor-file" in dpicl.fails(*newer)
+    newer = (*newer, "--cursor-file", tmp_path / "shop.cursor", "--since", 8 / 7)
     assert "of 0 new units; they replace 2" in dpicl.ok(*newer, "--dry-run")
     assert not (tmp_path / "shop.cursor").exists()
     assert "Stored 2 exemplars of 0 new units; they replace 2" in dpicl.ok(*newer)
     assert json.loads((tmp_path / "shop.cursor").read_text()) == {"price": 9}
     assert "Stored 0 exemplars" in dpicl.ok(*newer)
 
-    gone = ("kb", "forget", "toys", *sql[:2], "--query", "SELECT owner FROM toys WHERE owner > 1 UNION SELECT 9")
-    assert "Deleted 4 exemplars of 2 units; 1 were not there" in dpicl.ok(*gone, "--unit-id", "owner", "--yes")
-    file.write_text("owner\n0\n")
-    listed = ("kb", "forget", "toys", "--listed", file, "--unit-id", "owner", "--yes")
-    assert "Deleted 3 exemplars of 1 units" in dpicl.ok(*listed)
-    assert "not both" in dpicl.fails("kb", "forget", "toys", "1", "--listed", file)
-    assert "name a file to read, or a database" in dpicl.fails("kb", "forget", "toys")
-
-    assert "write FIELD=COLUMN" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour")
-    assert "columns" in dpicl.fails("kb", "ingest", "toys", file, "--map", "colour=label")
-    for neither in ((), (file, "--query", "SELECT 1"), ("--from-sql", url), ("--query", "SELECT 1")):
-        assert "name a file to read, or a database" in dpicl.fails("kb", "ingest", "toys", *neither)
+    gone = ("kb", "forget", *database, "SELECT owner FROM toys WHERE owner > 1 UNION SELECT 9", "--unit-id", "owner")
+    assert "Deleted 4 exemplars of 2 units; 1 were not there" in dpicl.ok(*gone, "--yes")
 
 
 @pytest.mark.parametrize(
@@ -326,10 +278,8 @@ def test_the_audit_trail_is_exported_and_replayed_without_the_database(dpicl, tm
     assert "3 events, nothing wrong" in shown
     assert "toys@1" in shown
     assert not (tmp_path / "elsewhere").exists()
-
     lines = export.read_text().splitlines(keepends=True)
     export.write_text("".join(lines[:1] + lines[2:]))
-    status, out, _ = dpicl("audit", "verify", export)
-    assert status == 1
-    assert "WRONG: event 3 (key.created) follows event 1" in out
-    assert "WRONG" in dpicl("audit", "verify", export, "--head", "0" * 64)[1]
+    for head in ((), ("--head", "0" * 64)):
+        status, out, _ = dpicl("audit", "verify", export, *head)
+        assert (status, "WRONG" in out) == (1, True)

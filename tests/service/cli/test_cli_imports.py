@@ -13,22 +13,9 @@ from service.cli import app
 from service.cli.lazy import COMMANDS
 
 HEAVY = {
-    "alembic",
-    "dp_accounting",
-    "fastapi",
-    "matplotlib",
-    "numpy",
-    "opendp",
-    "pandas",
-    "prv_accountant",
-    "ray",
-    "scipy",
-    "sentence_transformers",
-    "sklearn",
-    "sqlalchemy",
-    "torch",
-    "transformers",
-}
+    "alembic", "dp_accounting", "fastapi", "matplotlib", "numpy", "opendp", "pandas", "prv_accountant", "ray", "scipy",
+    "sentence_transformers", "sklearn", "sqlalchemy", "torch", "transformers",
+}  # fmt: skip
 SCRIPT = """
 import atexit, sys
 atexit.register(lambda: print("imported", *sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr))
@@ -40,14 +27,10 @@ main()
 
 def imported(*args: str) -> tuple[set[str], str]:
     """What a command imported, and what it printed."""
+    nowhere = {"DPICL_API_KEY": "dpicl_none", "DPICL_URL": "http://127.0.0.1:9"}  # pragma: allowlist secret
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *args],
-        env={
-            **os.environ,
-            "DPICL_API_KEY": "dpicl_none",  # pragma: allowlist secret
-            "DPICL_URL": "http://127.0.0.1:9",
-            "COLUMNS": "200",
-        },
+        env={**os.environ, **nowhere, "COLUMNS": "200"},
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,

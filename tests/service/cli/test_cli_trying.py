@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from service.cli.serve import DEFAULT_CONFIG
 from tests.service.conftest import TEXT_PLAN
 from tests.service.shell import Shell, create
 
@@ -26,17 +28,13 @@ def toys(tmp_path: Path) -> Path:
 def test_a_plan_is_tried_before_there_is_a_knowledge_base(dpicl: Shell, tmp_path, plan_file, toys) -> None:
     options = ("--exemplars", toys, "--query", "a ladybird", "--public-size", 60)
     trial = json.loads(dpicl.ok("plan", "try", plan_file, *options, "--repeats", 7, "--json"))
-    assert (trial["task"], trial["repeats"]) == ("toys.colour", 7)
+    assert (trial["task"], trial["repeats"], trial["engine"]["name"]) == ("toys.colour", 7, "nearest_exemplar")
     assert (trial["exemplars"]["supplied"], trial["exemplars"]["public_size"]) == (3, 60)
-    assert set(trial["support"]) == {"red", "blue"}
-    assert (trial["measure"], trial["engine"]["name"]) == ("votes", "nearest_exemplar")
     assert trial["took_s"] > 0
     assert not (tmp_path / "cli.sqlite").exists()
     said = dpicl.ok("plan", "try", plan_file, *options)
-    assert "nothing was charged" in said
-    assert "of 20" in said
-    assert "3 exemplars stand in for 60" in said
-    assert "Took " in said
+    for line in ("nothing was charged", "of 20", "3 exemplars stand in for 60", "Took "):
+        assert line in said
 
 
 def test_a_known_knowledge_base_says_its_size(dpicl: Shell, plan_file, toys) -> None:
@@ -56,18 +54,9 @@ def test_words_are_tried_too(dpicl: Shell, tmp_path: Path, toys) -> None:
 
 def test_the_engine_of_a_serve_config_answers(dpicl: Shell, tmp_path: Path, plan_file, toys) -> None:
     """Here one that nobody listens for, which is said in one line."""
-    import yaml
-
-    import service
-
-    config = yaml.safe_load((Path(service.__file__).parent / "serve.yaml").read_text())
-    remote = {
-        "name": "openai_compatible",
-        "base_url": "http://127.0.0.1:9/v1",
-        "model": "m",
-        "isolation": "best_effort",
-    }
-    config["applications"][0]["args"]["engine"] = {**remote, "max_attempts": 1}
+    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
+    remote = {"name": "openai_compatible", "base_url": "http://127.0.0.1:9/v1", "model": "m", "max_attempts": 1}
+    config["applications"][0]["args"]["engine"] = {**remote, "isolation": "best_effort"}
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(config))
     options = ("--exemplars", toys, "--query", "x", "--public-size", 60, "--engine-config", file)

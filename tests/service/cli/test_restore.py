@@ -1,14 +1,12 @@
 """``dpicl restore`` from training to asking, as people run it."""
 
 import json
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import uvicorn
 import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
@@ -16,9 +14,11 @@ from typer.testing import CliRunner
 from accounting.ledger.events import BundlePublished
 from examples.restore.world import PROMPT, World, train_model, write
 from service.cli import app
+from service.engines.protocol import TaskSpec, ZeroShot
 from service.services import open_services
 from service.settings import Settings
 from service.web import create_app
+from tests.processes import listening
 from tests.sanitization.restore.made_up import KEY
 from tests.service.api.test_restoring import Doctor
 from tests.service.conftest import EMBEDDER, make_records
@@ -101,33 +101,21 @@ def test_publishing_is_in_the_audit_trail(published: Path, environment: Settings
     assert said == "ann published clinic@1. the ward's board declared its data to be consented."
 
 
+class FirstOption(Doctor):
+    """Says the first illness whatever is asked."""
+
+    async def zero_shot(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
+        self.texts.append(query["text"])
+        return ZeroShot(np.eye(len(task.labels))[0])
+
+
 @pytest.fixture
 def url(published: Path, environment: Settings, tmp_path: Path) -> Iterator[tuple[str, str, Doctor]]:
     """The service on a port of this machine."""
-    doctor = Doctor()
-    doctor.zero_shot = _first_label(doctor)  # type: ignore[method-assign]
+    doctor = FirstOption()
     services = open_services(make_records(tmp_path, settings=environment), doctor, EMBEDDER)
-    server = uvicorn.Server(uvicorn.Config(create_app(services), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}", services.records.keys.create("ann", "analyst")[1], doctor
-    server.should_exit = True
-    thread.join()
-
-
-def _first_label(doctor: Doctor) -> Any:
-    import numpy as np
-
-    from service.engines.protocol import ZeroShot
-
-    async def zero_shot(task: Any, query: Any) -> ZeroShot:
-        doctor.texts.append(query["text"])
-        return ZeroShot(np.eye(len(task.labels))[0])
-
-    return zero_shot
+    with listening(create_app(services)) as address:
+        yield address, services.records.keys.create("ann", "analyst")[1], doctor
 
 
 def test_preview_and_ask(url: tuple[str, str, Doctor]) -> None:

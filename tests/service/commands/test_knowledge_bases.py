@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from accounting.ledger.errors import KnowledgeBaseArchivedError
 from accounting.plan import CalibratedPlan
@@ -26,26 +25,10 @@ WEAK = {Confirmation.WEAK_PROMISE}
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"name": "toys"},  # there is one
-        {"name": "New Notes"},
-        {"epsilon": 0.0},
-        {"epsilon": float("nan")},
-        {"epsilon": 1001.0},
-        {"delta": 1e-13},
-        {"delta": 1.0},
-        {"public_size": 0},
-        {"public_size": 10**9 + 1},
-        {"public_size": 1.5},
-        {"fields": ["text", "1st"]},
-        {"embedded_field": "title"},
-        {"response_field": "title"},
-        {"owner": "ana"},
-    ],
+    "wrong", [{"name": "toys"}, {"fields": ["text", "1st"]}, {"embedded_field": "title"}, {"response_field": "title"}]
 )
-def test_a_wrong_field_is_named(records: Records, wrong: dict[str, Any]) -> None:
-    with pytest.raises((ValidationError, ExemplarStoreError)) as refused:
+def test_what_the_store_refuses_is_said_by_field(records: Records, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ExemplarStoreError) as refused:
         knowledge_bases.create(ROOT, records, NewKnowledgeBase(**NOTES | wrong), WEAK)
     assert list(problems(refused.value, NewKnowledgeBase)) == list(wrong)
     assert [view.name for view in knowledge_bases.list_(VERA, records)] == ["toys"]

@@ -42,6 +42,18 @@ class Browser:
         data = {"csrf": self.csrf(), **(data or {})}
         return self.client.post(f"/admin{path}", data=data, **options)
 
+    def done(self, path: str, data: dict | None = None) -> str:
+        """Where a form that was taken leads."""
+        page = self.post(path, data)
+        assert page.status_code == 303, page.text
+        return page.headers["location"].removeprefix("/admin")
+
+    def refused(self, path: str, data: dict | None, field: str, status: int = 422) -> str:
+        """The page that says, beside this field alone, why a form was not taken."""
+        page = self.post(path, data)
+        assert (page.status_code, re.findall(r'id="(\w+)-problem"', page.text)) == (status, [field])
+        return page.text
+
     def csrf(self) -> str:
         found = re.search(r'name="csrf" value="([^"]+)"', self.get("/").text)
         return found[1] if found else ""
@@ -53,3 +65,10 @@ class Browser:
         """A question over the API, whose answer counts."""
         headers = {"Authorization": f"Bearer {token}"}
         return self.client.post("/v1/tasks/toys.colour/answers", json={"query": query}, headers=headers)
+
+
+def signed_in(services: Services) -> Browser:
+    """The browser of an admin."""
+    browser = Browser(services)
+    assert browser.sign_in().status_code == 303
+    return browser

@@ -9,7 +9,7 @@ import pytest
 from service.commands.restoring import CONTROLS
 from tests.sanitization.restore.made_up import published
 from tests.service.conftest import serving
-from tests.service.dashboard.dashboard_browser import Browser
+from tests.service.dashboard.dashboard_browser import Browser, signed_in
 
 REPORT: dict[str, Any] = {
     "rows": {"train": 2800, "choose": 600, "test": 1600},
@@ -24,9 +24,7 @@ REPORT: dict[str, Any] = {
 
 @pytest.fixture
 def admin(tmp_path: Path) -> Browser:
-    admin = Browser(serving(tmp_path, restore_bundles=tmp_path / "bundles"))
-    admin.sign_in()
-    return admin
+    return signed_in(serving(tmp_path, restore_bundles=tmp_path / "bundles"))
 
 
 def test_a_bundle_with_its_report(admin: Browser, tmp_path: Path) -> None:
@@ -51,6 +49,4 @@ def test_a_bundle_without_a_report(admin: Browser, tmp_path: Path) -> None:
 
 def test_the_page_is_in_the_menu_where_there_are_bundles(admin: Browser, tmp_path: Path) -> None:
     assert 'href="/admin/bundles"' in admin.get("/").text
-    other = Browser(serving(tmp_path / "other"))
-    other.sign_in()
-    assert 'href="/admin/bundles"' not in other.get("/").text
+    assert 'href="/admin/bundles"' not in signed_in(serving(tmp_path / "other")).get("/").text

@@ -10,7 +10,7 @@ import pytest
 from service.embedding.embedder import Embedder
 from service.services import Services
 from tests.service.conftest import serving
-from tests.service.dashboard.dashboard_browser import HTMX, Browser
+from tests.service.dashboard.dashboard_browser import HTMX, Browser, signed_in
 
 PUBLIC = [f"{question} {number}?" for number in range(60) for question in ("Who pays for repair", "Is a <cat> allowed")]
 
@@ -29,6 +29,15 @@ def facts(page: str) -> dict[str, str]:
     return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
 
 
+def moved(browser: Browser, text: str, epsilon: str, mechanism: str) -> str:
+    """The part of the page that htmx gets when something is changed."""
+    browser.services.sanitizers.prepare()
+    data = {"text": text, "epsilon": epsilon, "mechanism": mechanism, "keep": ["stopwords", "x"]}
+    page = browser.post("/sanitising", data, headers=HTMX).text
+    assert not re.search("<html|<b>|<cat>", page)
+    return page
+
+
 @pytest.mark.slow
 def test_before_the_words_are_there(browser: Browser) -> None:
     assert "still being embedded" in browser.get("/sanitising").text
@@ -42,39 +51,32 @@ def test_moving_epsilon(browser: Browser) -> None:
     """At ε = 16 the sentence's only word, a medoid, stays; at 0.5 it is as likely as others."""
     browser.services.sanitizers.prepare()
     word = browser.services.sanitizers.open("medoid_rr", 0.5, ["stopwords"]).served.channel.outputs[0]
-    found = {}
-    text = f"The {word} {word.title()}, <b>!"
-    for epsilon in ("0.5", "16", "nonsense", "99", "nan"):
-        data = {"text": text, "epsilon": epsilon, "mechanism": "nearest_rr", "keep": ["stopwords", "x"]}
-        page = browser.post("/sanitising", data, headers=HTMX).text
-        assert "<html" not in page
-        assert "<b>" not in page
-        stays = float(re.search(rf'<th scope="row">{word.title()}</th><td class="number">([\d.]+) %', page)[1])
-        found[epsilon] = stays, facts(page)["ε of a word, audited"], facts(page)["Words replaced"]
-    assert found["0.5"][0] < 1 < 99 < found["16"][0]
-    assert [found[epsilon][1] for epsilon in found] == ["0.5", "16", "8", "16", "0.5"]
-    assert {one[2] for one in found.values()} == {"7 of 8 tokens"}
+    stays = {}
+    for epsilon, taken in (("0.5", "0.5"), ("16", "16"), ("nonsense", "8"), ("99", "16"), ("nan", "0.5")):
+        page = moved(browser, f"The {word} {word.title()}, <b>!", epsilon, "nearest_rr")
+        kept = re.search(rf'<th scope="row">{word.title()}</th><td class="number">([\d.]+) %', page)
+        stays[epsilon] = float(kept[1])
+        assert facts(page)["ε of a word, audited"] == taken
+        assert facts(page)["Words replaced"] == "7 of 8 tokens"
+    assert stays["0.5"] < 1 < 99 < stays["16"]
 
 
 def test_whole_texts(browser: Browser) -> None:
     """At ε = 16 all public texts can come out, the nearest nearly always; at 0.5 few, and an attacker can but guess."""
-    browser.services.sanitizers.prepare()
     found = {}
     for epsilon in ("0.5", "16"):
-        data = {"text": PUBLIC[7], "epsilon": epsilon, "mechanism": "whole_rr", "keep": ["stopwords"]}
-        page = browser.post("/sanitising", data, headers=HTMX).text
-        assert "<cat>" not in page
+        page = moved(browser, PUBLIC[7], epsilon, "whole_rr")
         rows = re.findall(r'<th scope="row">(.*?)</th><td class="number">([\d.]+) %', page)
         assert {html.unescape(text) for text, _ in rows} <= set(PUBLIC)
         told = facts(page)
         assert "ε of a word, audited" not in told
         assert told["ε of the whole sentence, audited"] == epsilon
         assert told["It becomes the nearest text"] == f"{rows[0][1]} %"
-        found[epsilon] = rows, float(told["An attacker guesses the nearest text"].split()[0]), page
-    few, guess, _ = found["0.5"]
+        found[epsilon] = rows, float(told["An attacker guesses the nearest text"].split()[0])
+    few, guess = found["0.5"]
     assert 2 <= len(few) < 20
     assert 100 / len(few) < guess < 100 * math.exp(0.5) / len(few)
-    every, guess, page = found["16"]
+    every, guess = found["16"]
     assert len(every) == 100
     assert "the first 100 of them" in page
     assert html.unescape(every[0][0]) == PUBLIC[7]
@@ -84,8 +86,7 @@ def test_whole_texts(browser: Browser) -> None:
 def test_a_service_with_public_texts_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "public.txt").write_text("\n".join(PUBLIC[:9]))
-    browser = Browser(serving(tmp_path, embedder=Embedder(), public_texts=tmp_path / "public.txt"))
-    browser.sign_in()
+    browser = signed_in(serving(tmp_path, embedder=Embedder(), public_texts=tmp_path / "public.txt"))
     browser.services.sanitizers.prepare()
     page = browser.get("/sanitising").text
     assert re.findall(r'<option value="(\w+)"', page) == ["whole_rr"]
@@ -103,7 +104,6 @@ def test_nothing_is_stored_and_nothing_quoted(browser: Browser, capfd: pytest.Ca
 
 def test_the_page_is_in_the_menu_where_there_are_sanitisers(browser: Browser, tmp_path: Path) -> None:
     assert 'href="/admin/sanitising"' in browser.get("/").text
-    other = Browser(serving(tmp_path))
-    other.sign_in()
+    other = signed_in(serving(tmp_path))
     assert 'href="/admin/sanitising"' not in other.get("/").text
     assert "DPICL_SANITIZER_WORDS" in other.get("/sanitising").text

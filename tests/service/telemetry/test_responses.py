@@ -53,25 +53,24 @@ def counted(services: Services) -> dict[tuple[str, int, str], int]:
 
 
 def test_what_is_counted_and_what_is_not(services: Services, toy_engine: MajorityEngine) -> None:
-    _, analyst = services.records.keys.create("asks", "analyst")
-    _, admin = services.records.keys.create("decides", "admin")
-    ask, may = "/v1/tasks/toys.colour/answers", {"Authorization": f"Bearer {analyst}"}
-    decide = {"Authorization": f"Bearer {admin}"}
+    may, decide = ({"Authorization": f"Bearer {services.records.keys.create(r, r)[1]}"} for r in ("analyst", "admin"))
+    ask, guess = "/v1/tasks/toys.colour/answers", {"Authorization": "Bearer dpicl_guess"}
+    units = "/v1/knowledge-bases/toys/units"
     with TestClient(create_app(services)) as client:
         client.post(ask, json={"query": "a toy"}, headers=may)
         toy_engine.down = True
         client.post(ask, json={"query": "another toy"}, headers=may)
         client.post(ask, content=b"x" * 300_000, headers=may)  # refused by the gate
-        client.get("/v1/budgets", headers={"Authorization": "Bearer dpicl_guess"})
+        client.get("/v1/budgets", headers=guess)
         client.get("/admin/sign-in")
         client.post("/admin/sign-in", data={"key": "a guess"}, headers={"Sec-Fetch-Site": "same-origin"})
         client.get("/v1/nowhere", headers=may)
         client.get("/healthz")
         client.get("/metrics", headers=may)
         # How these end depends on what is stored; the last, on the key alone.
-        client.delete("/v1/knowledge-bases/toys/units/u1", headers=decide)
-        client.delete("/v1/knowledge-bases/toys/units/nobody", headers=decide)
-        client.delete("/v1/knowledge-bases/toys/units/u1", headers={"Authorization": "Bearer dpicl_guess"})
+        client.delete(f"{units}/u1", headers=decide)
+        client.delete(f"{units}/nobody", headers=decide)
+        client.delete(f"{units}/u1", headers=guess)
     # At its end the replica stores what it has counted, though nobody asked for metrics since.
     assert counted(services) == {
         ("api", 200, ""): 1,

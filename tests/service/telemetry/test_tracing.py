@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 from fastapi.testclient import TestClient
@@ -27,8 +28,8 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceReceiver]:
 
 
 @pytest.fixture
-def tokens(services: Services) -> dict[str, str]:
-    return {role: services.records.keys.create(role, role)[1] for role in ("admin", "analyst")}
+def analyst(services: Services) -> str:
+    return services.records.keys.create("analyst", "analyst")[1]
 
 
 def spans(receiver: TraceReceiver, services: Services, *requests: tuple[str, str, dict]) -> list[Span]:
@@ -43,13 +44,12 @@ def bearer(token: str, **headers: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}", **headers}
 
 
-def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, tokens: dict[str, str]) -> None:
-    headers = bearer(tokens["analyst"], **{"X-Request-Id": "my-request"})
+def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, analyst: str) -> None:
+    headers = bearer(analyst, **{"X-Request-Id": "my-request"})
     before = time.time_ns()
     ask = ("POST", f"/v1/tasks/toys.colour/answers?{CANARY}", {"json": {"query": CANARY}, "headers": headers})
     [span] = spans(receiver, services, ask)
-    assert span.name == "POST /v1/tasks/{task}/answers"
-    assert span.kind == Span.SPAN_KIND_SERVER
+    assert (span.name, span.kind) == ("POST /v1/tasks/{task}/answers", Span.SPAN_KIND_SERVER)
     assert attributes(span) == {
         "http.request.method": "POST",
         "http.route": "/v1/tasks/{task}/answers",
@@ -59,30 +59,22 @@ def test_a_question_is_one_span(receiver: TraceReceiver, services: Services, tok
     assert before <= span.start_time_unix_nano <= span.end_time_unix_nano <= time.time_ns()
     assert not span.events
     resource = {one.key: one.value.string_value for one in receiver.requests[0].resource_spans[0].resource.attributes}
-    assert resource == {"service.name": "dp-icl", "service.version": services_version()}
-
-
-def services_version() -> str:
-    from importlib.metadata import version
-
-    return version("dp-icl")
+    assert resource == {"service.name": "dp-icl", "service.version": version("dp-icl")}
 
 
 def test_no_address_header_or_text_is_told(
-    receiver: TraceReceiver, services: Services, tokens: dict[str, str], toy_engine: MajorityEngine
+    receiver: TraceReceiver, services: Services, analyst: str, toy_engine: MajorityEngine
 ) -> None:
     toy_engine.down = True
-    analyst = bearer(
-        tokens["analyst"], tracestate=f"vendor={CANARY}", baggage=f"a={CANARY}", **{"Idempotency-Key": CANARY}
-    )
+    strange = bearer(analyst, tracestate=f"vendor={CANARY}", baggage=f"a={CANARY}", **{"Idempotency-Key": CANARY})
     told = spans(
         receiver,
         services,
-        ("POST", "/v1/tasks/toys.colour/answers", {"json": {"query": CANARY}, "headers": analyst}),
-        ("GET", f"/v1/releases/{CANARY}", {"headers": analyst}),
-        ("GET", f"/{CANARY}", {"headers": analyst}),
-        (CANARY, "/v1/budgets", {"headers": analyst}),
-        ("POST", "/v1/tasks/toys.colour/answers", {"content": CANARY * 30_000, "headers": analyst}),
+        ("POST", "/v1/tasks/toys.colour/answers", {"json": {"query": CANARY}, "headers": strange}),
+        ("GET", f"/v1/releases/{CANARY}", {"headers": strange}),
+        ("GET", f"/{CANARY}", {"headers": strange}),
+        (CANARY, "/v1/budgets", {"headers": strange}),
+        ("POST", "/v1/tasks/toys.colour/answers", {"content": CANARY * 30_000, "headers": strange}),
         ("GET", f"/admin/knowledge-bases/{CANARY}", {}),
     )
     named = [(span.name, attributes(span)["http.response.status_code"], span.status.code) for span in told]
@@ -98,11 +90,9 @@ def test_no_address_header_or_text_is_told(
     assert CANARY.encode() not in b"".join(request.SerializeToString() for request in receiver.requests)
 
 
-def test_uploads_and_deletions_are_not_told(
-    receiver: TraceReceiver, services: Services, tokens: dict[str, str]
-) -> None:
+def test_uploads_and_deletions_are_not_told(receiver: TraceReceiver, services: Services) -> None:
     """How they end, and how long they take, depends on what is stored."""
-    admin = {"headers": bearer(tokens["admin"])}
+    admin = {"headers": bearer(services.records.keys.create("admin", "admin")[1])}
     told = spans(
         receiver,
         services,
@@ -114,19 +104,18 @@ def test_uploads_and_deletions_are_not_told(
     assert [span.name for span in told] == ["GET /v1/budgets"]
 
 
-def test_a_callers_trace_goes_on(receiver: TraceReceiver, services: Services, tokens: dict[str, str]) -> None:
-    sampled = bearer(tokens["analyst"], traceparent=f"00-{TRACE}-{PARENT}-01")
-    unsampled = bearer(tokens["analyst"], traceparent=f"00-{TRACE}-{PARENT}-00")
-    broken = bearer(tokens["analyst"], traceparent=CANARY)
-    told = spans(receiver, services, *(("GET", "/v1/budgets", {"headers": h}) for h in (sampled, unsampled, broken)))
+def test_a_callers_trace_goes_on(receiver: TraceReceiver, services: Services, analyst: str) -> None:
+    parents = (f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00", CANARY)  # the second is not sampled
+    asked = [("GET", "/v1/budgets", {"headers": bearer(analyst, traceparent=parent)}) for parent in parents]
+    told = spans(receiver, services, *asked)
     assert [(span.trace_id.hex() == TRACE, span.parent_span_id.hex()) for span in told] == [(True, PARENT), (False, "")]
 
 
-def test_a_receiver_that_is_down_disturbs_nobody(services: Services, tokens: dict[str, str], monkeypatch) -> None:
+def test_a_receiver_that_is_down_disturbs_nobody(services: Services, analyst: str, monkeypatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with TestClient(create_app(services)) as client:
-        assert client.get("/v1/budgets", headers=bearer(tokens["analyst"])).status_code == 200
+        assert client.get("/v1/budgets", headers=bearer(analyst)).status_code == 200
 
 
 def test_without_the_variable_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
