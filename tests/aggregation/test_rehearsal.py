@@ -79,7 +79,7 @@ def test_what_is_expected_narrows_with_less_noise() -> None:
     assert width(1.0) < width(5.0) < width(30.0)
 
 
-@pytest.mark.parametrize("wrong", [(1.0, 0, 0.1, 0.1), (1.0, 5, 0.0, 0.1), (1.0, 5, 0.1, 1.5), (0.0, 5, 0.1, 0.1)])
+@pytest.mark.parametrize("wrong", [(1.0, 0, 0.1, 0.1), (1.0, 5, 0.0, 0.1), (1.0, 5, 0.1, 1.5)])
 def test_parameters_out_of_range_are_refused(wrong: tuple[float, int, float, float]) -> None:
-    with pytest.raises(ValueError, match=r"rehearsal|noise_multiplier"):
+    with pytest.raises(ValueError, match="rehearsal"):
         Rehearsal(*wrong)

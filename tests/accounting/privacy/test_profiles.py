@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
-
-LOSSES = np.linspace(-3, 3, 61)
-
-
-def hockey_stick(p, q, losses=LOSSES):
-    """Divergences at every loss between pairs of distributions on a small domain: (..., n) twice -> (..., losses)."""
-    excess = p[..., None, :] - np.exp(losses)[:, None] * q[..., None, :]
-    return np.maximum(excess, 0).sum(axis=-1)
+from accounting.privacy.token_ensemble import TokenEnsemble
+from tests.accounting.privacy.explicit import LOSSES, hockey_stick, worst_pairs
 
 
 def softmax(scores):
@@ -56,21 +50,19 @@ class TestEveryProfile:
         assert np.ndim(profile.delta(0.7)) == 0
 
     @pytest.mark.parametrize(
-        "make",
+        ("kind", "wrong"),
         [
-            lambda: Gaussian(0.0),
-            lambda: Gaussian(math.inf),
-            lambda: BoundedRange(-1.0),
-            lambda: PtrTest(0.0, 0.1),
-            lambda: PtrTest(1.0, 1.0),
-            lambda: PtrTest(1.0, -0.1),
-            lambda: ProposeTestRelease(math.nan, 1.0, 0.1),
-            lambda: ProposeTestRelease(1.0, 1.0, 2.0),
+            (Gaussian, [(0.0,), (math.inf,)]),
+            (BoundedRange, [(-1.0,)]),
+            (PtrTest, [(0.0, 0.1), (1.0, 1.0), (1.0, -0.1)]),
+            (ProposeTestRelease, [(math.nan, 1.0, 0.1), (1.0, 1.0, 2.0)]),
+            (TokenEnsemble, [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)]),
         ],
     )
-    def test_parameters_out_of_range_are_refused(self, make):
-        with pytest.raises(ValueError, match="must be"):
-            make()
+    def test_parameters_out_of_range_are_refused(self, kind, wrong):
+        for parameters in wrong:
+            with pytest.raises(ValueError, match="must be"):
+                kind(*parameters)
 
 
 class TestGaussian:
@@ -131,9 +123,7 @@ class TestBoundedRange:
 
     @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0])
     def test_it_is_the_envelope_of_the_worst_pairs(self, epsilon):
-        t = np.linspace(0, epsilon, 3001)[1:-1]
-        one = -np.expm1(t - epsilon) / -math.expm1(-epsilon)
-        p, q = np.stack([one, 1 - one], -1), np.stack([one * np.exp(-t), 1 - one * np.exp(-t)], -1)
+        p, q = worst_pairs(epsilon, 3000)
         losses = np.linspace(-epsilon, epsilon, 41)
         brute = hockey_stick(p, q, losses)
         h = BoundedRange(epsilon).delta(losses)

@@ -184,9 +184,3 @@ def test_rules_of_answers_are_signed_where_there_are_some():
 def test_a_plan_names_what_is_wrong(wrong):
     with pytest.raises(PlanError, match=next(iter(wrong))):
         plan(**wrong)
-
-
-@pytest.mark.parametrize("wrong", [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)])
-def test_parameters_are_checked(wrong):
-    with pytest.raises(ValueError, match="must be a"):
-        TokenEnsemble(*wrong)
