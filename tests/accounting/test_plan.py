@@ -182,11 +182,6 @@ def test_decisiveness_is_the_votes_own_unless_written() -> None:
     assert own.decisiveness(9) == 3.0
 
 
-def test_a_plan_that_was_signed_with_such_a_character_can_still_be_read(calibrated: CalibratedPlan) -> None:
-    before = calibrated.model_dump_json().replace("Article: ", "Article:\\u0000")
-    assert CalibratedPlan.model_validate_json(before).model_dump_json() == before
-
-
 def test_a_threshold_is_signed_where_there_is_one() -> None:
     assert load_plan(changed(tasks__topic__abstain_below=0.6)).tasks["topic"].abstain_below == 0.6
     assert "abstain_below" not in load_plan(PLAN).model_dump_json()
