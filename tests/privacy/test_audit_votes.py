@@ -175,14 +175,3 @@ def test_cutting_a_shuffled_sample_is_caught(engine, embedder, monkeypatch: pyte
     monkeypatch.setattr(exemplar_store.store.sampling, "below", cut_after_shuffle)
     counts = release(AS_MANY_SLOTS, draw(AS_MANY_SLOTS, engine, embedder))
     assert caught(counts, claimed), judge(counts, claimed)
-
-
-def test_the_canary_flips_its_slot(engine, embedder) -> None:
-    """Three slots of twelve units, all drawn: 2 to 1 against the canary, whatever the slots."""
-    for canary, flipped in ((False, 0), (True, 1)):
-        store = store_with(12, canary, embedder)
-        zero_shot = asyncio.run(engine.zero_shot(TASK, QUERY))
-        slots = store.sample_slots("audit", probability=1.0, ensemble=3, max_exemplars=100)
-        outputs = asyncio.run(engine.contributions(TASK, QUERY, slots, zero_shot))
-        votes = [int(np.argmax(output)) for output in outputs if output is not None]
-        assert votes.count(1) == flipped
