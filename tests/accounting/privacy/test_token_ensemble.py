@@ -121,25 +121,11 @@ class TestCalibration:
 
 
 def plan(**mechanism):
-    return load_plan(
-        yaml.safe_dump(
-            {
-                "knowledge_base": "kb",
-                "budget": {"epsilon": 0.5, "delta": DELTA},
-                "tasks": {
-                    "task": {
-                        "kind": "generate",
-                        "prompt": {"exemplar": "{text} {response}", "query": "{text}"},
-                        "shots": 4,
-                        "ensemble": 40,
-                        "answers": 50,
-                        "mechanism": {"type": "token_ensemble", **mechanism},
-                    }
-                },
-            },
-            sort_keys=False,
-        )
-    )
+    drawn = {"shots": 4, "ensemble": 40, "answers": 50}
+    prompt = {"exemplar": "{text} {response}", "query": "{text}"}
+    task = {"kind": "generate", "prompt": prompt, **drawn, "mechanism": {"type": "token_ensemble", **mechanism}}
+    plan = {"knowledge_base": "kb", "budget": {"epsilon": 0.5, "delta": DELTA}, "tasks": {"task": task}}
+    return load_plan(yaml.safe_dump(plan, sort_keys=False))
 
 
 def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
