@@ -89,15 +89,6 @@ def test_a_label_that_weighs_twice_as_much_has_twice_the_odds() -> None:
         assert both[0].lead_against(4.0, 20, 3) == both[1].lead_against(4.0, 20, 3)
 
 
-def test_without_noise_the_votes_decide() -> None:
-    """Where the votes contain all of zero-shot it is of no account, however sure it is."""
-    posterior, votes = LabelPosterior(0.01, 100, replace(CALIBRATION, echo=1.0)), np.array([25.0, 40.0, 35.0])
-    for zero_shot in ([1 / 3] * 3, [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]):
-        found = posterior.probabilities(votes, np.array(zero_shot))
-        assert found == pytest.approx(posterior.probabilities(votes, np.ones(3)), abs=1e-4)
-        assert found[1] > found[2] > found[0]
-
-
 @pytest.mark.parametrize("sure", [0.99, 0.999])
 @pytest.mark.parametrize("labels", [2, 4, 6, 50])
 @pytest.mark.parametrize("calibration", [HARD, SOFT], ids=["hard", "soft"])
@@ -133,24 +124,6 @@ def test_more_votes_for_a_label_never_lower_its_probability(sigma: float, labels
         noisy[:, label] = np.linspace(-200, 200, 401)
         found = np.exp(posterior.log_probabilities(noisy, zero_shot, np.full((401, 1), 100.0)))[:, label]
         assert (np.diff(found) > -1e-12).all()
-
-
-def test_few_votes_speak_against_a_label_as_firmly_as_many_speak_for_it() -> None:
-    """Twice and half of what the others have: 2^g times likelier and 2^g times less likely."""
-    c = replace(CALIBRATION, prior=0.0)
-    posterior, power = LabelPosterior(0.01, 100, c), c.decisiveness / math.log(50)
-    for votes, times in (([40.0, 20.0, 20.0, 20.0], 2**power), ([10.0, 20.0, 20.0, 50.0], 2**-power)):
-        found = posterior.probabilities(np.array(votes), np.ones(4))
-        assert math.log(found[0] / found[1]) == pytest.approx(math.log(times), rel=0.1)
-
-
-def test_reliability_grows_from_nothing_to_one() -> None:
-    found = [LabelPosterior(sigma, 100, CALIBRATION).reliability(100.0) for sigma in (1e6, 100.0, 10.0, 1.0, 0.01)]
-    assert found == sorted(found)
-    assert found[0] < 1e-6 < 1 - 1e-6 < found[-1]
-    assert LabelPosterior(1.0, 100, CALIBRATION).reliability(0.0) == 0.0
-    half = 100 * math.sqrt(CALIBRATION.lead / CALIBRATION.decisiveness)
-    assert LabelPosterior(half, 100, CALIBRATION).reliability(100.0) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 5.0, 15.0])
