@@ -198,13 +198,6 @@ def test_a_row_changed_or_moved_behind_the_stores_back_is_left_out_alone(
     assert capfd.readouterr() == ("", "")
 
 
-def test_with_every_row_changed_all_slots_are_empty(store, engine, tickets, rows, embed):
-    store.ingest("tickets", rows(3), embed)
-    with engine.begin() as connection:
-        connection.execute(sa.update(exemplars).values(payload=b"broken"))
-    assert store.sample_slots("tickets", probability=1, ensemble=2, max_exemplars=9) == [(), ()]
-
-
 def test_the_stored_tags_are_not_guessable_hashes(store, another, engine, tickets, rows):
     """Who guesses a unit id cannot confirm it without the key: two knowledge bases tag it differently."""
     store.ingest("tickets", rows(1))

@@ -90,16 +90,6 @@ def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     assert sum(map(len, asked)) == 200
 
 
-def test_new_keys_leave_both_embeddings(store, engine, replies, embed):
-    store.ingest("replies", [row(n) for n in range(1, 41)], embed)
-    assert store.reencrypt(lambda _done, _of: None) == 0
-    store = ExemplarStore(engine, bytes(range(32)))
-    assert store.get("replies").response_field == "reply"
-    check(all_of(store), embed, 40)
-    store.ingest("replies", [row(n) for n in range(1, 42)], embed)
-    check(all_of(store), embed, 41)
-
-
 def test_the_default_is_a_field_of_that_name():
     assert default_response_field(("text", "response"), "text") == "response"
     assert default_response_field(("text", "response"), "response") is None
