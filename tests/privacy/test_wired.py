@@ -235,15 +235,6 @@ BUGS = {
         "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
     ),
     # --- The mechanisms. ---
-    "the centre is added back for each slot that speaks": bug(
-        "noise",
-        "reads contributions beside the noisy sum",
-        "aggregation.embedding_mean:EmbeddingMean.release",
-        "return self.select(from_fixed_point(noisy_sum), candidates)",
-        "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
-        "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
-        "    return counted.select(from_fixed_point(noisy_sum), candidates)",
-    ),
     "the whole centre is added back for each slot that speaks": bug(
         "centred embedding mean, blocks, a far and only voice",
         "every answer is the centre's",
