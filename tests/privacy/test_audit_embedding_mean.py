@@ -113,7 +113,7 @@ class NearestToTheNoiselessSum(EmbeddingMean):
     ],
     ids=["a sensitivity of one", "a sensitivity of one, centred", "a missing clip", "a noiseless comparison"],
 )
-def test_it_is_caught(wrong: EmbeddingMean, setting) -> None:
+def test_a_broken_variant_is_caught(wrong: EmbeddingMean, setting) -> None:
     """Each is missed with a probability below 1e-100."""
     assert caught(counts(wrong, *setting), CLAIM)
 

@@ -131,7 +131,7 @@ LEAD_OF_TWO = ([*UNSAFE, {"b"}], [*UNSAFE, {"a"}])
         (ExponentialNoise, (2.0, 5.0, 0.01, 1, 3), CHOICE_WORST, (0.0, 0.25, 0.5)),  # 4e-12
     ],
 )
-def test_it_is_caught(wrong: type[KeywordPtr], parameters, setting, losses) -> None:
+def test_a_broken_variant_is_caught(wrong: type[KeywordPtr], parameters, setting, losses) -> None:
     """What the right mechanism of the same parameters claims is true of it, and not of the wrong one."""
     right = KeywordPtr(*parameters)
     found = counts(wrong(*parameters), *setting, trials=3_000)
