@@ -1,4 +1,4 @@
-"""Sampling by blocks, attacked: the whole pipeline of a label with its claim; and what `units` would claim for two answers.
+"""Sampling by blocks, attacked: the whole pipeline of a label with its claim, and the claim of `units` for two answers.
 
 The neighbours share one knowledge base key, so every other unit is in the same block in both. The canary's text is the
 attacker's query word for word; where it joins other units' block, it flips that block's vote.
