@@ -93,6 +93,35 @@ def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: Si
     ask(ledger, ledger.budgets.task("kb.tone"), b"3")  # each task has answers of its own
 
 
+def test_a_dead_holder_loses_its_charge_and_the_query_can_be_asked_again(
+    ledger: Ledger, task: SignedTask, clock: Clock
+):
+    dead = ask(ledger, task)
+    clock.advance(59.9)
+    assert isinstance(ledger.charge(task, b"query", key_id="k"), InFlight)
+    clock.advance(0.1)
+    second = ask(ledger, task)
+    assert states(ledger) == {"lost": 1, "charged": 1}
+    assert second.answers_left == ANSWERS - 2
+    with pytest.raises(ChargeStateError, match="is lost"):
+        ledger.void(dead.id)
+    assert ledger.answers_left(task) == ANSWERS - 2
+
+
+def test_a_slow_holder_may_still_release_what_was_paid(ledger: Ledger, task: SignedTask, clock: Clock):
+    slow = ask(ledger, task)
+    clock.advance(100)
+    twin = ask(ledger, task)
+    late = ledger.release(slow.id, {"label": "late"})
+    assert ledger.charge(task, b"query", key_id="k") == late  # the twin's charge is open, the answer is there
+    clock.advance(1)
+    assert ledger.release(twin.id, {"label": "twin"}) == late  # one answer for ever: the first
+    assert ledger.charge(task, b"query", key_id="k") == late
+    assert states(ledger) == {"released": 1, "lost": 1}
+    with pytest.raises(ChargeStateError, match="is released"):
+        ledger.release(slow.id, {"label": "again"})
+
+
 def test_a_late_release_under_way_is_waited_for(ledger: Ledger, task: SignedTask, clock: Clock, engine: sa.Engine):
     """The holder comes back at the very moment a twin is about to give it up: one answer, one charge."""
     slow = ask(ledger, task)
