@@ -69,6 +69,20 @@ def changed(_document: Any = None, /, **changes: Any) -> str:
     return yaml.safe_dump(document)
 
 
+def voting(**mechanism: Any) -> str:
+    return changed(tasks__topic__mechanism={"type": "rnm_gaussian", **mechanism})
+
+
+def alone(name: str, **changes: Any) -> dict[str, Any]:
+    """The plan of texts with one of its tasks, changed."""
+    document = texts()
+    return {**document, "tasks": {name: {**document["tasks"][name], **changes}}}
+
+
+def signed(document: dict[str, Any], public_size: int = 4000) -> CalibratedPlan:
+    return calibrate_plan(load_plan(yaml.safe_dump(document)), public_size)
+
+
 @pytest.fixture(scope="module")
 def calibrated() -> CalibratedPlan:
     return calibrate_plan(load_plan(PLAN), public_size=8000)
@@ -95,21 +109,15 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(surprise=1), "surprise: unknown key"),
         (changed(surprise={"\ud800": 1}), "surprise.\ufffd: contains a NUL character or half of a surrogate pair"),
         (changed(tasks__topic__prompt__instruction="Wr\ud800te"), "tasks.topic.prompt.instruction: contains a NUL"),
-        (changed(tasks__topic__prompt__exemplar="{text}\0{label}"), "tasks.topic.prompt.exemplar: contains a NUL"),
         (changed(tasks__topic__labels=["World", "Sp\0rts"]), "tasks.topic.labels.1: contains a NUL"),
-        (changed(tasks__topic__label_descriptions={"World": "\udfff"}), "label_descriptions.World: contains a NUL"),
-        (changed(tasks__topic__when_spent="\ud800"), "tasks.topic.when_spent: contains a NUL"),
         (changed(budget=None), "budget: is missing"),
         (changed(knowledge_base="No Spaces"), "knowledge_base: names are up to 64 small letters"),
         (changed(budget__epsilon=0), "budget.epsilon: input should be greater than or equal to 0.001"),
         (changed(budget__epsilon="3"), "budget.epsilon: input should be a valid number"),
-        (changed(budget__epsilon=float("inf")), "budget.epsilon: "),
         (changed(budget__delta=0.5), "budget.delta: "),
-        (changed(budget__delta=1e-13), "budget.delta: "),
         (changed(accountant="magic"), "accountant: "),
         (changed(tasks={}), "tasks: "),
         (changed(tasks__topic__shots=0), "tasks.topic.shots: "),
-        (changed(tasks__topic__shots=True), "tasks.topic.shots: "),
         (changed(tasks__topic__answers=0), "tasks.topic.answers: "),
         (changed(tasks__topic__labels=["World"]), "tasks.topic.labels: "),
         (changed(tasks__topic__labels=["World", "World"]), "each label may appear once"),
@@ -125,29 +133,13 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__mechanism__prior_weight=-1), "tasks.topic.mechanism.prior_weight: "),
         (changed(tasks__topic__mechanism__decide="vote"), "tasks.topic.mechanism.decide: "),
         (changed(tasks__topic__mechanism__calibration={"echo": 3}), "tasks.topic.mechanism.calibration.echo: "),
-        (changed(tasks__topic__mechanism__calibration={"lead": 0}), "tasks.topic.mechanism.calibration.lead: "),
         (changed(tasks__topic__mechanism__calibration={"bias": 1}), "mechanism.calibration.bias: unknown key"),
-        (
-            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "calibration": {"label_weights": {"Opera": 2}}}),
-            "tasks.topic: mechanism.calibration.label_weights: Opera is not among the labels",
-        ),
-        (
-            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "calibration": {"label_weights": {"World": 0}}}),
-            "mechanism.calibration.label_weights.World: ",
-        ),
-        (
-            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "decide": "posterior", "prior_weight": 0}),
-            "tasks.topic.mechanism: prior_weight: is for decide: argmax",
-        ),
-        (
-            changed(tasks__topic__mechanism={"type": "rnm_gaussian", "decide": "argmax", "calibration": {}}),
-            "tasks.topic.mechanism: calibration: is for decide: posterior",
-        ),
+        (changed(tasks__topic__mechanism__calibration={"label_weights": {"Opera": 2}}), "label_weights: Opera is not"),
+        (changed(tasks__topic__mechanism__calibration={"label_weights": {"World": 0}}), "label_weights.World: "),
+        (voting(decide="posterior", prior_weight=0), "tasks.topic.mechanism: prior_weight: is for decide: argmax"),
+        (voting(decide="argmax", calibration={}), "tasks.topic.mechanism: calibration: is for decide: posterior"),
         (changed(tasks__topic__abstain_below=1.5), "tasks.topic.abstain_below: "),
-        (
-            changed(tasks__topic__abstain_below=0.5, tasks__topic__mechanism__decide="argmax"),
-            "abstain_below: rnm_gaussian, soft votes, argmax, prior weight 0 gives no probability",
-        ),
+        (changed(tasks__topic__abstain_below=0.5, tasks__topic__mechanism__decide="argmax"), "gives no probability"),
         (changed(tasks__topic__sampling="shuffle"), "tasks.topic.sampling: "),
         (changed(tasks__topic__share=0), "tasks.topic.share: "),
     ],
@@ -190,11 +182,6 @@ def test_decisiveness_is_the_votes_own_unless_written() -> None:
     assert own.decisiveness(9) == 3.0
 
 
-def test_a_plan_that_was_signed_with_such_a_character_can_still_be_read(calibrated: CalibratedPlan) -> None:
-    before = calibrated.model_dump_json().replace("Article: ", "Article:\\u0000")
-    assert CalibratedPlan.model_validate_json(before).model_dump_json() == before
-
-
 def test_a_threshold_is_signed_where_there_is_one() -> None:
     assert load_plan(changed(tasks__topic__abstain_below=0.6)).tasks["topic"].abstain_below == 0.6
     assert "abstain_below" not in load_plan(PLAN).model_dump_json()
@@ -225,7 +212,6 @@ JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_mi
     ("changes", "problem"),
     [
         ({"kind": None}, "tasks.reply.kind: is missing; must be one of classify, generate"),
-        ({"kind": "translate"}, "tasks.reply.kind: must be one of classify, generate"),
         ({"kind": "classify"}, "tasks.reply.labels: is missing"),
         ({"mechanism": None}, "tasks.reply.mechanism: is missing"),
         ({"mechanism": {}}, "tasks.reply.mechanism.type: is missing; must be one of embedding_mean, keyword_joint_em"),
@@ -234,18 +220,14 @@ JOINT, PTR = {"type": "keyword_joint_em", "k": 5}, {"type": "keyword_ptr", "k_mi
         ({"response_field": "reply"}, "tasks.reply: prompt.exemplar: needs the placeholder {reply}"),
         ({"document_field": "page"}, "tasks.reply: document_field: prompt.query has no placeholder {page}"),
         ({"candidates": 0}, "tasks.reply.candidates: input should be greater than or equal to 1"),
-        ({"candidates": 1001}, "tasks.reply.candidates: "),
         ({"public_answers": ["Yes.", "Yes."]}, "tasks.reply: public_answers: each answer may appear once"),
         ({"public_answers": [" "]}, "tasks.reply: public_answers: an answer is empty"),
-        ({"public_answers": [""]}, "tasks.reply.public_answers.0: "),
         ({"public_answers": ["x" * 5001]}, "tasks.reply.public_answers.0: "),
         ({"typical_exemplar_tokens": 0}, "tasks.reply.typical_exemplar_tokens: "),
         ({"prompt__keywords": "Make a sentence."}, "tasks.reply.prompt.keywords: needs the placeholder {keywords}"),
         ({"prompt__keywords": "{keywords} {page}"}, "tasks.reply: prompt.keywords: the query has no field page"),
-        ({"prompt__keywords": "{keywords} {response}"}, "prompt.keywords: the query has no field response"),
         ({"prompt__keywords": "{keywords"}, "tasks.reply.prompt.keywords: "),
         ({"prompt__exemplar": "{text} {keywords} {response}"}, "prompt.exemplar: a field cannot be called keywords"),
-        ({"mechanism": {"type": "embedding_mean", "radius": 0}}, "tasks.reply.mechanism.radius: "),
         ({"mechanism": {"type": "embedding_mean", "radius": 2.1}}, "tasks.reply.mechanism.radius: "),
         ({"mechanism": {"type": "embedding_mean", "centred": 1}}, "tasks.reply.mechanism.centred: "),
         ({"mechanism": {"type": "embedding_mean", "k": 3}}, "tasks.reply.mechanism.k: unknown key"),
@@ -271,29 +253,15 @@ def test_a_labelled_task_votes() -> None:
 
 def test_a_text_task_has_defaults_and_may_state_everything() -> None:
     plain = load_plan(yaml.safe_dump(texts())).tasks["reply"]
-    assert (plain.answer_field, plain.query_fields, plain.exemplar_fields) == (
-        "response",
-        ("text",),
-        ("text", "response"),
-    )
+    fields = plain.answer_field, plain.query_fields, plain.exemplar_fields
+    assert fields == ("response", ("text",), ("text", "response"))
     assert (plain.candidates, plain.public_answers, plain.document_field) == (20, (), None)
     assert (plain.mechanism.radius, plain.mechanism.centred) == (1, False)
-    document = texts()
-    document["tasks"]["reply"] |= {
-        "response_field": "answer",
-        "document_field": "page",
-        "candidates": 5,
-        "public_answers": ["Ask the desk.", "Nobody knows."],
-        "prompt": {
-            "exemplar": "{page} {text} {answer}",
-            "query": "{page} {text}",
-            "keywords": "{text}: a sentence with {keywords}",
-        },
-        "mechanism": {"type": "embedding_mean", "radius": 0.5, "centred": True},
-    }
-    full = load_plan(yaml.safe_dump(document)).tasks["reply"]
+    prompt = {"exemplar": "{page} {text} {answer}", "query": "{page} {text}", "keywords": "{text}: with {keywords}"}
+    written = {"response_field": "answer", "document_field": "page", "prompt": prompt}
+    full = load_plan(yaml.safe_dump(alone("reply", **written, public_answers=["Ask the desk."]))).tasks["reply"]
     assert (full.answer_field, full.query_fields) == ("answer", ("page", "text"))
-    assert full.public_answers == ("Ask the desk.", "Nobody knows.")
+    assert full.public_answers == ("Ask the desk.",)
 
 
 def test_every_problem_is_reported_at_once() -> None:
@@ -318,10 +286,11 @@ def test_counts_used_cost_less_than_the_plan(calibrated: CalibratedPlan) -> None
     assert 0 < some < calibrated.epsilon["pld"].upper
 
 
-def test_the_signed_document_reads_back_the_same(calibrated: CalibratedPlan) -> None:
-    again = CalibratedPlan.model_validate_json(calibrated.model_dump_json())
-    assert again == calibrated
-    assert again.digest == calibrated.digest
+@pytest.mark.parametrize("of", ["calibrated", "calibrated_texts"])
+def test_the_signed_document_reads_back_the_same(of: str, request: pytest.FixtureRequest) -> None:
+    before = request.getfixturevalue(of)
+    again = CalibratedPlan.model_validate_json(before.model_dump_json())
+    assert (again, again.digest, again.events()) == (before, before.digest, before.events())
 
 
 def test_more_exemplars_than_there_are_is_refused() -> None:
@@ -335,17 +304,9 @@ def test_blocks_cost_more_than_units(calibrated: CalibratedPlan) -> None:
     assert "prv" in blocks.unsupported
 
 
-@pytest.mark.slow
-def test_a_larger_share_gets_less_noise() -> None:
-    document = yaml.safe_load(changed())
-    document["tasks"]["second"] = {**document["tasks"]["topic"], "share": 3}
-    noise = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=8000).noise
-    assert noise["second"].mechanism.noise_multiplier < noise["topic"].mechanism.noise_multiplier
-
-
 @pytest.fixture(scope="module")
 def calibrated_texts() -> CalibratedPlan:
-    return calibrate_plan(load_plan(yaml.safe_dump(texts())), public_size=4000)
+    return signed(texts())
 
 
 @pytest.mark.slow
@@ -370,9 +331,7 @@ def test_text_tasks_keep_the_promise_by_every_accountant_there_is_for_them(calib
 
 
 def test_an_embedding_mean_is_a_gaussian_to_prv_too() -> None:
-    document = texts()
-    document["tasks"] = {"reply": document["tasks"]["reply"]}
-    calibrated = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000)
+    calibrated = signed(alone("reply"))
     assert calibrated.unsupported == {}
     assert calibrated.epsilon["prv"].upper == pytest.approx(3, rel=0.02)
 
@@ -383,71 +342,45 @@ def test_a_plan_of_words_cannot_rest_on_prv() -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_of_words_can_rest_on_rdp() -> None:
-    calibrated = calibrate_plan(load_plan(changed(texts(), accountant="rdp")), public_size=4000)
-    assert 0.99 * 3 < calibrated.epsilon["rdp"].upper <= 3
-
-
-@pytest.mark.slow
 def test_without_an_accountant_the_smaller_bound_of_two_is_taken() -> None:
-    document = texts()
+    document = alone("tested", answers=10_000)
     document["budget"]["epsilon"] = 8
-    document["tasks"] = {"tested": {**document["tasks"]["tested"], "answers": 10_000}}
-    plan = load_plan(yaml.safe_dump(document))
-    calibrated = calibrate_plan(plan, public_size=7000)
-    assert (plan.accountant, calibrated.plan.accountant) == ("pld", "rdp")
+    calibrated = signed(document, 7000)
+    assert (load_plan(yaml.safe_dump(document)).accountant, calibrated.plan.accountant) == ("pld", "rdp")
     assert calibrated.epsilon["rdp"].upper <= 8 < calibrated.epsilon["pld"].upper
-    document["accountant"] = "pld"
-    told = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=7000)
+    told = signed({**document, "accountant": "pld"}, 7000)
     assert told.plan.accountant == "pld"
     assert told.noise["tested"].mechanism.noise_multiplier > calibrated.noise["tested"].mechanism.noise_multiplier
     assert CalibratedPlan.model_validate_json(calibrated.model_dump_json()) == calibrated
 
 
-def test_signed_text_tasks_read_back_the_same(calibrated_texts: CalibratedPlan) -> None:
-    again = CalibratedPlan.model_validate_json(calibrated_texts.model_dump_json())
-    assert again == calibrated_texts
-    assert again.digest == calibrated_texts.digest
-    assert {name: type(noise.mechanism) for name, noise in again.noise.items()} == {
-        name: type(noise.mechanism) for name, noise in calibrated_texts.noise.items()
-    }
-    assert again.events() == calibrated_texts.events()
-
-
 @pytest.mark.slow
-def test_delta0_is_the_tests_part_of_delta_over_the_expected_draws() -> None:
-    """Each task's part of δ goes by its share; of that, the test takes delta_share, over answers·q draws of a unit."""
+def test_a_share_is_of_noise_and_of_delta() -> None:
+    """Of a task's part of δ, the test takes delta_share, over answers·q draws of a unit."""
     document = texts()
     tested = document["tasks"]["tested"]
     document["tasks"]["wide"] = {**tested, "share": 3, "answers": 50, "mechanism": {**PTR, "delta_share": 0.2}}
-    delta0 = {
-        name: noise.mechanism.delta0
-        for name, noise in calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise.items()
-        if isinstance(noise.mechanism, ProposeTestRelease)
-    }
-    q, shares = 200 / 4000, 1 + 1 + 1 + 3
-    assert delta0 == {
-        "tested": pytest.approx(0.5 * 1e-4 * (1 / shares) / (200 * q), rel=1e-12),
-        "wide": pytest.approx(0.2 * 1e-4 * (3 / shares) / (50 * q), rel=1e-12),
-    }
+    document["tasks"]["louder"] = {**document["tasks"]["reply"], "share": 3}
+    noise = {name: noise.mechanism for name, noise in signed(document).noise.items()}
+    q, shares = 200 / 4000, 1 + 1 + 1 + 3 + 3
+    assert noise["tested"].delta0 == pytest.approx(0.5 * 1e-4 * (1 / shares) / (200 * q), rel=1e-12)
+    assert noise["wide"].delta0 == pytest.approx(0.2 * 1e-4 * (3 / shares) / (50 * q), rel=1e-12)
+    assert noise["louder"].noise_multiplier < noise["reply"].noise_multiplier
 
 
 @pytest.mark.slow
 def test_delta0_never_makes_the_test_a_formality() -> None:
-    document = texts()
+    document = alone("tested", answers=1)
     document["budget"]["delta"] = 0.01
-    document["tasks"] = {"tested": {**document["tasks"]["tested"], "answers": 1}}
-    calibrated = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=10_000)
-    assert calibrated.noise["tested"].mechanism.delta0 == LARGEST_DELTA0
+    assert signed(document, 10_000).noise["tested"].mechanism.delta0 == LARGEST_DELTA0
 
 
 @pytest.mark.slow
 def test_choice_share_moves_the_cost_from_the_test_to_the_choice() -> None:
-    document = texts()
-    document["tasks"] = {"tested": {**document["tasks"]["tested"], "mechanism": {**PTR, "choice_share": 0.9}}}
-    eager = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise["tested"].mechanism
-    document["tasks"]["tested"]["mechanism"]["choice_share"] = 0.1
-    careful = calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000).noise["tested"].mechanism
+    eager, careful = (
+        signed(alone("tested", mechanism={**PTR, "choice_share": share})).noise["tested"].mechanism
+        for share in (0.9, 0.1)
+    )
     assert eager.epsilon > careful.epsilon
     assert eager.noise_multiplier > careful.noise_multiplier
 
@@ -461,21 +394,18 @@ VOTED = {
 
 def voted(**changes: object) -> str:
     document = yaml.safe_load(PLAN)
-    task = {
-        key: value for key, value in document["tasks"]["topic"].items() if key not in ("shots", "ensemble", "answers")
-    }
-    document["tasks"] = {
-        "topic": {**task, "labels": ["World", "Sports"], "release": "once", "mechanism": {**VOTED, **changes}}
-    }
+    document["tasks"]["topic"] |= {"labels": ["World", "Sports"], "release": "once", "mechanism": {**VOTED, **changes}}
+    for key in ("shots", "ensemble", "answers"):
+        del document["tasks"]["topic"][key]
     return yaml.safe_dump(document)
 
 
 def test_candidates_are_signed_with_the_plan() -> None:
     plan = load_plan(voted())
-    signed = calibrate_plan(plan, 8000)
-    assert CalibratedPlan.model_validate_json(signed.model_dump_json()) == signed
+    calibrated = calibrate_plan(plan, 8000)
+    assert CalibratedPlan.model_validate_json(calibrated.model_dump_json()) == calibrated
     other = [*VOTED["candidates"], {"text": "Of the world", "label": "World"}]
-    assert calibrate_plan(load_plan(voted(candidates=other)), 8000).digest != signed.digest
+    assert calibrate_plan(load_plan(voted(candidates=other)), 8000).digest != calibrated.digest
 
 
 @pytest.mark.parametrize(
@@ -527,18 +457,13 @@ def coin() -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) -> None:
-    document = texts()
-    reply = document["tasks"]["reply"]
-    document["tasks"] = {"reply": reply}
-    before = calibrate_plan(load_plan(changed(document)), 10_000)
-    document["tasks"]["tossed"] = {**reply, "mechanism": {"type": "coin", "sides": 3}}
-    plan = load_plan(changed(document))
-    assert plan.tasks["tossed"].mechanism == Coin(type="coin", sides=3)
-    calibrated = calibrate_plan(plan, 10_000)
+    document = alone("reply")
+    document["tasks"]["tossed"] = {**document["tasks"]["reply"], "mechanism": {"type": "coin", "sides": 3}}
+    calibrated = signed(document, 10_000)
+    assert calibrated.plan.tasks["tossed"].mechanism == Coin(type="coin", sides=3)
     assert isinstance(calibrated.noise["tossed"].mechanism, Gaussian)
-    for signed in (before, calibrated):
-        assert CalibratedPlan.model_validate_json(signed.model_dump_json()) == signed
-        assert CalibratedPlan.model_validate_json(signed.model_dump_json()).digest == signed.digest
+    again = CalibratedPlan.model_validate_json(calibrated.model_dump_json())
+    assert (again, again.digest) == (calibrated, calibrated.digest)
     with pytest.raises(PlanError, match=r"^tasks.tossed.mechanism.sides: input should be greater"):
         load_plan(changed(document, tasks__tossed__mechanism__sides=1))
     with pytest.raises(PlanError, match=r"one of embedding_mean, keyword_joint_em, keyword_ptr, token_ensemble, coin$"):

@@ -71,15 +71,7 @@ def test_nothing_is_claimed_where_there_is_only_noise() -> None:
     assert (low, high) == (0.0, 1.0)
 
 
-def test_what_is_expected_narrows_with_less_noise() -> None:
-    def width(z: float) -> float:
-        low, high = Rehearsal(z, 500, 0.01, 0.1).expected(0.8).accuracy
-        return high - low
-
-    assert width(1.0) < width(5.0) < width(30.0)
-
-
-@pytest.mark.parametrize("wrong", [(1.0, 0, 0.1, 0.1), (1.0, 5, 0.0, 0.1), (1.0, 5, 0.1, 1.5), (0.0, 5, 0.1, 0.1)])
+@pytest.mark.parametrize("wrong", [(1.0, 0, 0.1, 0.1), (1.0, 5, 0.0, 0.1), (1.0, 5, 0.1, 1.5)])
 def test_parameters_out_of_range_are_refused(wrong: tuple[float, int, float, float]) -> None:
-    with pytest.raises(ValueError, match=r"rehearsal|noise_multiplier"):
+    with pytest.raises(ValueError, match="rehearsal"):
         Rehearsal(*wrong)

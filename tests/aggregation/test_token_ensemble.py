@@ -84,13 +84,6 @@ class PerLiveSlot(TokenEnsemble):
         return TokenEnsemble(self.pull * 10 / max(len(live), 1), self.clip, self.temperature).draw(public, live)
 
 
-class OneSided(TokenEnsemble):
-    """The codes' clip: not centred, so that an opinion may be anything from -C to C about the slot's own level."""
-
-    def opinion(self, slot, public):
-        return np.rint((slot - public) * (GRID / self.clip)).astype(np.int64)
-
-
 @pytest.mark.parametrize(
     ("broken", "before", "after"),
     [
@@ -108,12 +101,6 @@ def test_planted_errors_exceed_the_range(broken, before, after, monkeypatch):
 
     assert span(TokenEnsemble) <= 4 * pull * (1 + 1e-12)
     assert span(broken) > 4.5 * pull
-
-
-def test_an_opinion_without_its_clip_exceeds_the_grid():
-    slot = np.array([0.0, -50.0, -50.0, -50.0])
-    assert np.abs(OneSided(0.3, 2.0, 1.0).opinion(slot, PUBLIC)).max() > GRID
-    assert np.abs(TokenEnsemble(0.3, 2.0, 1.0).opinion(slot, PUBLIC)).max() == GRID
 
 
 class TestOpinions:

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from scipy import stats
 
-from exemplar_store import Row, Slot
+from exemplar_store import Slot
 from exemplar_store.blocks import tag_range
-from exemplar_store.tables import exemplars, knowledge_bases, units
+from exemplar_store.tables import knowledge_bases, units
 from tests.exemplar_store.effort import postgresql_rows, sqlite_steps
 from tests.laws import ALPHA, ONE_DATABASE, p_value
 
@@ -137,16 +137,6 @@ def test_the_number_of_slots_has_a_law_without_exemplars_in_it(store, tickets, r
         assert p_value(np.bincount(drawn, minlength=law.size), runs, law) > ALPHA
 
 
-def test_blocks_hold_the_own_knowledge_bases_units_only(store, another, engine, tickets, rows, embed):
-    another("other")
-    store.ingest("tickets", rows(5), embed)
-    store.ingest("other", rows(5, prefix="o"))
-    ((own),) = store.sample_blocks("tickets", blocks=1, **EVERYBODY)
-    assert {exemplar.fields["text"] for exemplar in own} == {f"text 0 of u{i}" for i in range(5)}
-    for exemplar in own:
-        np.testing.assert_allclose(exemplar.embedding, embed([exemplar.fields["text"]])[0], atol=1e-3)
-
-
 def test_ten_thousand_blocks_fit_in_one_query(store, tickets, rows):
     store.ingest("tickets", rows(500))
     slots = store.sample_blocks("tickets", blocks=10_000, **EVERYBODY)
@@ -181,22 +171,3 @@ def test_only_the_drawn_blocks_are_read(store, engine, tickets, rows, analysed):
         assert sqlite_steps(engine, sample) < 12_000
     else:
         assert postgresql_rows(engine, sample) < 2_000
-
-
-def test_a_row_changed_behind_the_stores_back_leaves_the_others_alone(store, engine, tickets, rows):
-    store.ingest("tickets", rows(30))
-    before = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
-    with engine.begin() as connection:
-        connection.execute(sa.update(exemplars).where(exemplars.c.position == 7).values(payload=b"broken"))
-    after = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
-    assert after == [[text for text in block if text != "text 0 of u7"] for block in before]
-    assert sum(map(len, after)) == 29
-
-
-def test_an_exemplar_that_a_unit_gains_goes_to_the_units_block(store, tickets, rows):
-    store.ingest("tickets", rows(20))
-    before = texts(store.sample_blocks("tickets", blocks=5, **EVERYBODY))
-    store.ingest("tickets", [Row(1, "u3", {"text": "late", "label": "no"})])
-    slots = store.sample_blocks("tickets", blocks=5, **EVERYBODY)
-    assert block_of("late", slots) == block_of("text 0 of u3", slots)
-    assert [[text for text in block if text != "late"] for block in texts(slots)] == before

@@ -56,8 +56,3 @@ def test_it_is_the_knowledge_base_of_one_moment(store, engine, tickets, rows, em
 
 def test_an_empty_knowledge_base_has_no_units(store, tickets) -> None:
     assert list(store.every_unit("tickets")) == []
-
-
-def test_without_embeddings_there_are_none(store, tickets, rows) -> None:
-    store.ingest("tickets", rows(2))
-    assert [exemplar.embedding for unit in store.every_unit("tickets") for exemplar in unit] == [None, None]

@@ -7,20 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import (
-    MAX_EXEMPLAR_BYTES,
-    MAX_UNIT_BYTES,
     EmbeddingError,
     Exemplar,
     ExemplarStore,
     KnowledgeBase,
     Row,
     Slot,
-    UnitTooLargeError,
     default_response_field,
     made_up_slots,
 )
-from exemplar_store.encryption import OVERHEAD_BYTES
-from exemplar_store.exemplar import content, overhead
 from exemplar_store.ingest import EMBED_BATCH
 from exemplar_store.tables import exemplars
 
@@ -82,12 +77,6 @@ def test_without_a_response_field_there_is_one_embedding(store, tickets, rows, e
     assert all(one.embedding is not None for one in slot)
 
 
-def test_without_an_embedder_there_is_none(store, replies):
-    store.ingest("replies", [row(1)])
-    (one,) = all_of(store)
-    assert (one.embedding, one.response_embedding) == (None, None)
-
-
 def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     """Where a reply is repeated, or says what a text says."""
     noting = Mock(wraps=embed)
@@ -99,16 +88,6 @@ def test_texts_are_embedded_once_and_so_many_at_most(store, replies, embed):
     asked = [call.args[0] for call in noting.call_args_list]
     assert max(map(len, asked)) <= EMBED_BATCH
     assert sum(map(len, asked)) == 200
-
-
-def test_new_keys_leave_both_embeddings(store, engine, replies, embed):
-    store.ingest("replies", [row(n) for n in range(1, 41)], embed)
-    assert store.reencrypt(lambda _done, _of: None) == 0
-    store = ExemplarStore(engine, bytes(range(32)))
-    assert store.get("replies").response_field == "reply"
-    check(all_of(store), embed, 40)
-    store.ingest("replies", [row(n) for n in range(1, 42)], embed)
-    check(all_of(store), embed, 41)
 
 
 def test_the_default_is_a_field_of_that_name():
@@ -127,29 +106,6 @@ def test_a_bad_embedding_of_a_response_leaves_nothing(store, engine, replies, em
         store.ingest("replies", [row(1)], wrong)
     with engine.connect() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(exemplars)) == 0
-
-
-def sized(size: int, count: int, first: int = 0) -> list[Row]:
-    """Exemplars of one unit whose content has so many bytes each."""
-    rows = []
-    for number in range(first, first + count):
-        fields = {"text": f"{number}", "label": "x", "reply": ""}
-        missing = size - len(content(fields, FIELDS))
-        rows.append(Row(number + 1, "ann", {**fields, "reply": "r" * missing}))
-    return rows
-
-
-def test_limits_count_texts_and_not_embeddings(store, engine, replies, embed):
-    each = MAX_UNIT_BYTES // MAX_EXEMPLAR_BYTES
-    store.ingest("replies", sized(MAX_EXEMPLAR_BYTES, each - 1), embed)
-    with engine.connect() as connection:
-        (length,) = set(connection.scalars(sa.select(sa.func.length(exemplars.c.payload))))
-    assert length == MAX_EXEMPLAR_BYTES + OVERHEAD_BYTES + overhead(16, response=True)
-    assert overhead(16, response=True) == overhead(16, response=False) + 32
-    store.ingest("replies", sized(MAX_EXEMPLAR_BYTES, 1, first=each), embed)  # as full as can be
-    assert len(all_of(store)) == each
-    with pytest.raises(UnitTooLargeError, match="1 unit"):
-        store.ingest("replies", sized(100, 1, first=each + 1), embed)
 
 
 def test_made_up_exemplars_have_as_many_embeddings(store, replies, embed):

@@ -15,8 +15,8 @@ import pytest
 from scipy import stats
 
 import exemplar_store
-from exemplar_store import ExemplarStore, sampling
-from tests.laws import ALPHA, ONE_DATABASE, p_value
+from exemplar_store import sampling
+from tests.laws import ALPHA, p_value
 
 RUNS = 20_000
 UNITS = 12
@@ -95,14 +95,25 @@ def fixed_size(q: float) -> np.ndarray:
     return outcome
 
 
+def pieces_of_a_shuffle(ensemble: int, units: int) -> np.ndarray:
+    """Wrong: the units shuffled and cut into equal pieces."""
+    slots = np.empty(units, np.int64)
+    for slot, piece in enumerate(np.array_split(np.argsort(sampling.words(units)), ensemble)):
+        slots[piece] = slot
+    return slots
+
+
 def cut_after_shuffle(q: float) -> np.ndarray:
-    """Wrong: the right units, shuffled and cut into equal pieces."""
+    """Wrong: the right units in such slots."""
     outcome = np.full(UNITS, -1)
     drawn = sampling.poisson_sample(UNITS, q)
-    shuffled = drawn[np.argsort(sampling.words(drawn.size))]
-    for slot, piece in enumerate(np.array_split(shuffled, ENSEMBLE)):
-        outcome[piece] = slot
+    outcome[drawn] = pieces_of_a_shuffle(ENSEMBLE, drawn.size)
     return outcome
+
+
+def drawn_too_often(q: float) -> np.ndarray:
+    """Wrong: a probability that is off by five per cent."""
+    return the_sampler(1.05 * q)
 
 
 def failed_checks(sampler: Sampler, q: float) -> set[str]:
@@ -116,73 +127,17 @@ def test_units_are_drawn_independently_and_go_to_independent_slots(q):
     assert failed_checks(the_sampler, q) == set()
 
 
-def test_the_checks_reject_a_sample_of_fixed_size():
-    assert failed_checks(fixed_size, 1 / 3) >= {"the_sample_size_is_binomial", "two_units_are_drawn_independently"}
-
-
 @pytest.mark.slow
-def test_the_checks_reject_slots_cut_from_a_shuffled_sample():
-    assert failed_checks(cut_after_shuffle, 1 / 3) >= {"two_units_go_to_independent_slots"}
-
-
-# The same checks of what the store hands out when everybody is drawn (q = 1), where only the slots are random.
-
-STORE_RUNS = 1000
-STORE_UNITS = 8
-
-
-def checks_failed_by_the_store(store: ExemplarStore) -> set[str]:
-    outcomes = np.full((STORE_RUNS, STORE_UNITS), -1)
-    for outcome in outcomes:
-        slots = store.sample_slots("tickets", probability=1, ensemble=ENSEMBLE, max_exemplars=STORE_UNITS)
-        for number, slot in enumerate(slots):
-            for exemplar in slot:
-                outcome[int(exemplar.fields["text"].split("u")[-1])] = number
-    assert outcomes.min() >= 0
-    at_one = (
-        each_slot_is_as_likely,
-        two_units_go_to_independent_slots,
-        the_number_in_a_slot_is_binomial,
-        two_units_share_a_slot_one_time_in_as_many_as_there_are,
-    )
-    return {check.__name__ for check in at_one if check(outcomes, 1) < ALPHA}
-
-
-@ONE_DATABASE
-@pytest.mark.slow
-def test_the_store_sends_units_to_independent_slots(store, tickets, rows):
-    store.ingest("tickets", rows(STORE_UNITS))
-    assert checks_failed_by_the_store(store) == set()
-
-
-def balanced(ensemble: int, units: int) -> np.ndarray:
-    """Wrong: slots in turn, shuffled, so that all are equally full."""
-    return (np.arange(units) % ensemble)[np.argsort(sampling.words(units))]
-
-
-def pieces_of_a_shuffle(ensemble: int, units: int) -> np.ndarray:
-    """Wrong: the units shuffled and cut into equal pieces."""
-    slots = np.empty(units, np.int64)
-    for slot, piece in enumerate(np.array_split(np.argsort(sampling.words(units)), ensemble)):
-        slots[piece] = slot
-    return slots
-
-
-@ONE_DATABASE
-@pytest.mark.slow
-@pytest.mark.parametrize("slots", [balanced, pieces_of_a_shuffle])
-def test_the_checks_reject_a_store_with_slots_of_equal_sizes(store, tickets, rows, slots, monkeypatch):
-    store.ingest("tickets", rows(STORE_UNITS))
-    monkeypatch.setattr(sampling, "below", slots)  # with q = 1 it chooses nothing but slots
-    assert checks_failed_by_the_store(store) >= {
-        "the_number_in_a_slot_is_binomial",
-        "two_units_share_a_slot_one_time_in_as_many_as_there_are",
-    }
-
-
-@pytest.mark.slow
-def test_the_checks_reject_a_probability_that_is_off_by_five_percent():
-    assert failed_checks(lambda q: the_sampler(1.05 * q), 0.7) >= {"each_unit_is_drawn_with_the_probability"}
+@pytest.mark.parametrize(
+    ("wrong", "q", "fails"),
+    [
+        (fixed_size, 1 / 3, {"the_sample_size_is_binomial", "two_units_are_drawn_independently"}),
+        (cut_after_shuffle, 1 / 3, {"two_units_go_to_independent_slots"}),
+        (drawn_too_often, 0.7, {"each_unit_is_drawn_with_the_probability"}),
+    ],
+)
+def test_the_checks_reject_a_wrong_sampler(wrong: Sampler, q: float, fails: set[str]):
+    assert failed_checks(wrong, q) >= fails
 
 
 @pytest.mark.slow

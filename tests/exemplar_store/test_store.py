@@ -20,7 +20,6 @@ from exemplar_store import (
 from exemplar_store.encryption import KnowledgeBaseKeys
 from exemplar_store.tables import exemplars, knowledge_bases
 from tests.exemplar_store.effort import listening, postgresql_rows, sqlite_steps
-from tests.laws import ALPHA, p_value
 
 GOOD = {"name": "kb", "public_size": 10, "fields": ["text", "label"], "embedded_field": "text"}
 
@@ -120,26 +119,6 @@ def test_sampling_arguments_out_of_range_are_refused(store, tickets, number, wro
     sample = store.sample_blocks if number == "blocks" else store.sample_slots
     with pytest.raises(ValueError, match=number if "number" in wrong else next(iter(wrong))):
         sample("tickets", **arguments)
-
-
-def test_all_of_a_unit_goes_to_one_slot(store, tickets, rows):
-    store.ingest("tickets", rows(40, each=3))
-    slots = store.sample_slots("tickets", probability=1, ensemble=5, max_exemplars=120)
-    homes: dict[str, set[int]] = {}
-    for number, slot in enumerate(slots):
-        for exemplar in slot:
-            homes.setdefault(exemplar.fields["text"].split()[-1], set()).add(number)
-    assert len(homes) == 40
-    assert all(len(slots_of_unit) == 1 for slots_of_unit in homes.values())
-    assert sum(map(len, slots)) == 120
-    assert len(set().union(*homes.values())) > 1  # all in one slot by chance: 5**-39
-
-
-def test_a_slot_keeps_at_most_the_maximum(store, tickets, rows):
-    store.ingest("tickets", rows(40, each=3))
-    slots = store.sample_slots("tickets", probability=1, ensemble=2, max_exemplars=7)
-    assert [len(slot) for slot in slots] == [7, 7]  # fewer than three units in a slot by chance: below 2e-9
-    assert len({exemplar.fields["text"] for slot in slots for exemplar in slot}) == 14
 
 
 @pytest.mark.parametrize("way", [{"ensemble": 2}, {"blocks": 2}])
@@ -270,21 +249,3 @@ def test_forgotten_bytes_are_overwritten_in_a_sqlite_file(store, engine, tickets
     store.forget("tickets", "ann")
     assert pieces_found(payloads[0]) == 0
     assert pieces_found(payloads[1]) > 0
-
-
-@pytest.mark.slow
-def test_the_units_that_remain_are_drawn_as_before(store, engine, tickets, rows):
-    """Each Binomial(runs, q) over its own fate: a false alarm has probability below 1e-9 (Bonferroni over units)."""
-    store.ingest("tickets", rows(12))
-    for unit in ("u0", "u5", "u11"):
-        store.forget("tickets", unit)
-    runs, q = 400, 0.3
-    drawn: dict[str, int] = {}
-    for _ in range(runs):
-        for slot in store.sample_slots("tickets", probability=q, ensemble=4, max_exemplars=12):
-            for exemplar in slot:
-                unit = exemplar.fields["text"].split()[-1]
-                drawn[unit] = drawn.get(unit, 0) + 1
-    assert set(drawn) == {f"u{number}" for number in (1, 2, 3, 4, 6, 7, 8, 9, 10)}
-    counts = np.array(list(drawn.values()))
-    assert p_value(counts, runs, q) > ALPHA

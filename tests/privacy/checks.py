@@ -49,6 +49,7 @@ from service.pipeline.latency import Departure
 from service.pipeline.making import NotMadeError, make
 from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
 from service.plans.signing import sign
+from service.records.records import Records
 from service.services import Services
 from tests.privacy.attacks import texts, weighed
 from tests.privacy.audit import ERROR
@@ -72,6 +73,36 @@ def require_probability(hits: int, trials: int, probability: float, what: str) -
     require(low <= probability <= high, f"{what}: {hits} of {trials}, expected with probability {probability:.3f}")
 
 
+def noting(patch: pytest.MonkeyPatch, owner: Any, name: str, note: Callable[..., object]) -> None:
+    """Have a function's arguments noted whenever it is called."""
+    original = getattr(owner, name)
+
+    def noted(*args: Any, **options: Any) -> Any:
+        note(*args, **options)
+        return original(*args, **options)
+
+    patch.setattr(owner, name, noted)
+
+
+@contextmanager
+def drawing() -> Iterator[list[float]]:
+    """Standard deviations of the noise that is drawn meanwhile."""
+    drawn: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        noting(patch, aggregation.noise, "_measurement", lambda lattice_sigma: drawn.append(lattice_sigma / ONE))
+        yield drawn
+
+
+def states(of: Records) -> list[str]:
+    """Of all charges."""
+    with of.database.connect() as connection:
+        return list(connection.execute(sa.select(charges.c.state)).scalars())
+
+
+def fail(*_args: object) -> NoReturn:
+    raise RuntimeError("what was read cannot be counted")
+
+
 # --- What ran is what was signed. -------------------------------------------------------------------------------------
 
 
@@ -90,25 +121,7 @@ class Ran:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        poisson_sample, deal = sampling.poisson_sample, sampling.deal
-        measurement, exponentials = aggregation.noise._measurement, aggregation.keyword_joint_em.exponentials
         exponential_mechanism = aggregation.keyword_ptr._exponential_mechanism
-
-        def draw(positions: int, probability: float) -> np.ndarray:
-            self.drawn.append((positions, probability))
-            return poisson_sample(positions, probability)
-
-        def dealing(slots: np.ndarray, priorities: np.ndarray, ensemble: int, maximum: int) -> list[np.ndarray]:
-            self.dealt.append((ensemble, maximum))
-            return deal(slots, priorities, ensemble, maximum)
-
-        def measure(lattice_sigma: float) -> Any:
-            self.noise.append(lattice_sigma / ONE)
-            return measurement(lattice_sigma)
-
-        def decay(rate: float, count: int) -> Any:
-            self.rates.append(rate)
-            return exponentials(rate, count)
 
         def choose(scale: float) -> Callable[[Sequence[int]], int]:
             def chosen(gaps: Sequence[int]) -> int:
@@ -117,40 +130,25 @@ class Ran:
 
             return chosen
 
-        with pytest.MonkeyPatch.context() as patch:
-            for owner, name, spy in [
-                (sampling, "poisson_sample", draw),
-                (sampling, "deal", dealing),
-                (aggregation.noise, "_measurement", measure),
-                (aggregation.keyword_joint_em, "exponentials", decay),
-                (aggregation.keyword_ptr, "_exponential_mechanism", choose),
-            ]:
-                patch.setattr(owner, name, spy)
-            for mechanism, name in [
-                (RnmGaussian, "select"),
-                (LabelPosterior, "probabilities"),
-                (EmbeddingMean, "release"),
-                (JointExponentialMechanism, "release"),
-                (KeywordPtr, "release"),
-            ]:
-                patch.setattr(mechanism, name, self._release(getattr(mechanism, name)))
-            patch.setattr(RnmGaussian, "noisy_votes", self._noisy_votes(RnmGaussian.noisy_votes))
-            yield
-
-    def _noisy_votes(self, noisy_votes: Any) -> Any:
-        def spy(votes: RnmGaussian, contributions: Any) -> Any:
-            self.votes.append(votes)
-            return noisy_votes(votes, contributions)
-
-        return spy
-
-    def _release(self, release: Any) -> Any:
-        def spy(mechanism: Any, heard: Any, *given: Any) -> Any:
+        def release(mechanism: Any, _heard: Any, *given: Any) -> None:
             self.mechanisms.append(mechanism)
             self.given.append(given)
-            return release(mechanism, heard, *given)
 
-        return spy
+        with pytest.MonkeyPatch.context() as patch, drawing() as self.noise:
+            patch.setattr(aggregation.keyword_ptr, "_exponential_mechanism", choose)
+            for owner, name, note in [
+                (sampling, "poisson_sample", lambda *drawn: self.drawn.append(drawn)),
+                (sampling, "deal", lambda _slots, _priorities, *kept: self.dealt.append(kept)),
+                (aggregation.keyword_joint_em, "exponentials", lambda rate, _count: self.rates.append(rate)),
+                (RnmGaussian, "noisy_votes", lambda votes, _contributions: self.votes.append(votes)),
+                (RnmGaussian, "select", release),
+                (LabelPosterior, "probabilities", release),
+                (EmbeddingMean, "release", release),
+                (JointExponentialMechanism, "release", release),
+                (KeywordPtr, "release", release),
+            ]:
+                noting(patch, owner, name, note)
+            yield
 
 
 PUBLIC = ["at 0 apple", "at 120 pear", "at 240 plum"]
@@ -170,19 +168,9 @@ ENSEMBLE, ANSWERS = 9, 3
 def signed(kind: str, how_drawn: Literal["units", "blocks"]) -> None:
     """Every parameter of the sampler and of the mechanism, as deep inside as they are used."""
     says = BLUE if "votes" in kind else "at 0 apple secret"
-    attack = Attack(
-        how_drawn,
-        SIGNED[kind],
-        usual=[says] * (30 if how_drawn == "units" else 5),
-        canary=says,
-        events={},
-        answers=ANSWERS,
-        shots=2,
-        ensemble=ENSEMBLE,
-        size=24,
-        exemplars=9,
-        cap=5,
-    )
+    usual = [says] * (30 if how_drawn == "units" else 5)
+    sizes = {"answers": ANSWERS, "shots": 2, "ensemble": ENSEMBLE, "size": 24, "exemplars": 9, "cap": 5}
+    attack = Attack(how_drawn, SIGNED[kind], usual, says, {}, **sizes)
     calibrated = attack.plan()
     noise = calibrated.noise["task"]
     (_, records), ran, engine = neighbours(attack), Ran(), Parrot((0.25, 0.75))
@@ -264,17 +252,8 @@ QUERIES = 120
 
 def drawn_as_accounted(how_drawn: Literal["units", "blocks"]) -> None:
     """Twelve units, each drawn with probability 1/2 by itself, to a slot of its own choosing; or twelve blocks."""
-    attack = Attack(
-        how_drawn,
-        SIGNED["joint EM"],
-        usual=[RED] * 11,
-        canary=BLUE,
-        events={},
-        answers=QUERIES,
-        ensemble=6,
-        size=12,
-        exemplars=20,
-    )
+    sizes = {"answers": QUERIES, "ensemble": 6, "size": 12, "exemplars": 20}
+    attack = Attack(how_drawn, SIGNED["joint EM"], [RED] * 11, BLUE, {}, **sizes)
     (_, records), engine = neighbours(attack), Parrot()
     asyncio.run(ask(opened(records, engine), attack.plan(), 0, 1))
     queries = [[_units(slot) for slot in slots] for slots in engine.seen]
@@ -303,9 +282,8 @@ def slots_keep_no_more_than_signed() -> None:
     attack = Attack("blocks", [*LABELS, "mechanism: {type: rnm_gaussian}"], [RED] * 2, BLUE, {}, ensemble=3, cap=5)
     (_, records), engine = neighbours(attack), Parrot()
     asyncio.run(ask(opened(records, engine), attack.plan(), 0, 1))
-    require_equal(
-        [max(map(len, slots)) for slots in engine.seen], [5] * attack.answers, "exemplars of the fullest slot"
-    )
+    fullest = [max(map(len, slots)) for slots in engine.seen]
+    require_equal(fullest, [5] * attack.answers, "exemplars of the fullest slot")
 
 
 # --- Order, charges, and what is stored. ------------------------------------------------------------------------------
@@ -331,17 +309,10 @@ def steps_in_their_order() -> None:
     address, ledger, exemplars = signed_again(services, calibrated), services.records.ledger, services.records.store
     charged: list[str] = []
 
-    def noting(owner: Any, name: str, step: str) -> None:
-        original = getattr(owner, name)
-
-        def noted(*args: Any, **options: Any) -> Any:
-            order.append(step)
-            if step == "sample":
-                with services.records.database.connect() as connection:
-                    charged.extend(connection.execute(sa.select(charges.c.state)).scalars())
-            return original(*args, **options)
-
-        patch.setattr(owner, name, noted)
+    def reached(step: str, *_args: Any, **_options: Any) -> None:
+        order.append(step)
+        if step == "sample":
+            charged.extend(states(services.records))
 
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, step in [
@@ -354,7 +325,7 @@ def steps_in_their_order() -> None:
             (Departure, "wait", "wait"),
             (ledger, "release", "release"),
         ]:
-            noting(owner, name, step)
+            noting(patch, owner, name, partial(reached, step))
         asyncio.run(services.answering.answer(address, "query", key_id="k"))
     require_equal(order, ORDER, "order of the steps")
     require_equal(charged, ["charged"], "charges at the time of the sample")
@@ -364,17 +335,11 @@ def nothing_is_given_back_after_the_sample() -> None:
     """However an answer fails once its sample is drawn, its charge stays spent."""
     services, calibrated = quiet(Parrot())
     address = signed_again(services, calibrated)
-
-    def fails(*_args: object) -> int:
-        raise RuntimeError("the votes of these slots cannot be counted")
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RnmGaussian, "noisy_votes", fails)
+        patch.setattr(RnmGaussian, "noisy_votes", fail)
         with pytest.raises(RuntimeError, match="cannot be counted"):
             asyncio.run(services.answering.answer(address, "query", key_id="k"))
-    with services.records.database.connect() as connection:
-        states = list(connection.execute(sa.select(charges.c.state)).scalars())
-    require_equal(states, ["charged"], "the charge of an answer that failed after its sample")
+    require_equal(states(services.records), ["charged"], "the charge of an answer that failed after its sample")
     left = services.records.ledger.answers_left(services.records.ledger.budgets.task(address))
     require_equal(left, 2, "answers left")
 
@@ -425,24 +390,12 @@ def one_release_for_one_charge(mechanism: str) -> None:
     attack = Attack("units", task, ["red"] * 5, "blue", {}, once=True, exemplars=1)
     records = neighbours(attack)[1]
     read: list[list[str]] = []
-    drawn: list[float] = []
-    every_unit, measurement = records.store.every_unit, aggregation.noise._measurement
-
-    def reading(name: str, cohorts: Sequence[int] = (1,), **more: Any) -> Any:
-        with records.database.connect() as connection:
-            read.append(list(connection.execute(sa.select(charges.c.state)).scalars()))
-        return every_unit(name, cohorts, **more)
-
-    def measure(lattice_sigma: float) -> Any:
-        drawn.append(lattice_sigma / ONE)
-        return measurement(lattice_sigma)
 
     def die(*_args: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records.store, "every_unit", reading)
-        patch.setattr(aggregation.noise, "_measurement", measure)
+    with pytest.MonkeyPatch.context() as patch, drawing() as drawn:
+        noting(patch, records.store, "every_unit", lambda *_args, **_more: read.append(states(records)))
         with pytest.MonkeyPatch.context() as dying:
             dying.setattr(records.ledger, "release", die)
             with suppress(KeyboardInterrupt):

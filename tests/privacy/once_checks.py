@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from scipy import optimize, special
 
-import aggregation.noise
 import service.plans.rehearsing
-from accounting.ledger.tables import charges
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.profiles import Gaussian
-from aggregation.noise import ONE
 from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import Exemplar, Slot, sampling
 from service.engines.protocol import TaskSpec, ZeroShot
@@ -34,7 +30,7 @@ from service.plans.rehearsing import begin, finish, written
 from service.plans.signing import sign
 from service.private_threads import privately
 from service.records.records import Records
-from tests.privacy.checks import ONCE, require, require_equal
+from tests.privacy.checks import ONCE, drawing, fail, noting, require, require_equal, states
 from tests.privacy.wired import DELTA, EPSILON, Compass, Parrot, ingest, opened, records
 
 SIZE, UNITS = 60, 40
@@ -69,27 +65,6 @@ def three_cohorts() -> Records:
     return made
 
 
-def states(of: Records) -> list[str]:
-    """Of all charges."""
-    with of.database.connect() as connection:
-        return list(connection.execute(sa.select(charges.c.state)).scalars())
-
-
-@contextmanager
-def drawing() -> Iterator[list[float]]:
-    """Standard deviations of the noise that is drawn meanwhile."""
-    drawn: list[float] = []
-    measurement = aggregation.noise._measurement
-
-    def measure(lattice_sigma: float) -> Any:
-        drawn.append(lattice_sigma / ONE)
-        return measurement(lattice_sigma)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregation.noise, "_measurement", measure)
-        yield drawn
-
-
 def _of_everybody(calibrated: CalibratedPlan) -> float:
     """The noise multiplier of a plan's one release: everybody takes part in it, so sampling must not lessen it."""
     (noise,) = calibrated.noise.values()
@@ -106,34 +81,28 @@ def made_of_its_cohorts(mechanism: str) -> None:
     of, calibrated = three_cohorts(), plan("release: once", ONCE[mechanism])
     multiplier = _of_everybody(calibrated)
     read: list[str] = []
-    labelled = OnceLabelAdapter.labelled
 
-    def reading(adapter: Any, unit: Sequence[Exemplar]) -> Any:
+    def reading(_adapter: Any, unit: Sequence[Exemplar]) -> None:
         read.extend(exemplar.fields["text"] for exemplar in unit)
-        return labelled(adapter, unit)
 
     with pytest.MonkeyPatch.context() as patch, drawing() as drawn:
-        patch.setattr(OnceLabelAdapter, "labelled", reading)
+        noting(patch, OnceLabelAdapter, "labelled", reading)
         sign(of, calibrated, "checker", embed=Compass().embed)
     require_equal(sorted(read), sorted(f"own {i}" for i in range(UNITS)), "exemplars of the release")
     require_equal(drawn, [multiplier], "noise of the release")
-
-
-def _fail(*_args: object) -> NoReturn:
-    raise RuntimeError("what was read cannot be counted")
 
 
 def stays_charged_if_it_fails() -> None:
     """Whatever fails once exemplars were read, nothing is given back, neither of a release nor of a rehearsal."""
     of = three_cohorts()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PrototypesAdapter, "make", _fail)
+        patch.setattr(PrototypesAdapter, "make", fail)
         with suppress(RuntimeError):
             sign(of, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)
     require_equal(states(of), ["charged"], "the charge of a release that failed")
     of = three_cohorts()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service.plans.rehearsing, "count", _fail)
+        patch.setattr(service.plans.rehearsing, "count", fail)
         with suppress(RuntimeError):
             _rehearse(of, _rehearsal(), Overheard())
     require_equal(states(of), ["charged"], "the charge of a rehearsal that failed")
@@ -267,14 +236,9 @@ def rehearsed_as_accounted() -> None:
     """Charged before anything is read, of the plan's cohorts alone; each answer and the counts with their own noise."""
     of, calibrated, engine = three_cohorts(), _rehearsal(), Overheard()
     multiplier = _of_everybody(calibrated)
-    every_unit, at_reading = of.store.every_unit, list[list[str]]()
-
-    def reading(*args: Any, **options: Any) -> Any:
-        at_reading.append(states(of))
-        return every_unit(*args, **options)
-
+    at_reading: list[list[str]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(of.store, "every_unit", reading)
+        noting(patch, of.store, "every_unit", lambda *_args, **_options: at_reading.append(states(of)))
         drawn = _rehearse(of, calibrated, engine)
     require_equal(at_reading, [["charged"]], "charges when exemplars are read")
     require_equal(engine.heard - {"nobody"}, {"own"}, "cohorts that ask and answer")
@@ -304,18 +268,13 @@ def rehearsals_share_no_cache() -> None:
 def private_work_ends_before_it_is_stored() -> None:
     """When it is stored says when it ended, so it waits for the grain first."""
     of, order = three_cohorts(), list[str]()
-    release = of.ledger.release
-
-    def releasing(*args: Any) -> Any:
-        order.append("store")
-        return release(*args)
 
     async def slept(_seconds: float) -> None:
         order.append("wait")
 
     padded = replace(of, settings=of.settings.model_copy(update={"latency_unpadded": False}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(of.ledger, "release", releasing)
+        noting(patch, of.ledger, "release", lambda *_args: order.append("store"))
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: order.append("wait"))
         patch.setattr(making, "time", clock)
         sign(padded, plan("release: once", ONCE["prototypes"]), "checker", embed=Compass().embed)

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import math
 import os
-import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -21,7 +20,7 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, Slot, sampling
+from exemplar_store import ExemplarStore, Slot
 from exemplar_store.tables import knowledge_bases, metadata
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
@@ -120,12 +119,6 @@ KEPT, CHANGED = 15 / 16, 1 / 32
 LOSS = 1.7
 
 
-def randomised(vote: np.ndarray | None) -> int:
-    """0 for no vote, 1 and 2 for the labels."""
-    value = 0 if vote is None else 1 + int(np.argmax(vote))
-    return value if secrets.randbelow(16) else (value + 1 + secrets.randbelow(2)) % 3
-
-
 def response(value: int) -> np.ndarray:
     return np.where(np.arange(3) == value, KEPT, CHANGED)
 
@@ -155,18 +148,3 @@ def test_two_answers_by_blocks_cost_more_than_by_units() -> None:
     assert COST_BY_BLOCKS > COST_BY_UNITS + 0.2
     event = Event(BoundedRange(2 * math.log(KEPT / CHANGED)), Sampling("blocks", Q), 2)
     assert PldAccountant().bounds([event], COST_BY_BLOCKS).upper > LOSS
-
-
-def test_the_claim_of_units_is_caught_where_blocks_are_drawn(engine, embedder) -> None:
-    """It escapes with probability 3e-10. What is in the blocks is read once; which are drawn is the sampler's."""
-    event = twice(sampled(2)) > math.exp(LOSS) * twice(sampled(1))
-    counts = []
-    for store in neighbours(embedder, others=3):
-        block = votes(store, engine, probability=1.0)()[CANARYS]
-
-        def answer(block: np.ndarray | None = block) -> int:
-            return randomised(block if CANARYS in sampling.poisson_sample(BLOCKS, Q) else None)
-
-        counts.append(Counter(bool(event[answer(), answer()]) for _ in range(4_000)))
-    assert caught((counts[0], counts[1]), lambda _: COST_BY_UNITS, [LOSS])
-    assert not caught((counts[0], counts[1]), lambda _: COST_BY_BLOCKS, [LOSS])

@@ -103,20 +103,19 @@ class NearestToTheNoiselessSum(EmbeddingMean):
         return self.select(self.sum(contributions, self.centre(candidates)) / ONE, candidates)
 
 
-# Each of these is missed with a probability below 1e-100.
-
-
-def test_a_sensitivity_of_one_is_caught() -> None:
-    assert caught(counts(SensitivityOne(Z), *WORST), CLAIM)
-    assert caught(counts(SensitivityOne(Z, 0.5, True, 3), *WORST_CENTRED), CLAIM)
-
-
-def test_a_missing_clip_is_caught() -> None:
-    assert caught(counts(Unclipped(Z, radius=0.2, centred=True, slots=3), *WORST_CENTRED), CLAIM)
-
-
-def test_a_noiseless_comparison_is_caught() -> None:
-    assert caught(counts(NearestToTheNoiselessSum(Z), *WORST), CLAIM)
+@pytest.mark.parametrize(
+    ("wrong", "setting"),
+    [
+        (SensitivityOne(Z), WORST),
+        (SensitivityOne(Z, 0.5, True, 3), WORST_CENTRED),
+        (Unclipped(Z, 0.2, True, 3), WORST_CENTRED),
+        (NearestToTheNoiselessSum(Z), WORST),
+    ],
+    ids=["a sensitivity of one", "a sensitivity of one, centred", "a missing clip", "a noiseless comparison"],
+)
+def test_a_broken_variant_is_caught(wrong: EmbeddingMean, setting) -> None:
+    """Each is missed with a probability below 1e-100."""
+    assert caught(counts(wrong, *setting), CLAIM)
 
 
 def test_adding_the_centre_back_by_the_private_count_is_caught() -> None:

@@ -13,7 +13,7 @@ from accounting.privacy import profiles
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from aggregation.keyword_ptr import KeywordPtr
-from tests.privacy.audit import Claim, Counts, caught, claim, judge, observe
+from tests.privacy.audit import LOSSES, Claim, Counts, caught, claim, judge, observe
 
 TRIALS = 1_500
 Slots = Sequence[Set[str] | None]
@@ -85,27 +85,6 @@ def test_the_claim_survives_a_tie() -> None:
     assert all(verdict.delta >= 0.1 for verdict in verdicts)
 
 
-def test_a_test_sensitivity_of_one_is_caught() -> None:
-    """With less noise, the threshold comes down too. Missed with probability 2e-43."""
-    assert caught(counts(SmallerTestNoise(0.01, 0.4, 0.1, 1, 1), *TEST_WORST), made_by(TESTING))
-
-
-def test_releasing_at_a_gap_of_two_is_caught() -> None:
-    """A lead of 2 that one slot can turn into a tie, which goes to the other word. Missed with probability 8e-22."""
-    unsafe: Slots = [{"b"}] * 3 + [{"a"}] * 2
-    setting = ([*unsafe, {"b"}], [*unsafe, {"a"}])
-    right, wrong = (kind(0.01, 0.8, 0.1, 1, 1) for kind in (KeywordPtr, SafeFromOne))
-    assert caught(counts(wrong, *setting, trials=3_000), made_by(wrong))
-    assert not caught(counts(right, *setting), made_by(right))
-
-
-def test_a_distribution_function_for_a_quantile_is_caught() -> None:
-    """Missed with probability 9e-70."""
-    right, wrong = (kind(0.01, 1.0, 0.01, 1, 1) for kind in (KeywordPtr, NoQuantile))
-    assert caught(counts(wrong, *TIE), made_by(wrong))
-    assert not caught(counts(right, *TIE), made_by(right))
-
-
 # --- The choice of k: one slot makes one gap 2 smaller and another 2 larger. ------------------------------------------
 
 CHOOSING = KeywordPtr(epsilon=4.0, noise_multiplier=5.0, delta0=0.01, k_min=1, k_max=3)
@@ -137,16 +116,27 @@ def test_the_claim_survives_where_two_gaps_move_apart() -> None:
     assert caught(found, claimed(2.0, 5.0, 0.01)), found
 
 
-def test_half_the_gumbel_noise_is_caught() -> None:
-    """Missed with probability 7e-58."""
-    assert caught(counts(SmallerGumbel(4.0, 5.0, 0.01, 1, 3), *CHOICE_WORST), made_by(CHOOSING))
+UNSAFE: Slots = [{"b"}] * 3 + [{"a"}] * 2
+LEAD_OF_TWO = ([*UNSAFE, {"b"}], [*UNSAFE, {"a"}])
+"""A lead of 2 that one slot can turn into a tie, which goes to the other word."""
 
 
-def test_exponential_noise_is_caught() -> None:
-    """Missed with probability 4e-12."""
-    wrong = ExponentialNoise(2.0, 5.0, 0.01, 1, 3)
-    found = counts(wrong, *CHOICE_WORST, trials=3_000)
-    assert caught(found, made_by(wrong), losses=(0.0, 0.25, 0.5)), judge(found, made_by(wrong))
+@pytest.mark.parametrize(
+    ("wrong", "parameters", "setting", "losses"),
+    [
+        (SmallerTestNoise, (0.01, 0.4, 0.1, 1, 1), TEST_WORST, LOSSES),  # missed with probability 2e-43
+        (SafeFromOne, (0.01, 0.8, 0.1, 1, 1), LEAD_OF_TWO, LOSSES),  # 8e-22
+        (NoQuantile, (0.01, 1.0, 0.01, 1, 1), TIE, LOSSES),  # 9e-70
+        (SmallerGumbel, (4.0, 5.0, 0.01, 1, 3), CHOICE_WORST, LOSSES),  # 7e-58
+        (ExponentialNoise, (2.0, 5.0, 0.01, 1, 3), CHOICE_WORST, (0.0, 0.25, 0.5)),  # 4e-12
+    ],
+)
+def test_a_broken_variant_is_caught(wrong: type[KeywordPtr], parameters, setting, losses) -> None:
+    """What the right mechanism of the same parameters claims is true of it, and not of the wrong one."""
+    right = KeywordPtr(*parameters)
+    found = counts(wrong(*parameters), *setting, trials=3_000)
+    assert caught(found, made_by(right), losses), judge(found, made_by(right), losses)
+    assert not caught(counts(right, *setting), made_by(right), losses)
 
 
 # --- What is released: a set. -----------------------------------------------------------------------------------------

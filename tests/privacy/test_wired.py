@@ -167,13 +167,6 @@ BUGS = {
         "outcome = await asyncio.to_thread(\n",
         f"{SAMPLE}; outcome = await asyncio.to_thread(\n",
     ),
-    "a sample is drawn before the probe": bug(
-        "order",
-        "order of the steps",
-        "service.pipeline.answering:Answering._spend",
-        "ready = await",
-        f"{SAMPLE}; ready = await",
-    ),
     "the number of grains is fixed after the sample": bug(
         "order",
         "order of the steps",
@@ -213,20 +206,6 @@ BUGS = {
         "self.noise.noise_multiplier",
         "0.5 * self.noise.noise_multiplier",
     ),
-    "a sensitivity of R for 2R": bug(
-        "signed, centred embedding mean, blocks",
-        "standard deviation of the noise",
-        "aggregation.embedding_mean:EmbeddingMean.sensitivity",
-        "2 * self.radius",
-        "self.radius",
-    ),
-    "joint EM by ε/2": bug(
-        "signed, joint EM, blocks",
-        "rate of the joint exponential mechanism",
-        "aggregation.keyword_joint_em:JointExponentialMechanism.rate",
-        "self.epsilon / (2 * LOSS_SENSITIVITY)",
-        "self.epsilon / LOSS_SENSITIVITY",
-    ),
     "Gumbel noise of scale 2/ε": bug(
         "signed, PTR, blocks",
         "scale of the noise on k",
@@ -256,15 +235,6 @@ BUGS = {
         "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
     ),
     # --- The mechanisms. ---
-    "the centre is added back for each slot that speaks": bug(
-        "noise",
-        "reads contributions beside the noisy sum",
-        "aggregation.embedding_mean:EmbeddingMean.release",
-        "return self.select(from_fixed_point(noisy_sum), candidates)",
-        "n = sum(is_embedding(c, candidates.shape[1]) for c in contributions)\n"
-        "    counted = EmbeddingMean(self.noise_multiplier, self.radius, self.centred, max(n, 1))\n"
-        "    return counted.select(from_fixed_point(noisy_sum), candidates)",
-    ),
     "the whole centre is added back for each slot that speaks": bug(
         "centred embedding mean, blocks, a far and only voice",
         "every answer is the centre's",
@@ -397,13 +367,6 @@ BUGS = {
         "lambda: [_answer_or_abstain(answer, slot) for slot in slots]",
         "lambda known={}: [known.setdefault(len(slot), _answer_or_abstain(answer, slot)) for slot in slots]",
     ),
-    "a unit of prototypes is clipped label by label": bug(
-        "prototypes, an exemplar of each label",
-        "ε is at least",
-        "aggregation.prototypes:PrototypeSums._contribution",
-        "to_fixed_point(row * (limit / max(norm, limit)))",
-        "to_fixed_point(row * (limit / max(math.hypot(*row.tolist()), limit)))",
-    ),
     "each exemplar counts for prototypes": bug(
         "prototypes, an exemplar of each label",
         "ε is at least",
@@ -425,13 +388,6 @@ BUGS = {
         "self.labelled(unit) for unit in units",
         "self.labelled([one]) for unit in units for one in unit",
     ),
-    "a unit votes again with each text": bug(
-        "synthetic exemplars, an exemplar of each label",
-        "ε is at least",
-        "aggregation.exemplar_votes:ExemplarVotes.votes",
-        "        vote = self._vote(unit)\n        if vote is not None:\n",
-        "        for vote in [self._vote([text]) for text in unit]:\n",
-    ),
     "votes with half the noise": bug(
         "one release, synthetic exemplars",
         "noise of a sensitivity of 1",
@@ -446,13 +402,6 @@ BUGS = {
         "_embedded(adapter.public_texts(described.embedded_field), dimension, embed)",
         "_embedded([unit[0].fields['text'] for unit in store.every_unit('wired')][:2], dimension, embed)",
     ),
-    "prototypes are made before they are charged": bug(
-        "one release, prototypes",
-        "read before the charge",
-        "service.pipeline.making:make",
-        "    charge = charge_once(",
-        "    units = list(store.every_unit(signed.knowledge_base, signed.plan.cohorts))\n    charge = charge_once(",
-    ),
     "a release is made again after a crash": bug(
         "one release, prototypes",
         "noise drawn 2 times for one charge",
@@ -463,14 +412,6 @@ BUGS = {
         "    except NotMadeError:\n"
         "        units = store.every_unit(signed.knowledge_base, signed.plan.cohorts)\n"
         "        return Release('', '', '', adapter.make(units, public, write), 0)\n",
-    ),
-    "a dead maker's charge is given back": bug(
-        "one release, prototypes",
-        "noise drawn 2 times for one charge",
-        "accounting.ledger.charges:Ledger._charge",
-        "left = connection.execute(_SPEND",
-        "twin and connection.execute(sa.update(tasks).where(tasks.c.id == task.id).values(charged=0))\n"
-        "        left = connection.execute(_SPEND",
     ),
     # --- Releases that are made once, and rehearsals. ---
     "a release that is made once is accounted as if drawn": bug(
@@ -501,13 +442,6 @@ BUGS = {
         "sampling.below(task.ensemble, len(units))",
         "np.arange(len(units)) % task.ensemble",
     ),
-    "exemplars are dealt, and not units": bug(
-        "texts, once",
-        "the plan says",
-        "service.pipeline.draw:deal",
-        "np.repeat(drawn, [len(unit) for unit in units])",
-        "sampling.below(task.ensemble, len(exemplars))",
-    ),
     "a rehearsal is accounted as if drawn": bug("rehearsal", "probability to take part", *AS_IF_DRAWN),
     "a release that is made once is calibrated as if drawn": bug(
         "its cohorts, synthetic exemplars",
@@ -523,13 +457,6 @@ BUGS = {
         "service.pipeline.making:make",
         "signed.plan.cohorts",
         "range(1, 9)",
-    ),
-    "a release that is made once reads the first cohort": bug(
-        "its cohorts, synthetic exemplars",
-        "exemplars of the release",
-        "service.pipeline.making:make",
-        ", signed.plan.cohorts",
-        "",
     ),
     "a rehearsal reads all cohorts": bug(
         "rehearsal",
@@ -552,26 +479,12 @@ BUGS = {
         "delta(0.0)",
         "delta(1.0)",
     ),
-    "an answer that one slot moves as far as one moves the counts": bug(
-        "rehearsal",
-        "noise of the counts",
-        "service.pipeline.mechanisms.rehearsal:RehearsalAdapter.mechanism",
-        "self.rehearsed_noise.mechanism.delta",
-        "self.noise.delta",
-    ),
     "rehearsed answers with the noise of the counts": bug(
         "rehearsal",
         "noise of the answers",
         "service.plans.rehearsing:_released",
         "adapter.rehearsed_noise",
         "adapter.rehearsed_noise.model_copy(update={'mechanism': adapter.noise})",
-    ),
-    "one answer to a question counts as all of them": bug(
-        "rehearsal",
-        "noise of the answers",
-        "service.pipeline.rehearsing:_asked",
-        'sum([(await aggregator.release(outputs))["label"] == truth for _ in range(REPEATS)])',
-        'REPEATS * ((await aggregator.release(outputs))["label"] == truth)',
     ),
     "a rehearsal's prompts are cached under a name of every day": bug(
         "rehearsal's cache",

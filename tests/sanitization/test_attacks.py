@@ -40,17 +40,6 @@ def test_by_hand(name: str, tmp_path: Path) -> None:
     assert found.prior == words.shares.max()
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_nothing_beats_bayes_and_epsilon_bounds_it(name: str, epsilon: float, tmp_path: Path) -> None:
-    words = vocabulary(40, 16)
-    found = attack(serve(name, words, epsilon, tmp_path).channel, words, most=40)
-    assert found.bayes >= max(found.kept, found.prior) - 1e-12
-    assert found.bayes_top >= max(found.inversion, found.bayes) - 1e-12
-    odds = found.prior / (1 - found.prior)
-    assert found.bayes <= math.exp(epsilon) * odds / (1 + math.exp(epsilon) * odds) + 1e-12
-
-
 def test_only_the_most_frequent_inputs() -> None:
     words = Vocabulary(WORDS.words, WORDS.vectors, np.arange(40) + 1)
     channel = RandomisedResponse(words.words, words.words, EVERY[:, None], 50 / 10)

@@ -48,13 +48,6 @@ def test_the_number_is_the_best(epsilon: float) -> None:
     assert cost(found.best_count(epsilon)) <= min(cost(count) for count in range(2, 80)) * (1 + 1e-5)
 
 
-def test_more_epsilon_more_medoids() -> None:
-    found = medoids(WORDS)
-    counts = [found.best_count(epsilon) for epsilon in (0.5, 2.0, 4.0, 8.0)]
-    assert counts == sorted(counts)
-    assert counts[0] < counts[-1]
-
-
 def test_a_word_answers_with_its_medoid_most() -> None:
     channel = medoids(WORDS).response(3.0, 6)
     law = channel.rows(np.arange(80))

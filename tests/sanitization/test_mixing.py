@@ -32,12 +32,6 @@ def test_it_is_enough_and_no_less_is(seed: int, epsilon: float) -> None:
     assert not some_base_does(law, beta * (1 - 1e-4), epsilon)
 
 
-def test_it_is_no_more_than_mixing_with_the_uniform_law() -> None:
-    law = random_rows(7, 5, 1, zeros=0.4).law
-    uniform = 5 * law.max() / (math.expm1(2.0) + 5 * law.max())
-    assert least_mixing(law.max(axis=0), law.min(axis=0), 2.0)[0] < uniform
-
-
 def test_a_private_channel_stays_as_it_is() -> None:
     law = random_rows(4, 3, 5).law
     assert least_mixing(law.max(axis=0), law.min(axis=0), audit(Rows(law)).epsilon + 1e-9)[0] == 0

@@ -247,17 +247,6 @@ def test_a_vocabulary_that_changed_has_tables_of_its_own(folder: Path) -> None:
     assert order[0][0, 0] == 0
 
 
-@pytest.mark.parametrize(
-    "text", ["", " \n\t", "😀👍🏽", "\x00\x01\x7f", "日本語 Ελληνικά العربية", "0", "\ud800", "a" * 100_000, "🏳️‍🌈" * 9]
-)
-def test_strange_texts(text: str, folder: Path) -> None:
-    sanitizer = opened(folder)
-    done = sanitizer.sanitize(text)
-    words = [token for token in sanitizer.partition.tokens(text)[0] if token.kind == "word"]
-    assert done.charged == len(words)
-    assert not {token.text for token in words} & set(done.text.split())
-
-
 def test_a_megabyte(folder: Path) -> None:
     sanitizer = opened(folder)
     text = ("bfg the, 12 " * (LONGEST_TEXT // 12 + 1))[:LONGEST_TEXT]

@@ -81,12 +81,6 @@ def test_another_task_or_version_is_another_query(ledger: Ledger, task: SignedTa
     assert isinstance(ledger.charge(task, b"query", key_id="k"), Release)
 
 
-def test_an_open_charge_makes_twins_wait(ledger: Ledger, task: SignedTask):
-    charged = ask(ledger, task)
-    assert ledger.charge(task, b"query", key_id="other") == InFlight(charged.id, charged.lease_until)
-    assert ledger.answers_left(task) == ANSWERS - 1
-
-
 def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: SignedTask):
     released = ledger.release(ask(ledger, task, b"0").id, {})
     ask(ledger, task, b"1")
@@ -97,28 +91,6 @@ def test_exhausted_tasks_still_answer_repeats_and_twins(ledger: Ledger, task: Si
     assert isinstance(ledger.charge(task, b"1", key_id="k"), InFlight)
     assert ledger.answers_left(task) == 0
     ask(ledger, ledger.budgets.task("kb.tone"), b"3")  # each task has answers of its own
-
-
-def test_a_void_gives_the_answer_back_once(ledger: Ledger, task: SignedTask):
-    charged = ask(ledger, task)
-    ledger.void(charged.id)
-    assert ledger.answers_left(task) == ANSWERS
-    for again in (ledger.void, lambda charge_id: ledger.release(charge_id, {})):
-        with pytest.raises(ChargeStateError, match="is voided"):
-            again(charged.id)
-    assert ledger.answers_left(task) == ANSWERS
-    assert ask(ledger, task).id != charged.id
-
-
-def test_a_release_is_settled_once(ledger: Ledger, task: SignedTask):
-    charged = ask(ledger, task)
-    ledger.release(charged.id, {"label": "first"})
-    with pytest.raises(ChargeStateError, match="is released: it cannot be released"):
-        ledger.release(charged.id, {"label": "second"})
-    with pytest.raises(ChargeStateError, match="is released: it cannot be voided"):
-        ledger.void(charged.id)
-    assert ledger.answers_left(task) == ANSWERS - 1
-    assert ledger.charge(task, b"query", key_id="k").answer == {"label": "first"}
 
 
 def test_a_dead_holder_loses_its_charge_and_the_query_can_be_asked_again(
@@ -166,32 +138,11 @@ def test_a_late_release_under_way_is_waited_for(ledger: Ledger, task: SignedTask
         late = holder.submit(ledger.release, slow.id, {})
         assert committing.wait(30)
         asked = twin.submit(ledger.charge, task, b"query", key_id="k")
-        time.sleep(
-            0.3
-        )  # long enough for the twin to meet the open transaction; were it slower, the test is only easier
+        time.sleep(0.3)  # enough for the twin to meet the open transaction; were it slower, the test is only easier
         assert not asked.done()
         go_on.set()
         assert asked.result(30) == late.result(30)
     assert states(ledger) == {"released": 1}
-
-
-def test_a_lease_that_ran_out_unnoticed_is_no_obstacle(ledger: Ledger, task: SignedTask, clock: Clock):
-    slow = ask(ledger, task)
-    clock.advance(100)
-    assert ledger.release(slow.id, {}).charge_id == slow.id
-
-
-def test_a_dead_charge_on_an_exhausted_task_is_not_given_back(ledger: Ledger, task: SignedTask, clock: Clock):
-    for number in range(ANSWERS):
-        ask(ledger, task, bytes([number]))
-    clock.advance(100)
-    for _ in range(2):
-        with pytest.raises(AnswersExhaustedError):
-            ledger.charge(task, bytes([0]), key_id="k")
-    assert ledger.expire_leases() == ANSWERS
-    assert ledger.expire_leases() == 0
-    assert states(ledger) == {"lost": ANSWERS}
-    assert ledger.answers_left(task) == 0
 
 
 def test_an_idempotency_key_stands_for_one_query_of_one_caller(ledger: Ledger, task: SignedTask):
@@ -280,11 +231,9 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
             if twin is not None:
                 self.state[twin] = "lost"
             self.spent += 1
-            self.state[outcome.id], self.lease[outcome.id], self.query[outcome.id] = (
-                "charged",
-                outcome.lease_until,
-                query,
-            )
+            self.state[outcome.id], self.query[outcome.id] = "charged", query
+            self.lease[outcome.id] = outcome.lease_until
+            assert outcome.lease_until == clock.now + timedelta(seconds=60)
             assert outcome.answers_left == 4 - self.spent
             return outcome.id
 
@@ -320,7 +269,8 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
         @rule()
         def expire(self) -> None:
             dead = [c for c, state in self.state.items() if state == "charged" and self.lease[c] <= clock.now]
-            ledger.expire_leases()
+            assert ledger.expire_leases() >= len(dead)  # some of earlier histories may be among them
+            assert ledger.expire_leases() == 0
             self.state |= dict.fromkeys(dead, "lost")
 
         @invariant()
@@ -334,9 +284,5 @@ def test_the_states_against_a_model(ledger: Ledger, clock: Clock, engine: sa.Eng
         def teardown(self) -> None:
             assert wrong(engine) == []
 
-    run_state_machine_as_test(
-        Histories,
-        settings=settings(
-            max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    patient = settings(max_examples=30, stateful_step_count=20, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Histories, settings=patient)

@@ -77,13 +77,6 @@ def test_delta_is_a_budget_of_its_own(ledger: Ledger):
     assert sign(ledger, 0.1, 0).version == 2
 
 
-def test_a_refused_plan_leaves_nothing(ledger: Ledger):
-    with pytest.raises(BudgetExceededError):
-        sign(ledger, 1)
-    status = ledger.budgets.statuses()[0]
-    assert (status.tightest.promised_epsilon, status.tightest.free_epsilon, status.tasks) == (0, Decimal("0.3"), ())
-
-
 @pytest.mark.parametrize(
     ("epsilon", "delta", "tasks", "message"),
     [

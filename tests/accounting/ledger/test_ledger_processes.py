@@ -1,36 +1,124 @@
 """The ledger under many processes, and under SIGKILL at every moment of a query, on both databases."""
 
-import json
+import itertools
 import os
-import subprocess
-import sys
+import signal
+import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.charges import Charged, Ledger, Release
+from accounting.ledger.charges import AnswersExhaustedError, Charged, Ledger, Release
+from accounting.ledger.errors import BudgetExceededError
+from service.records.database import open_database
 from tests.accounting.books import opened, signed, wrong
+from tests.processes import FRESH
 
 pytestmark = pytest.mark.slow
+T = TypeVar("T")
 
-ROOT = Path(__file__).parents[3]
+
+def together(processes: int, work: Callable[[int], T]) -> list[T]:
+    """``work(index)`` in processes that wait for each other before they start."""
+    all_there = FRESH.Barrier(processes)
+    with ProcessPoolExecutor(processes, FRESH, initializer=all_there.wait, initargs=(300,)) as pool:
+        return list(pool.map(work, range(processes)))
 
 
-def run(url: str, scenario: str, **arguments: Any) -> list[Any]:
-    program = Path(__file__).with_name("ledger_processes.py")
-    done = subprocess.run(
-        [sys.executable, program, url, scenario, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def charge_many(url: str, count: int, index: int) -> int:
+    """Charge so many queries of one's own; how many were charged."""
+    ledger = Ledger(open_database(url))
+    task = ledger.budgets.task("kb.topic")
+    charged = 0
+    for number in range(count):
+        try:
+            outcome = ledger.charge(task, f"{index}/{number}".encode(), key_id="k")
+        except AnswersExhaustedError:
+            continue
+        assert isinstance(outcome, Charged)
+        charged += 1
+    return charged
+
+
+def ask_until_answered(url: str, count: int, index: int) -> list[str]:
+    """So many queries that everybody asks; the releases seen."""
+    ledger = Ledger(open_database(url))
+    task = ledger.budgets.task("kb.topic")
+    seen = []
+    for number in range(count):
+        query = f"query {number}".encode()
+        outcome = ledger.charge(task, query, key_id=f"key {index}")
+        while not isinstance(outcome, Release):
+            if isinstance(outcome, Charged):
+                outcome = ledger.release(outcome.id, {"from": index})
+            else:
+                time.sleep(0.002)
+                outcome = ledger.charge(task, query, key_id=f"key {index}")
+        seen.append(outcome.id)
+    return seen
+
+
+def sign_many(url: str, count: int, index: int) -> int:
+    """Sign so many plans of (0.1, 1e-6); how many were signed."""
+    ledger = Ledger(open_database(url))
+    fitted = 0
+    for _ in range(count):
+        try:
+            signed(ledger, epsilon=0.1, delta=1e-6, tasks=[("topic", 10)], by=str(index))
+        except BudgetExceededError:
+            continue
+        fitted += 1
+    return fitted
+
+
+def charge_and_settle(url: str, query: str, dies_at: int) -> None:
+    """Be killed at the moment of this number: before and after statements and commits, and between the calls."""
+    moments = itertools.count()
+
+    def moment(*_anything: object) -> None:
+        if next(moments) == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    engine = open_database(url)
+    ledger = Ledger(engine)
+    task = ledger.budgets.task("kb.topic")
+    for point in ("before_cursor_execute", "after_cursor_execute"):
+        sa.event.listen(engine, point, moment)
+    commit = engine.dialect.do_commit
+
+    def do_commit(connection: Any) -> None:
+        moment()
+        commit(connection)
+        moment()
+
+    engine.dialect.do_commit = do_commit  # type: ignore[method-assign]
+    outcome = ledger.charge(task, query.encode(), key_id="k")
+    assert isinstance(outcome, Charged)
+    moment()
+    if query.startswith("release"):
+        ledger.release(outcome.id, {"label": "World"})
+    else:
+        ledger.void(outcome.id)
+    moment()
+
+
+def killed_at_every_moment(url: str, ending: str) -> list[str]:
+    """Queries of processes that die, one per moment, and of one that lives to the end."""
+    queries, code = [], None
+    while code != 0:
+        queries.append(f"{ending} {len(queries)}")
+        process = FRESH.Process(target=charge_and_settle, args=(url, queries[-1], len(queries) - 1))
+        process.start()
+        process.join()
+        code = process.exitcode
+        assert code in (-signal.SIGKILL, 0)
+    return queries
 
 
 @pytest.fixture
@@ -44,7 +132,7 @@ def sign(ledger: Ledger, answers: int) -> None:
 
 def test_sixteen_processes_charge_exactly_what_is_left(database_url: str, ledger: Ledger, engine: sa.Engine):
     sign(ledger, 500)
-    charged = run(database_url, "charge_many", processes=16, count=100)
+    charged = together(16, partial(charge_many, database_url, 100))
     assert len(charged) == 16
     assert sum(charged) == 500
     status = ledger.budgets.statuses()[0].tasks[0]
@@ -54,7 +142,7 @@ def test_sixteen_processes_charge_exactly_what_is_left(database_url: str, ledger
 
 def test_twins_share_one_charge_and_one_answer(database_url: str, ledger: Ledger, engine: sa.Engine):
     sign(ledger, 500)
-    seen = run(database_url, "twins", processes=8, count=10)
+    seen = together(8, partial(ask_until_answered, database_url, 10))
     assert len(seen) == 8
     assert all(answers == seen[0] for answers in seen)
     assert len(set(seen[0])) == 10
@@ -63,7 +151,7 @@ def test_twins_share_one_charge_and_one_answer(database_url: str, ledger: Ledger
 
 
 def test_signers_racing_cannot_exceed_the_lifetime_budget(database_url: str, ledger: Ledger, engine: sa.Engine):
-    plans = run(database_url, "sign_many", processes=8, count=3)
+    plans = together(8, partial(sign_many, database_url, 3))
     assert sum(plans) == 10  # 10 × 0.1 in 1
     status = ledger.budgets.statuses()[0]
     assert (status.tightest.free_epsilon, [task.version for task in status.tasks]) == (0, list(range(1, 11)))
@@ -75,8 +163,7 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     database_url: str, ledger: Ledger, engine: sa.Engine, ending: str
 ):
     sign(ledger, 500)
-    runs = run(database_url, "killed", ending=ending)
-    assert [one["died"] for one in runs] == [True] * (len(runs) - 1) + [False]
+    runs = killed_at_every_moment(database_url, ending)
     assert len(runs) > 15  # statements, commits and calls, before and after each
     assert wrong(engine) == []
 
@@ -91,7 +178,7 @@ def test_a_process_killed_at_any_moment_leaves_what_it_spent(
     # Later every query can be asked: answered ones are, the others need a new charge, the dead ones stay spent.
     later = Ledger(engine, clock=lambda: datetime.now(UTC) + timedelta(hours=1))
     task = later.budgets.task("kb.topic")
-    outcomes = [later.charge(task, one["query"].encode(), key_id="k") for one in runs]
+    outcomes = [later.charge(task, query.encode(), key_id="k") for query in runs]
     after = Counter(ledger.budgets.statuses()[0].tasks[0].states)
     assert after["lost"] == before["charged"]
     assert after[settled] == before[settled]

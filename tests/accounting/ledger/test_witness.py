@@ -2,9 +2,10 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -47,17 +48,26 @@ class Deployment:
         with self.database.begin() as connection:
             self.ledger.budgets.open(connection, name, 2, 1e-4)
 
-    def sign(self, name: str = "kb") -> SignedTask:
+    def sign(self, name: str = "kb") -> None:
         signed(self.ledger, name, document=self.document.replace(':"kb"', f':"{name}"'))
-        return self.ledger.budgets.task(f"{name}.topic")
 
     def key(self, key: str) -> None:
         with self.database.begin() as connection:
             append(connection, utc_now(), KeyCreated(key=key, name=key, role="analyst", quota=None, by="root"))
 
-    def answer(self, query: bytes, task: SignedTask | None = None) -> str:
-        charge = self.ledger.charge(task or self.ledger.budgets.task("kb.topic"), query, key_id="ana")
+    def task(self, name: str = "kb") -> SignedTask:
+        return self.ledger.budgets.task(f"{name}.topic")
+
+    def left(self, name: str = "kb") -> int:
+        return self.ledger.answers_left(self.task(name))
+
+    def charge(self, query: bytes, name: str = "kb", key: str = "ana") -> Charged:
+        charge = self.ledger.charge(self.task(name), query, key_id=key)
         assert isinstance(charge, Charged)
+        return charge
+
+    def answer(self, query: bytes, name: str = "kb") -> str:
+        charge = self.charge(query, name)
         self.ledger.release(charge.id, {"label": "a"})
         return charge.id
 
@@ -71,6 +81,11 @@ class Deployment:
             file.unlink()
         shutil.copy(self.folder / f"{name}.sqlite", self.folder / "ledger.sqlite")
         self.open()
+
+    def go_on(self, name: str = "backup") -> None:
+        """From a backup."""
+        self.restore(name)
+        self.acknowledge()
 
     def acknowledge(self, outside: restoring.BringBack = lambda _connection, _event: []) -> None:
         loss = find_loss(self.trail, self.witness)
@@ -108,7 +123,7 @@ def running(deployment: Deployment) -> Deployment:
 
 @pytest.mark.slow
 def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
-    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
+    charge = running.charge(b"2")
     newest = running.trail.head()
     assert newest.particulars.charge == charge.id
     assert running.witness.head() == Mark(newest.sequence, newest.hash)
@@ -120,14 +135,13 @@ def test_a_restored_ledger_is_refused_and_charges_nothing(running: Deployment) -
     running.restore()
     with pytest.raises(LedgerRestoredError, match="dpicl ledger status"):
         running.witness.catch_up()
-    task = running.ledger.budgets.task("kb.topic")
     events = running.trail.head()
     for query in (b"2", b"3"):
         with pytest.raises(LedgerRestoredError, match="restored from a backup"):
-            running.ledger.charge(task, query, key_id="ana")
+            running.charge(query)
     assert running.trail.head() == events
-    assert running.ledger.answers_left(task) == ANSWERS - 1
-    assert isinstance(running.ledger.charge(task, b"1", key_id="ana"), Release)  # answered before: stays free
+    assert running.left() == ANSWERS - 1
+    assert isinstance(running.ledger.charge(running.task(), b"1", key_id="ana"), Release)  # answered before: stays free
 
 
 def test_a_restore_under_a_running_service_charges_nothing(running: Deployment) -> None:
@@ -135,19 +149,16 @@ def test_a_restore_under_a_running_service_charges_nothing(running: Deployment) 
     running.answer(b"2")
     running.database.dispose()
     running.restore()
-    task = running.ledger.budgets.task("kb.topic")
     with pytest.raises(LedgerRestoredError):
-        running.ledger.charge(task, b"3", key_id="ana")
+        running.charge(b"3")
     assert [event.kind for event in running.trail.events(newest_first=True, limit=2)] == ["void", "charge"]
-    assert running.ledger.answers_left(task) == ANSWERS - 1
+    assert running.left() == ANSWERS - 1
 
 
 def test_going_on_gives_no_answer_back(running: Deployment) -> None:
     lost = {running.answer(b"2"), running.answer(b"3")}
-    running.restore()
-    running.acknowledge()
-    task = running.ledger.budgets.task("kb.topic")
-    assert running.ledger.answers_left(task) == 1
+    running.go_on()
+    assert running.left() == 1
     [status] = running.ledger.budgets.statuses()[0].tasks
     assert (status.charged, status.states) == (3, {"charged": 0, "released": 1, "voided": 0, "lost": 2})
     assert running.problems() == []
@@ -156,7 +167,7 @@ def test_going_on_gives_no_answer_back(running: Deployment) -> None:
     assert {e.particulars.charge for e in running.trail.events(kinds=["lost"])} == lost
     running.answer(b"4")
     with pytest.raises(AnswersExhaustedError):
-        running.ledger.charge(task, b"5", key_id="ana")
+        running.charge(b"5")
     assert running.problems() == []
     assert find_loss(running.trail, running.witness) is None
 
@@ -189,23 +200,20 @@ def test_without_a_witness_the_same_attack_succeeds(running: Deployment) -> None
 
 @pytest.mark.parametrize("backup", ["before", "between"])
 def test_what_failed_publicly_stays_given_back(running: Deployment, backup: str) -> None:
-    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
+    charge = running.charge(b"2")
     if backup == "between":
         running.back_up()
     running.ledger.void(charge.id, "engine-unavailable")
     for query in (b"3", b"4", b"5"):
         running.answer(query)
-    running.restore()
-    running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == 0
+    running.go_on()
+    assert running.left() == 0
     assert running.problems() == []
 
 
 def test_holders_from_before_the_restore_keep_their_own_answers(running: Deployment) -> None:
-    task = running.ledger.budgets.task("kb.topic")
-    held = [running.ledger.charge(task, query, key_id="ana").id for query in (b"2", b"3")]
-    running.restore()
-    running.acknowledge()
+    held = [running.charge(query).id for query in (b"2", b"3")]
+    running.go_on()
     assert [running.ledger.release(charge, {"label": charge}).answer["label"] for charge in held] == held
     assert running.problems() == []
 
@@ -216,12 +224,10 @@ def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deploym
     running.create("other")
     running.sign("other")
     running.key("bo")
-    running.answer(b"3", running.ledger.budgets.task("other.topic"))
-    running.restore()
-    running.acknowledge()
-    assert running.ledger.budgets.task("kb.topic").version == 2
-    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 1
-    assert running.ledger.answers_left(running.ledger.budgets.task("other.topic")) == ANSWERS - 1
+    running.answer(b"3", "other")
+    running.go_on()
+    assert running.task().version == 2
+    assert (running.left(), running.left("other")) == (ANSWERS - 1, ANSWERS - 1)
     assert [status.tightest.free_epsilon for status in running.ledger.budgets.statuses()] == [0, 1]
     assert running.problems() == []
     with running.database.begin() as connection:
@@ -232,8 +238,7 @@ def test_plans_and_knowledge_bases_lost_take_their_budget_again(running: Deploym
 
 def test_keys_lost_are_in_the_trail_as_revoked(running: Deployment) -> None:
     running.key("bo")
-    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="bo")
-    assert isinstance(charge, Charged)
+    running.charge(b"2", key="bo")
     running.restore()
     seen = []
     running.acknowledge(outside=lambda _connection, event: seen.append(event.kind) or [])
@@ -261,10 +266,10 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
     """A restored ledger that answered without its witness, which is a mistake that this cannot undo, only end."""
     running.create("other")
     running.sign("other")
-    held = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"held", key_id="ana")
+    held = running.charge(b"held")
     running.back_up()
     running.answer(b"2") if lost == "answer" else running.sign()
-    running.answer(b"2", running.ledger.budgets.task("other.topic"))
+    running.answer(b"2", "other")
     running.restore()
     running.ledger = Ledger(running.database)
     running.answer(b"4")
@@ -274,8 +279,7 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
     running.acknowledge()
     with pytest.raises(ChargeStateError):
         running.ledger.void(held.id)
-    answers_left = running.ledger.answers_left
-    assert [answers_left(running.ledger.budgets.task(f"{name}.topic")) for name in ("kb", "other")] == [0, ANSWERS - 1]
+    assert (running.left(), running.left("other")) == (0, ANSWERS - 1)
     assert running.ledger.budgets.status("kb").archived_at is not None
     assert [problem for problem in running.problems() if "kb or its group was charged" not in problem] == []
     assert len(running.problems()) == (lost == "answer")
@@ -284,11 +288,9 @@ def test_a_knowledge_base_with_two_histories_ends_and_a_replay_says_what_both_ch
 def test_a_newer_backup_restored_after_an_acknowledgement_is_another_history(running: Deployment) -> None:
     running.answer(b"2")
     running.back_up("newer")
-    running.restore()
-    running.acknowledge()
-    running.restore("newer")
-    running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == 0
+    running.go_on()
+    running.go_on("newer")
+    assert running.left() == 0
     assert running.problems() == []  # both were charged the same
 
 
@@ -323,7 +325,7 @@ def test_an_older_witness_is_brought_up_to_date(running: Deployment, tmp_path: P
 
 
 def test_a_changed_trail_is_refused(running: Deployment) -> None:
-    charge = running.ledger.charge(running.ledger.budgets.task("kb.topic"), b"2", key_id="ana")
+    charge = running.charge(b"2")
     with running.database.begin() as connection:
         connection.exec_driver_sql("DROP TRIGGER audit_events_no_update")
         connection.exec_driver_sql("UPDATE audit_events SET body = '{}' WHERE kind = 'plan.signed'")
@@ -338,29 +340,24 @@ def test_a_changed_trail_is_refused(running: Deployment) -> None:
         running.witness.catch_up()
 
 
-def crash_at(running: Deployment, step: Callable[[], None]) -> None:
-    loss = find_loss(running.trail, running.witness)
-    original = running.witness.replace
-    running.witness.replace = lambda *_: step()
-    with pytest.raises(KeyboardInterrupt):
-        acknowledge(running.database, running.witness, loss, by="root")
-    running.witness.replace = original
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
+def crash(running: Deployment) -> None:
+    """While a loss is acknowledged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.witness, "replace", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            running.acknowledge()
 
 
 def test_an_acknowledgement_that_crashed_is_finished(running: Deployment) -> None:
     running.answer(b"2")
     running.restore()
-    crash_at(running, interrupt)
+    crash(running)
     with pytest.raises(LedgerRestoredError):
         running.witness.catch_up()
     loss = find_loss(running.trail, running.witness)
     assert (loss.acknowledged, loss.lost) == (True, ())
     running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
+    assert running.left() == ANSWERS - 2
     assert running.problems() == []
     assert len(running.trail.events(kinds=[LedgerRestored.kind])) == 1
 
@@ -380,34 +377,32 @@ def test_answers_given_elsewhere_meanwhile_are_charged_too(running: Deployment, 
     with pytest.raises(LedgerRestoredError, match="still runs on another copy"):
         acknowledge(running.database, running.witness, loss, by="root")
     running.acknowledge()
-    assert running.ledger.budgets.task("kb.topic").version == 2
-    assert running.ledger.answers_left(running.ledger.budgets.task("kb.topic")) == ANSWERS - 2
+    assert running.task().version == 2
+    assert running.left() == ANSWERS - 2
     assert running.problems() == []
 
 
 def test_an_acknowledgement_that_crashed_hides_no_answers_given_on_another_copy(running: Deployment) -> None:
     running.create("other")
-    other = running.sign("other")
+    running.sign("other")
     running.back_up()
     running.answer(b"2")
     running.answer(b"3")
     running.restore()
-    crash_at(running, interrupt)
+    crash(running)
     running.back_up("crashed")
     running.restore()
-    Ledger(running.database).charge(other, b"4", key_id="ana")
+    Ledger(running.database).charge(running.task("other"), b"4", key_id="ana")
     running.acknowledge()
-    running.answer(b"5", other)
-    running.restore("crashed")
-    running.acknowledge()
-    assert running.ledger.answers_left(running.ledger.budgets.task("other.topic")) == ANSWERS - 2
+    running.answer(b"5", "other")
+    running.go_on("crashed")
+    assert running.left("other") == ANSWERS - 2
     assert running.trail.head().particulars.ended == ("kb",)
 
 
 def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deployment) -> None:
     running.answer(b"2")
-    running.restore()
-    running.acknowledge()
+    running.go_on()
     with running.witness_database.connect() as connection:
         lost = connection.execute(sa.select(witnessed.c.kind).where(witnessed.c.lost_in == 1)).scalars().all()
     assert lost == ["charge"]
@@ -419,11 +414,10 @@ def test_the_witness_keeps_what_was_lost_and_is_never_rewritten(running: Deploym
 def test_a_witness_that_does_not_answer_costs_nothing(running: Deployment, tmp_path: Path) -> None:
     with running.witness_database.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE witnessed_events RENAME TO elsewhere")
-    task = running.ledger.budgets.task("kb.topic")
     for query in (b"2", b"3"):
         with pytest.raises(WitnessUnavailableError, match="DPICL_WITNESS_URL"):
-            running.ledger.charge(task, query, key_id="ana")
-    assert running.ledger.answers_left(task) == ANSWERS - 1
+            running.charge(query)
+    assert running.left() == ANSWERS - 1
     assert len(running.trail.events(kinds=["void"])) == 1  # the second asked the witness first
     with running.witness_database.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO witnessed_events")

@@ -9,7 +9,6 @@ from accounting.privacy.accountants import (
     ACCOUNTANTS,
     AccountantsDisagreeError,
     EpsilonBounds,
-    UnsupportedEventsError,
     compare,
     get_accountant,
     require_agreement,
@@ -45,10 +44,6 @@ class AccountantConformance:
 
     def at_most(self, smaller, larger):
         assert smaller <= larger * (1 + self.tolerance)
-
-    def test_it_supports_its_events(self):
-        assert self.accountant.name == self.name
-        assert self.accountant.unsupported(self.events) is None
 
     def test_upper_is_above_lower_and_positive(self):
         for event in self.events:
@@ -165,6 +160,3 @@ class TestComparison:
         require_agreement({"pld": EpsilonBounds(0.0, 1.01), "prv": EpsilonBounds(0.98, 1.0)})
         with pytest.raises(AccountantsDisagreeError, match="more than 2%"):
             require_agreement({"pld": EpsilonBounds(0.0, 1.03), "prv": EpsilonBounds(0.98, 1.0)})
-
-    def test_unsupported_events_are_value_errors(self):
-        assert issubclass(UnsupportedEventsError, ValueError)

@@ -4,21 +4,17 @@ from accounting.privacy.events import Event, Sampling, merge
 from accounting.privacy.profiles import Gaussian
 
 
-@pytest.mark.parametrize("q", [0.0, -0.1, 1.0001, float("nan")])
-def test_a_probability_must_be_one(q):
-    with pytest.raises(ValueError, match="lower the shots"):
-        Sampling("units", q)
-
-
-def test_an_unknown_kind_of_sampling_is_refused():
-    with pytest.raises(ValueError, match="'units' or 'blocks'"):
-        Sampling("shuffled", 0.1)
-
-
-@pytest.mark.parametrize("count", [-1, 2.0, True])
-def test_counts_are_whole_numbers(count):
-    with pytest.raises(ValueError, match="count"):
-        Event(Gaussian(1.0), Sampling("units", 0.1), count)
+@pytest.mark.parametrize(
+    ("kind", "q", "count", "named"),
+    [
+        *(("units", q, 1, "lower the shots") for q in (0.0, -0.1, 1.0001, float("nan"))),
+        ("shuffled", 0.1, 1, "'units' or 'blocks'"),
+        *(("units", 0.1, count, "count") for count in (-1, 2.0, True)),
+    ],
+)
+def test_what_is_no_event_is_named(kind, q, count, named):
+    with pytest.raises(ValueError, match=named):
+        Event(Gaussian(1.0), Sampling(kind, q), count)
 
 
 def test_equal_events_are_counted_together():

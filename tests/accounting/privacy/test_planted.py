@@ -1,6 +1,5 @@
 """Errors planted in one accountant: each would have a plan promise too little, and each is refused at signing."""
 
-import copy
 import dataclasses
 import math
 
@@ -17,12 +16,7 @@ from accounting.privacy.rdp import RdpAccountant
 
 pytestmark = pytest.mark.slow
 
-TASK = {
-    "shots": 4,
-    "ensemble": 50,
-    "answers": 120,
-    "sampling": "units",
-}
+TASK = {"shots": 4, "ensemble": 50, "answers": 120, "sampling": "units"}
 VOTE = {
     **TASK,
     "kind": "classify",
@@ -47,13 +41,9 @@ EVERY_TASK = pytest.mark.parametrize("task", TASKS)
 
 
 def sign(task, accountant):
-    document = {
-        "knowledge_base": "news",
-        "budget": {"epsilon": 2, "delta": 1e-4},
-        "accountant": accountant,
-        "tasks": {"task": copy.deepcopy(TASKS[task])},
-    }
-    return calibrate_plan(load_plan(yaml.safe_dump(document)), public_size=4000)
+    budget = {"epsilon": 2, "delta": 1e-4}
+    plan = {"knowledge_base": "news", "budget": budget, "accountant": accountant, "tasks": {"task": TASKS[task]}}
+    return calibrate_plan(load_plan(yaml.safe_dump(plan)), public_size=4000)
 
 
 def refused(task, accountant):

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
-
-LOSSES = np.linspace(-3, 3, 61)
-
-
-def hockey_stick(p, q, losses=LOSSES):
-    """Divergences at every loss between pairs of distributions on a small domain: (..., n) twice -> (..., losses)."""
-    excess = p[..., None, :] - np.exp(losses)[:, None] * q[..., None, :]
-    return np.maximum(excess, 0).sum(axis=-1)
+from accounting.privacy.token_ensemble import TokenEnsemble
+from tests.accounting.privacy.explicit import LOSSES, hockey_stick, worst_pairs
 
 
 def softmax(scores):
@@ -56,21 +50,19 @@ class TestEveryProfile:
         assert np.ndim(profile.delta(0.7)) == 0
 
     @pytest.mark.parametrize(
-        "make",
+        ("kind", "wrong"),
         [
-            lambda: Gaussian(0.0),
-            lambda: Gaussian(math.inf),
-            lambda: BoundedRange(-1.0),
-            lambda: PtrTest(0.0, 0.1),
-            lambda: PtrTest(1.0, 1.0),
-            lambda: PtrTest(1.0, -0.1),
-            lambda: ProposeTestRelease(math.nan, 1.0, 0.1),
-            lambda: ProposeTestRelease(1.0, 1.0, 2.0),
+            (Gaussian, [(0.0,), (math.inf,)]),
+            (BoundedRange, [(-1.0,)]),
+            (PtrTest, [(0.0, 0.1), (1.0, 1.0), (1.0, -0.1)]),
+            (ProposeTestRelease, [(math.nan, 1.0, 0.1), (1.0, 1.0, 2.0)]),
+            (TokenEnsemble, [(0.0, 10), (0.1, 0), (0.1, 321), (math.inf, 3), (0.1, True)]),
         ],
     )
-    def test_parameters_out_of_range_are_refused(self, make):
-        with pytest.raises(ValueError, match="must be"):
-            make()
+    def test_parameters_out_of_range_are_refused(self, kind, wrong):
+        for parameters in wrong:
+            with pytest.raises(ValueError, match="must be"):
+                kind(*parameters)
 
 
 class TestGaussian:
@@ -104,17 +96,6 @@ class TestGaussian:
         assert np.all(brute <= h + 1e-12)
         np.testing.assert_allclose(brute, h, atol=1e-6)
 
-    def test_votes_of_two_labels_move_by_the_square_root_of_two(self):
-        # One slot changes its vote from label 0 to label 1; noise of deviation sigma on each of two counts. What tells
-        # most is their difference, which moves by 2 under noise sigma sqrt 2: a noise multiplier of sigma / sqrt 2.
-        sigma = 1.7
-        edges = np.linspace(-20, 22, 40001)
-        p = np.diff(stats.norm.cdf(edges, 2, sigma * math.sqrt(2)))
-        q = np.diff(stats.norm.cdf(edges, 0, sigma * math.sqrt(2)))
-        brute = hockey_stick(p, q)
-        np.testing.assert_allclose(brute, Gaussian(sigma / math.sqrt(2)).delta(LOSSES), atol=1e-6)
-        assert np.any(brute > Gaussian(sigma).delta(LOSSES) + 0.05)  # a sensitivity of 1 would be wrong
-
 
 class TestBoundedRange:
     @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
@@ -131,9 +112,7 @@ class TestBoundedRange:
 
     @pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0])
     def test_it_is_the_envelope_of_the_worst_pairs(self, epsilon):
-        t = np.linspace(0, epsilon, 3001)[1:-1]
-        one = -np.expm1(t - epsilon) / -math.expm1(-epsilon)
-        p, q = np.stack([one, 1 - one], -1), np.stack([one * np.exp(-t), 1 - one * np.exp(-t)], -1)
+        p, q = worst_pairs(epsilon, 3000)
         losses = np.linspace(-epsilon, epsilon, 41)
         brute = hockey_stick(p, q, losses)
         h = BoundedRange(epsilon).delta(losses)
@@ -145,24 +124,6 @@ class TestBoundedRange:
     def test_beyond_its_range_there_is_nothing(self):
         assert BoundedRange(1.0).delta(1.0) == 0
         assert BoundedRange(1.0).delta(-1.5) == pytest.approx(1 - math.exp(-1.5))
-
-    def test_joint_choice_of_a_sequence_has_sensitivity_two(self):
-        # Sequences of two of four words with utility -max_i(c_(i) - c_{s_i}), as keyword_joint_em chooses them.
-        epsilon, words, length = 1.2, 4, 2
-        sequences = np.array(list(itertools.permutations(range(words), length)))
-        contributions = np.array(list(itertools.product([0, 1], repeat=words)))
-        others = np.random.default_rng(3).integers(0, 4, size=(40, words))
-
-        def utility(counts):
-            ranked = -np.sort(-counts, axis=-1)[..., None, :length]
-            return -(ranked - counts[..., sequences]).max(axis=-1)
-
-        u = utility(others[:, None, :] + contributions)
-        moved = np.abs(u[:, :, None] - u[:, None, :]).max()
-        assert moved == 2  # the paper says 1
-        p = softmax(epsilon * u / 4)
-        brute = hockey_stick(p[:, :, None], p[:, None, :]).max(axis=(0, 1, 2))
-        assert np.all(brute <= BoundedRange(epsilon).delta(LOSSES) + 1e-12)
 
 
 def pass_probability(gap, sigma, delta0):

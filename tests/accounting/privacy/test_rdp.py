@@ -9,11 +9,12 @@ from dp_accounting import dp_event, privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
 from scipy import optimize, special, stats
 
-from accounting.privacy import adaptive, rdp
+from accounting.privacy import rdp
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease, PtrTest
 from accounting.privacy.rdp import RdpAccountant
+from tests.accounting.privacy.explicit import worst_pairs
 
 ORDERS = np.array([1.3, 2.0, 5.0, 17.5, 80.0])
 SAMSUM = 400 / 14732
@@ -33,9 +34,7 @@ class TestOneAnswer:
     @pytest.mark.parametrize("q", [0.02, 0.4, 1.0])
     @pytest.mark.parametrize("width", [0.2, 2.0, 7.0])
     def test_bounded_range_is_the_worst_pair_in_either_direction(self, q, width):
-        t = np.linspace(0, width, 20001)[1:-1]
-        one = -np.expm1(t - width) / -math.expm1(-width)
-        present, absent = np.stack([one, 1 - one], -1), np.stack([one * np.exp(-t), 1 - one * np.exp(-t)], -1)
+        present, absent = worst_pairs(width, 20000)
         mixed = (1 - q) * absent + q * present
         found = rdp._bounded_range_rdp(width, math.inf, q, ORDERS, 1e-3)
         for order, value in zip(ORDERS, found, strict=True):
@@ -60,10 +59,8 @@ class TestOneAnswer:
         noise, moved = np.diff(stats.norm.cdf(edges)), np.diff(stats.norm.cdf(edges - 1 / z))
         keep = (noise > 1e-280) & (moved > 1e-280)
         brute = 0.0
-        for t in np.linspace(0, width, 60)[1:-1]:
-            one = math.expm1(t - width) / math.expm1(-width)
-            absent = np.outer([one * math.exp(-t), 1 - one * math.exp(-t)], noise)[:, keep].ravel()
-            present = np.outer([one, 1 - one], moved)[:, keep].ravel()
+        for present, absent in zip(*worst_pairs(width, 58), strict=True):
+            present, absent = np.outer(present, moved)[:, keep].ravel(), np.outer(absent, noise)[:, keep].ravel()
             mixed = (1 - q) * absent + q * present
             brute = max(brute, renyi(mixed, absent, order), renyi(absent, mixed, order))
         (value,) = rdp._bounded_range_rdp(width, z, q, np.array([order]), 1e-3)
@@ -78,17 +75,6 @@ class TestOneAnswer:
         moments = stats.binom.pmf(k, order, q) @ np.exp(k * (k - 1) / (2 * z * z))
         (found,) = rdp._gaussian_rdp(z, q, np.array([float(order)]))
         assert found == pytest.approx(math.log(moments) / (order - 1))
-
-    @pytest.mark.parametrize(
-        "mechanism", [Gaussian(1.5), BoundedRange(1.0), ProposeTestRelease(1.0, 1.5, 1e-6)], ids=str
-    )
-    def test_blocks_dominate_units(self, mechanism):
-        """The units' pair is one of the blocks' pairs, with the absent branch equal to one neighbour."""
-        orders = np.array([1.5, 3.0])
-        units, _ = rdp._one_answer(Event(mechanism, Sampling("units", 0.1)), 1e-12, orders, 1e-3)
-        blocks, lost = rdp._one_answer(Event(mechanism, Sampling("blocks", 0.1)), 1e-12, orders, 1e-3)
-        assert np.all(blocks >= units * (1 - 2e-3))
-        assert lost == pytest.approx(0.1 * mechanism.certain_loss, abs=2e-12)
 
     @pytest.mark.parametrize("q", [0.1, 0.6])
     def test_blocks_bound_three_explicit_neighbours(self, q):
@@ -106,38 +92,6 @@ class TestComposition:
             event = Event(Gaussian(z), Sampling(kind, 0.01), 3000)
             pld = PldAccountant().bounds([event], 1e-5).upper
             assert pld * 0.999 <= epsilon(event, 1e-5) <= pld * 1.3
-
-    def test_it_is_above_the_value_of_many_bounded_ranges_and_below_their_profile(self, monkeypatch):
-        event = Event(BoundedRange(0.9), Sampling("units", SAMSUM), 100)
-        assert PldAccountant().upper([event], 5e-5) < epsilon(event, 5e-5)
-        monkeypatch.setattr(adaptive, "applies", lambda event: False)
-        assert epsilon(event, 5e-5) < PldAccountant().upper([event], 5e-5)
-
-    @pytest.mark.slow
-    def test_an_adaptive_choice_of_pairs_stays_below(self):
-        """Two answers; the second one's t depends on the first one's outcome. Brute force over all three t."""
-        width, losses = 1.0, np.linspace(0, 2, 21)
-        ts = np.linspace(0, width, 12)[1:-1]
-        one = -np.expm1(ts - width) / -math.expm1(-width)
-        p, q = np.stack([one, 1 - one], -1), np.stack([one * np.exp(-ts), 1 - one * np.exp(-ts)], -1)
-        n = len(ts)
-        first, if_high, if_low = np.meshgrid(range(n), range(n), range(n), indexing="ij")
-        both = [
-            np.concatenate([d[first, 0, None] * d[if_high], d[first, 1, None] * d[if_low]], axis=-1) for d in (p, q)
-        ]
-        excess = both[0][..., None, :] - np.exp(losses)[:, None] * both[1][..., None, :]
-        brute = np.maximum(excess, 0).sum(-1).reshape(-1, losses.size).max(axis=0)
-        for loss, divergence in zip(losses, brute, strict=True):
-            events = [Event(BoundedRange(width), Sampling("units", 1.0), 2)]
-            assert divergence <= RdpAccountant().delta(events, loss) + 1e-12
-            assert divergence <= PldAccountant().delta(events, loss) + 1e-12
-
-    def test_nothing_but_delta0_is_lost(self):
-        events = [Event(PtrTest(2.0, 1e-3), Sampling("units", 0.1), 50)]
-        certain = 1 - (1 - 1e-4) ** 50
-        assert RdpAccountant().delta(events, 100.0) == pytest.approx(certain, rel=1e-6)
-        assert RdpAccountant().bounds(events, certain * 0.99).upper == math.inf
-        assert RdpAccountant().bounds(events, certain * 1.5).upper < 5
 
     def test_delta0_at_a_sampling_probability_of_one(self):
         always = Sampling("units", 1.0)

@@ -167,9 +167,13 @@ def chained(events: Events) -> Events:
     return events
 
 
-def test_a_missing_event_is_found(exported: Events):
+def test_an_event_that_is_missing_repeated_or_out_of_order_is_found(exported: Events):
     for i in range(len(exported)):
-        assert problems(exported[:i] + exported[i + 1 :]), i
+        before, after = exported[:i], exported[i + 1 :]
+        assert problems([*before, *after]), i
+        assert problems([*before, exported[i], exported[i], *after]), i
+        if after:
+            assert problems([*before, after[0], exported[i], *after[1:]]), i
 
 
 def test_an_altered_event_is_found(exported: Events):
@@ -183,16 +187,6 @@ def test_an_altered_event_is_found(exported: Events):
             events = copied(exported)
             events[i]["body"][name] = [value]
             assert problems(events), (i, name)
-
-
-def test_events_in_another_order_are_found(exported: Events):
-    for i in range(len(exported) - 1):
-        assert problems([*exported[:i], exported[i + 1], exported[i], *exported[i + 2 :]]), i
-
-
-def test_a_repeated_event_is_found(exported: Events):
-    for i in range(len(exported)):
-        assert problems([*exported[: i + 1], *exported[i:]]), i
 
 
 def of_kind(events: Events, kind: str) -> int:
@@ -326,10 +320,9 @@ def test_the_trail_is_read_in_parts(ledger, engine, clock, calibrated):
     assert newest[0] == trail.head()
     assert trail.events(before=newest[0].sequence, after=newest[0].sequence - 2)[0] == newest[1]
     assert {event.kind for event in trail.events(kinds=["charge", "void"])} == {"charge", "void"}
-    elsewhere = {"key.created", "key.changed", "key.revoked", "key.signed_in", "key.signed_out", "ledger.restored"}
-    elsewhere |= {"encryption_key.changed", "exemplars.reencrypted", "bundle.published", "group.opened", "key.rotated"}
-    elsewhere |= {"person.signed_in", "person.signed_out"}
-    assert trail.events(knowledge_base="kb") == [event for event in trail.events() if event.kind not in elsewhere]
+    others = {"ledger.restored", "encryption_key.changed", "exemplars.reencrypted", "bundle.published", "group.opened"}
+    of_kb = [e for e in trail.events() if e.kind not in others and not e.kind.startswith(("key.", "person."))]
+    assert trail.events(knowledge_base="kb") == of_kb
     assert trail.events(knowledge_base="k") == []
     assert AuditTrail(engine).events(knowledge_base='kb"') == []
 
@@ -338,12 +331,8 @@ def test_the_trail_is_read_by_who_and_when(ledger, engine, clock, calibrated):
     busy_day(ledger, engine, clock, calibrated)
     trail = AuditTrail(engine)
     by_bo = trail.events(by=["bo"])
-    assert [event.kind for event in by_bo] == [
-        "key.created",
-        "charge",
-        "refusal",
-        *(f"key.{did}" for did in ("changed", "rotated", "revoked")),
-    ]
+    changed = [f"key.{did}" for did in ("changed", "rotated", "revoked")]
+    assert [event.kind for event in by_bo] == ["key.created", "charge", "refusal", *changed]
     assert trail.events(by=["root"])[0].kind == "plan.signed"
     assert trail.events(by=["b", "o", 'bo"']) == trail.events(by=[]) == []
     minute = NOW + timedelta(seconds=60)

@@ -54,10 +54,6 @@ def test_rows_are_unit_vectors_in_order(embedder):
     assert near > far + 0.2
 
 
-def test_nothing_gives_an_empty_array(embedder):
-    assert embedder.embed([]).shape == (0, 384)
-
-
 def test_no_public_text_waits_in_line_behind_private_ones(embedder):
     going, over = Event(), Event()
 

@@ -32,12 +32,7 @@ def test_the_table_the_file_and_the_picture(dpicl: Shell, dataset: Path, plan_fi
         ("one slot of 2", "hard", ""),
         ("aggregate, no noise", "hard", ""),
         ("aggregate, no noise", "soft", ""),
-        ("private", "hard", "argmax"),
-        ("private", "hard", "argmax, prior"),
-        ("private", "hard", "posterior"),
-        ("private", "soft", "argmax"),
-        ("private", "soft", "argmax, prior"),
-        ("private", "soft", "posterior"),
+        *itertools.product(["private"], ["hard", "soft"], ["argmax", "argmax, prior", "posterior"]),
     ]
     assert results[0]["accuracy"] >= 70  # no draw in it: the words themselves say kitchen or workshop
     assert all(r["epsilon"] == 8 and r["answers"] == 5 and r["sigma"] > 0 for r in results[4:])

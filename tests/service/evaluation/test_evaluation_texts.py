@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,15 +51,15 @@ MUCH_NOISE = ProposeTestRelease(1.0, 50.0, 1e-9)
 @pytest.fixture
 def bills(tmp_path: Path) -> Path:
     """Bills that always name what was bought below the shop; a bill is a unit."""
+    bought = itertools.product(FOOD + TOOLS, (("Anna", 2), ("Boris", 3), ("Chen", 5)))
     rows = [
         {
-            "id": f"b{i}{j}",
+            "id": f"b{number}",
             "bill": f"Shop of {place}\nItem: {word} {weight} kg\nThank you\nCome again",
             "question": "What was bought?",
             "item": f"{word} {weight} kg",
         }
-        for i, word in enumerate(FOOD + TOOLS)
-        for j, (place, weight) in enumerate((("Anna", 2), ("Boris", 3), ("Chen", 5)))
+        for number, (word, (place, weight)) in enumerate(bought)
     ]
     for name, chosen in (("train", rows[:50]), ("test", rows[50:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chosen))
@@ -68,28 +69,14 @@ def bills(tmp_path: Path) -> Path:
 
 def test_the_table_the_file_and_the_picture(dpicl: Shell, bills: Path) -> None:
     table, picture = bills / "table.csv", bills / "picture.png"
-    common = [
-        "eval",
-        bills,
-        "--plan",
-        bills / "plan.yaml",
-        "--embedded-field",
-        "question",
-        "--epsilon",
-        8,
-        "--draws",
-        3,
-    ]
-    results = json.loads(dpicl.ok(*common, "--draws", 3, "--csv", table, "--png", picture, "--json"))
+    plan = ["--plan", bills / "plan.yaml", "--embedded-field", "question"]
+    common = ["eval", bills, *plan, "--epsilon", 8, "--draws", 3]
+    results = json.loads(dpicl.ok(*common, "--csv", table, "--png", picture, "--json"))
+    mechanisms = ("keyword_ptr, k = 1 to 3", "embedding_mean, radius 1", "keyword_joint_em, k = 5")
     assert [(r["method"], r["mechanism"]) for r in results] == [
         ("zero-shot", ""),
         ("one slot of 4", ""),
-        ("aggregate, no noise", "keyword_ptr, k = 1 to 3"),
-        ("private", "keyword_ptr, k = 1 to 3"),
-        ("aggregate, no noise", "embedding_mean, radius 1"),
-        ("private", "embedding_mean, radius 1"),
-        ("aggregate, no noise", "keyword_joint_em, k = 5"),
-        ("private", "keyword_joint_em, k = 5"),
+        *((method, mechanism) for mechanism in mechanisms for method in ("aggregate, no noise", "private")),
     ]
     assert results[1]["rouge1"] >= 60  # slots have learnt which line is the answer
     assert all(r["epsilon"] == 8 and r["answers"] == 3 and r["noise"] for r in results if r["method"] == "private")
@@ -202,11 +189,7 @@ def test_bleu_is_that_of_one_draw_however_many_there_are() -> None:
 def test_every_budget_is_calibrated_by_itself(plan: Plan) -> None:
     evaluator = TextEvaluator(plan, "story", ["{type: embedding_mean}", "{type: keyword_ptr, k_min: 1, k_max: 3}"])
     rows = asyncio.run(evaluator.scores(made(plan, [KITES, KITES]), 120, Grid([2.0, 8.0], [5], 2)))
-    noise = [(row.mechanism.split(",")[0], row.epsilon, row.noise) for row in rows if row.method == "private"]
-    assert [(name, epsilon) for name, epsilon, _ in noise] == [
-        ("embedding_mean", 2),
-        ("embedding_mean", 8),
-        ("keyword_ptr", 2),
-        ("keyword_ptr", 8),
-    ]
-    assert len({text for _, _, text in noise}) == 4
+    private = [row for row in rows if row.method == "private"]
+    names = [(row.mechanism.split(",")[0], row.epsilon) for row in private]
+    assert names == [*itertools.product(("embedding_mean", "keyword_ptr"), (2, 8))]
+    assert len({row.noise for row in private}) == 4

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.plan import Plan, load_plan
+from accounting.plan import load_plan
 from accounting.tasks import Task
 from aggregation.keywords import count_words, keywords
 from exemplar_store import ExemplarStore, Slot
@@ -18,7 +18,7 @@ from exemplar_store.rows import Layout, read_json_lines
 from exemplar_store.tables import metadata
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
-from service.engines.protocol import Prompt, TaskSpec
+from service.pipeline.queries import task_spec
 
 SUPPORT = Path(__file__).parents[3] / "examples" / "support"
 FIELDS = ("text", "team", "desk", "reply")
@@ -29,19 +29,9 @@ def read(name: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in (SUPPORT / name).read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return load_plan((SUPPORT / "plan.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def small_plan() -> Plan:
-    return load_plan((SUPPORT / "plan-smollm2.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def replies_plan() -> Plan:
-    return load_plan((SUPPORT / "replies.yaml").read_text(encoding="utf-8"))
+def tasks(name: str) -> Mapping[str, Task]:
+    """Of a plan of the example."""
+    return load_plan((SUPPORT / f"{name}.yaml").read_text(encoding="utf-8")).tasks
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +47,6 @@ def store(tmp_path_factory) -> Iterator[ExemplarStore]:
     database.dispose()
 
 
-def test_tickets_are_many_varied_and_small():
-    tickets = read("tickets.jsonl")
-    assert len(tickets) == PUBLIC_SIZE
-    assert (SUPPORT / "tickets.jsonl").stat().st_size < 500_000
-    assert len({ticket["text"] for ticket in tickets}) == len(tickets)
-    per_customer = Counter(ticket["unit_id"] for ticket in tickets)
-    assert len(per_customer) == 250
-    assert 5 <= max(per_customer.values()) <= 9
-    assert min(Counter(ticket["team"] for ticket in tickets).values()) > 100
-    assert not any("{" in ticket["text"] + ticket["reply"] for ticket in tickets)
-
-
 def test_questions_are_held_out_and_balanced():
     questions = read("questions.jsonl")
     asked = {question["text"] for question in questions}
@@ -78,9 +56,10 @@ def test_questions_are_held_out_and_balanced():
     assert not any(text.lower() in ticket for text in asked for ticket in tickets)
 
 
-def test_the_plans_fit_the_tickets(plan, small_plan):
+@pytest.mark.parametrize("plan", ["plan", "plan-smollm2", "replies"])
+def test_the_plans_fit_the_tickets(plan):
     tickets = read("tickets.jsonl")
-    for task in (*plan.tasks.values(), *small_plan.tasks.values()):
+    for task in tasks(plan).values():
         if task.kind == "classify":
             assert {ticket[task.label_field] for ticket in tickets} == set(task.labels)
         assert set(task.exemplar_fields) <= set(FIELDS)
@@ -88,49 +67,28 @@ def test_the_plans_fit_the_tickets(plan, small_plan):
         assert task.shots * task.ensemble <= PUBLIC_SIZE
 
 
-def test_replies_to_one_kind_of_ticket_share_its_key_words():
-    questions = read("questions.jsonl")
-    rules = {question["team"]: set(question["house_rule"].split()) for question in questions}
-    matters = {team: {q["keywords"] for q in questions if q["team"] == team} for team in rules}
-    replies = [(ticket["team"], keywords(ticket["reply"])) for ticket in read("tickets.jsonl")]
-    for team, words in replies:
-        assert rules[team] <= words
-        assert any(set(matter.split()) <= words for matter in matters[team])
-    assert len({words for _, words in replies}) > PUBLIC_SIZE / 2
-
-
-def test_the_text_plan_fits_the_tickets(replies_plan):
-    mechanisms = {task.mechanism.type for task in replies_plan.tasks.values()}
-    assert mechanisms == {"embedding_mean", "keyword_joint_em", "keyword_ptr"}
-    for task in replies_plan.tasks.values():
-        assert set(task.exemplar_fields) <= set(FIELDS)
-        assert task.query_fields == ("text",)
-        assert task.shots * task.ensemble <= PUBLIC_SIZE
-
-
-def test_public_answers_have_the_key_words_but_not_the_house_rules(replies_plan):
+def test_public_answers_have_the_key_words_but_not_the_house_rules():
     """Two of a rule's three words are public, the third is only in the tickets."""
-    pages = [keywords(answer) for answer in replies_plan.tasks["topics"].public_answers]
+    pages = [keywords(answer) for answer in tasks("replies")["topics"].public_answers]
     for question in read("questions.jsonl"):
         assert sum(set(question["keywords"].split()) <= page for page in pages) == 1
         rule = set(question["house_rule"].split())
         assert max(len(rule & page) for page in pages) == 2
 
 
-def test_public_texts_are_none_of_the_questions(small_plan):
-    public = {text for task in small_plan.tasks.values() if task.kind == "classify" for text in task.public_texts}
+def test_public_texts_are_none_of_the_questions():
+    classifying = [task for task in tasks("plan-smollm2").values() if task.kind == "classify"]
+    public = {text for task in classifying for text in task.public_texts}
     assert len(public) == 8
     assert not public & {row["text"] for name in ("questions.jsonl", "tickets.jsonl") for row in read(name)}
 
 
 @pytest.mark.slow
-def test_the_tickets_make_answers_better(plan, store):
+def test_the_tickets_make_answers_better(store):
     """Through the real store and the real engine, without noise: from 66 % zero-shot to about 85 %."""
     engine = NearestExemplarEngine(Embedder())
-    task = plan.tasks["team"]
-    spec = TaskSpec(
-        "support.team", task.labels, Prompt("", "", ""), answer_field=task.label_field, ensemble=task.ensemble
-    )
+    task = tasks("plan")["team"]
+    spec = task_spec("support.team", task, "support", "text", response_field=None, asker="")
 
     async def right(question: dict[str, str]) -> tuple[bool, bool]:
         truth = task.labels.index(question["team"])
@@ -147,19 +105,11 @@ def test_the_tickets_make_answers_better(plan, store):
 
 
 @pytest.mark.slow
-def test_slots_agree_on_the_house_rule(replies_plan, store):
+def test_slots_agree_on_the_house_rule(store):
     """Without noise: its three words are the commonest of the slots' replies to about nine questions of ten."""
     engine = NearestExemplarEngine(Embedder())
-    task = replies_plan.tasks["rules"]
-    spec = TaskSpec(
-        "support.rules",
-        (),
-        Prompt("", "", ""),
-        kind="generate",
-        answer_field=task.answer_field,
-        candidates=task.candidates,
-        public_answers=task.public_answers,
-    )
+    task = tasks("replies")["rules"]
+    spec = task_spec("support.rules", task, "support", "text", response_field=None, asker="")
 
     async def agree(question: dict[str, str]) -> bool:
         zero_shot = await engine.zero_shot(spec, question)

@@ -54,10 +54,6 @@ def test_few_rows_move_it_little() -> None:
     assert few < 0.7 * many
 
 
-def test_the_same_rows_give_the_same_fit() -> None:
-    assert fit(drawn(50), SIGMA, SLOTS, DEFAULT) == fit(drawn(50), SIGMA, SLOTS, DEFAULT)
-
-
 @pytest.mark.slow
 def test_wrong_zero_shot_is_not_believed() -> None:
     rows = drawn(300)

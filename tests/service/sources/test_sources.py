@@ -6,7 +6,6 @@ import gzip
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -234,13 +233,6 @@ def test_one_person_is_one_unit_wherever_they_come_from(database_url: str, tmp_p
                     units.append(store.ingest("kb", rows).units)
             assert (units[1:], len(units)) == ([0] * 5, 6)
             assert store.forget("kb", spelt) == 6
-
-
-def test_integers_that_missing_values_made_floats_are_refused(tmp_path: Path) -> None:
-    columns = {"unit_id": pa.array([17.0, None], pa.float64()), "text": ["a", "b"], "label": ["c", "d"]}
-    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    with pytest.raises(BadRowError, match="Missing values make such numbers of integers: leave out rows without an id"):
-        read(tmp_path / "t.parquet", replace(LAYOUT, numbers_as_text=True))
 
 
 def test_a_query_is_read_on_where_it_ended(shop: str, tmp_path: Path) -> None:

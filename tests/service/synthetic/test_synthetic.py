@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from examples.serving import use_database_in
-from exemplar_store import ExemplarStore, Layout, WrongKeyError, read_json_lines
+from exemplar_store import ExemplarStore, WrongKeyError
 from exemplar_store.errors import EncryptionKeyError
 from service.cli.synthetic import say_how_to_ask
 from service.records.records import open_records
@@ -25,7 +25,7 @@ from service.synthetic import setup
 from service.synthetic.setup import FIELDS, Synthetic, synthetic_database
 from service.web import create_app
 from tests.service.api.test_api import problem
-from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records, rows
+from tests.service.conftest import EMBEDDER, MajorityEngine, embed, make_records
 from tests.service.dashboard.dashboard_browser import Browser
 from tests.service.shell import Shell
 
@@ -66,12 +66,8 @@ def test_every_answer_says_that_the_data_are_made_up(client: TestClient, synthet
     answer = client.post("/v1/tasks/support.team/answers", json=body, headers=bearer(synthetic.analyst_token))
     assert answer.status_code == 200, answer.text
     assert answer.json()["engine"]["notice"].startswith(NOTICE)
-    message = {"role": "user", "content": "Where is my parcel?"}
-    chat = client.post(
-        "/v1/chat/completions",
-        json={"model": "support.team", "messages": [message]},
-        headers=bearer(synthetic.analyst_token),
-    )
+    asked = {"model": "support.team", "messages": [{"role": "user", "content": "Where is my parcel?"}]}
+    chat = client.post("/v1/chat/completions", json=asked, headers=bearer(synthetic.analyst_token))
     assert chat.json()["dp_icl"]["engine"]["notice"].startswith(NOTICE)
     body["exemplars"] = [{"text": "Lost parcel", "team": "Shipping"}]
     shown = client.post("/v1/tasks/support.team/preview", json=body, headers=bearer(synthetic.admin_token)).json()
@@ -93,14 +89,7 @@ def test_budgets_say_so_too(client: TestClient, synthetic: Synthetic, dpicl: She
     assert NOTICE in " ".join(dpicl.ok("budget").split())
 
 
-def test_it_takes_nobodys_exemplars(
-    client: TestClient,
-    services: Services,
-    synthetic: Synthetic,
-    dpicl: Shell,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_it_takes_nobodys_exemplars(client, services, synthetic, dpicl, monkeypatch, tmp_path: Path) -> None:
     upload = {"content": json.dumps(TICKET), "headers": bearer(synthetic.admin_token)}
     upload["headers"]["Content-Type"] = "application/x-ndjson"
     refused = problem(client.post("/v1/knowledge-bases/support/exemplars", **upload), 403, "made-up-data")
@@ -130,13 +119,6 @@ def test_no_service_of_ones_own_opens_it_nor_it_a_real_one(synthetic: Synthetic,
     assert not own.synthetic
     with pytest.raises(WrongKeyError):
         open_records(Settings(database_url=str(own.database.url), encryption_key=KEY_BASE64))
-
-
-def test_a_service_of_ones_own_takes_exemplars_as_ever(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv("DPICL_ENCRYPTION_KEY", raising=False)
-    own = make_records(tmp_path)
-    more = read_json_lines(rows([{"unit_id": "new", "text": "x", "label": "red"}]), Layout(("text", "label")))
-    assert own.store.ingest("toys", more, embed).exemplars == 1
 
 
 def test_it_holds_the_tickets_and_leaves_nothing_behind(monkeypatch, tmp_path) -> None:
@@ -186,23 +168,13 @@ def test_every_setting_is_an_operators_or_says_how_to_answer(monkeypatch: pytest
     names = {f"DPICL_{field.upper()}" for field in Settings.model_fields}
     for name in names:
         monkeypatch.setenv(name, "")
-    assert {name.removeprefix("DPICL_").lower() for name in names - set_operators_aside().keys()} == {
-        "latency_grain_ms",
-        "latency_unpadded",
-        "query_timeout_s",
-        "lease_s",
-        "max_queries_in_flight",
-        "attention_percent",
-        "attention_days",
-        "max_upload_bytes",
-        "problem_base",
-        "embedding_model",
-        "sanitizer_words",
-        "public_texts",
-        "restore_bundles",
-        "text_epsilon_cap",
-        "metrics_open",
-    }
+    answering = """
+        latency_grain_ms latency_unpadded query_timeout_s lease_s max_queries_in_flight
+        attention_percent attention_days max_upload_bytes problem_base embedding_model
+        sanitizer_words public_texts restore_bundles text_epsilon_cap metrics_open
+    """
+    others = names - set_operators_aside().keys()
+    assert {name.removeprefix("DPICL_").lower() for name in others} == set(answering.split())
 
 
 def test_what_it_prints_can_be_pasted(capsys, synthetic: Synthetic, client: TestClient) -> None:

@@ -73,16 +73,6 @@ def test_steering_changes_something_and_leaves_nothing_behind(model: SteeredMode
     torch.testing.assert_close(still, before)
 
 
-def test_a_row_is_steered_by_its_own_vector_only(model: SteeredModel) -> None:
-    steering = vectors(3, model)
-    alone = model.log_probabilities(TEXTS[1:2], steering[1:2], HEADS)
-    torch.testing.assert_close(model.log_probabilities(TEXTS, steering, HEADS)[1:2], alone, atol=1e-4, rtol=0)
-    others = steering.clone()
-    others[0] *= -1
-    mixed = model.log_probabilities(TEXTS, others, HEADS)
-    torch.testing.assert_close(mixed[1:2], alone, atol=1e-4, rtol=0)
-
-
 def test_one_token_options_take_the_short_way_to_the_same(folder: Path, model: SteeredModel) -> None:
     letters = [option for option in "abcdefgh" if len(model._tokenizer.encode(f" {option}")) == 1][:2]
     short = SteeredModel(folder, "Ticket: {text}\nAnswer:", letters)
