@@ -274,7 +274,7 @@ def test_it_ends_on_a_grain_of_the_largest_slots_of_all_texts(services, scribe, 
 
 def test_made_up_slots_are_measured(services: Services, scribe: Scribe, unmade: SignedTask) -> None:
     described = services.records.store.get("toys")
-    _, all_s = asyncio.run(making.writer(stages, task, described, measured=True))
+    _, all_s = asyncio.run(making.writer(services.answering.stages, unmade, described, measured=True))
     assert all_s > 0
     assert all(spec.measuring for spec, _, _ in scribe.written)
     assert states(services.records) == {}
