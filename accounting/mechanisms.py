@@ -4,8 +4,6 @@ This is all that a plan needs to be read and signed. What answers with a mechani
 (``service/pipeline/mechanisms``), which this package does not import.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from collections import Counter
@@ -62,12 +60,13 @@ class Mechanism(Strict):
         """Whether it is released once, as it is written."""
         return self.once
 
-    def family(self, delta: float, draws: float, ensemble: int) -> Family:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> Family:
         """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
 
         Args:
             delta: the task's part of the plan's δ.
-            draws: how often a unit is expected to be drawn, in all of the task's answers.
+            answers: the task's.
+            probability: with which a unit is drawn for each.
             ensemble: slots of an answer.
         """
         return GaussianFamily()
@@ -315,7 +314,7 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
-    def family(self, delta: float, draws: float, ensemble: int) -> BoundedRangeFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> BoundedRangeFamily:
         """See :class:`Mechanism`."""
         return BoundedRangeFamily()
 
@@ -342,9 +341,10 @@ class KeywordPtrMechanism(TextMechanism):
             raise ValueError("k_min: must be at most k_max")
         return self
 
-    def family(self, delta: float, draws: float, ensemble: int) -> ProposeTestReleaseFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> ProposeTestReleaseFamily:
         """See :class:`Mechanism`."""
-        return ProposeTestReleaseFamily(min(self.delta_share * delta / draws, LARGEST_DELTA0), self.choice_share)
+        delta0 = min(self.delta_share * delta / (answers * probability), LARGEST_DELTA0)
+        return ProposeTestReleaseFamily(delta0, self.choice_share)
 
     def __str__(self) -> str:
         return f"keyword_ptr, k = {self.k_min} to {self.k_max}"
@@ -455,12 +455,12 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self
 
-    def family(self, delta: float, draws: float, ensemble: int) -> TokenEnsembleFamily | GuidedTokensFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> Family:
         """See :class:`Mechanism`."""
-        tokens = TokenEnsembleFamily(self.paid, 4 * self.pull(math.inf, ensemble), sampled=not self.made_once)
+        tokens = TokenEnsembleFamily(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
         if self.after is None:
             return tokens
-        return GuidedTokensFamily(self.after.family(delta, draws, ensemble), tokens, self.after_share)
+        return GuidedTokensFamily(self.after.family(delta, answers, probability, ensemble), tokens, self.after_share)
 
     def __str__(self) -> str:
         many = "1 text" if self.texts == 1 else f"{self.texts} texts"

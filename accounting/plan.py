@@ -4,8 +4,6 @@ A plan fixes everything the accounting needs beforehand, mechanisms, sampling pr
 tight composition holds for any adaptive and interleaved order of queries.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -262,7 +260,7 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
     grants = [
         Grant(
             task.mechanism.family(
-                plan.budget.delta * task.share / shares, task.answers * samplings[name].probability, task.ensemble
+                plan.budget.delta * task.share / shares, task.answers, samplings[name].probability, task.ensemble
             ),
             samplings[name],
             task.answers,

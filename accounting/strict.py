@@ -1,7 +1,5 @@
 """What a plan is made of."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

@@ -1,7 +1,5 @@
 """Tasks as a plan writes them: what is asked, how slots are drawn, and by which mechanism an answer is released."""
 
-from __future__ import annotations
-
 import string
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self

@@ -19,8 +19,6 @@ Where N is more than n, the choice is drawn towards the middle of the candidates
 clipped this is the paper's sum again, with the paper's noise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

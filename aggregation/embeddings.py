@@ -1,7 +1,5 @@
 """A unit's texts as embeddings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -13,8 +13,6 @@ the first round of private evolution (Xie et al. 2024, arXiv 2403.01749), label 
 instead of each text.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

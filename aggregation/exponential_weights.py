@@ -8,8 +8,6 @@ them holds to that precision with no δ added. Neither is so for e^x in doubles 
 -log(-log(U)) with a 53-bit U: those miss every event rarer than 2⁻⁵³ and leak through the gaps between doubles.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal

@@ -25,8 +25,6 @@ most the number of slots, so this takes O(d) for the counts and O(k·m) for the 
 law (less than 2⁻¹¹⁸ to ε) is said in :mod:`aggregation.exponential_weights`.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -22,8 +22,6 @@ Step 2, testing it: passed iff max(2, d_k) + N(0, 4σ²) exceeds 2 + Φ⁻¹(1 -
 What leaves is the *set* of the top k in alphabetical order: the order by count is not the same for neighbours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass

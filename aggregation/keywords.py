@@ -20,8 +20,6 @@ The rules, in order:
 Words are not stemmed. Nothing depends on a locale. Whatever the text, no rule raises: the text may be private.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Set

@@ -7,8 +7,6 @@ Gaussian is bounded (docs/privacy/numerics.md, Theorem 19), and every accountant
 (:mod:`accounting.privacy.lattice`).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -21,8 +21,6 @@ its mean given the noisy total stands in for n.
 Privacy. Everything here is computed from noisy votes and public things: post-processing of :mod:`.rnm_gaussian`.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from dataclasses import dataclass, replace

@@ -19,8 +19,6 @@ many have leaves it. A question's embedding q is then compared by the cosine wit
 Everything from the noisy sums on is post-processing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

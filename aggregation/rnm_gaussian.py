@@ -7,8 +7,6 @@ Privacy. The noisy votes are a Gaussian mechanism on a sum of L2 sensitivity √
 public prior (:mod:`aggregation.posterior`) is post-processing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

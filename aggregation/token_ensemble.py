@@ -15,8 +15,6 @@ direction, and log-likelihood ratios span at most 4p. The token is 4p-bounded-ra
 the rounding of weights does to that (less than 2⁻¹¹⁸) is said in :mod:`aggregation.exponential_weights`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

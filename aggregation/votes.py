@@ -10,8 +10,6 @@ place of soft votes: with the best clip and weight, up to 2.3 points better on A
 worse on TREC, and worse on both from σ = 8 on. So there is no such vote.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ or forgotten and in whichever order; and nobody without the key can choose a uni
 A range is one seek in the index of tags.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import sqlalchemy as sa
 

@@ -1,7 +1,5 @@
 """What a caller may do beside a change to the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import sqlalchemy as sa

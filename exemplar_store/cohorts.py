@@ -9,8 +9,6 @@ them (:func:`note_lost_arrivals`). Such a one may come back, and would then be t
 opened beside the one that they belong to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import sqlalchemy as sa

@@ -1,7 +1,5 @@
 """The few things SQLite and PostgreSQL spell differently."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """What can go wrong in the exemplar store. Every message says what to do, and none repeats an exemplar's text."""
 
-from __future__ import annotations
-
 from exemplar_store.limits import MAX_EXEMPLARS_PER_UNIT, MAX_UNIT_BYTES
 
 

@@ -1,7 +1,5 @@
 """An exemplar, and its form on disk before encryption."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Who may write to the database can withhold the key and put old wraps back, never
 another database under the same master opens here; then no knowledge base's key check fits, and all is refused.
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """A knowledge base: what is public about it, and its row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

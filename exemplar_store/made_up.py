@@ -1,7 +1,5 @@
 """Made-up rows and slots as large as private ones can be, read and opened as those are: to measure what they take."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

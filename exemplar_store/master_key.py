@@ -1,7 +1,5 @@
 """The master key: what an operator holds, kept outside the database. It wraps the database's data key and no more."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

@@ -1,7 +1,5 @@
 """From the units that a query drew to its slots: their exemplars read, and those that slots keep decrypted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -8,8 +8,6 @@ It is one transaction, in which nobody else has the database open: how long othe
 there are. Interrupted, it has changed nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import sqlalchemy as sa
 

@@ -3,8 +3,6 @@
 Nothing of a row's text is repeated in an error message: those end up in logs and terminals.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ All randomness is ``os.urandom``, read as 64-bit words. Nothing here is floating
 128-bit integers, numbers below n are drawn by rejection.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from fractions import Fraction

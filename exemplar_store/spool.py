@@ -1,7 +1,5 @@
 """A temporary file for uploads on their way into the database, unreadable to everybody else."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

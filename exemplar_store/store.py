@@ -1,7 +1,5 @@
 """Knowledge bases: create, ingest, forget, sample."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime

@@ -7,8 +7,6 @@ positions, so it reads the sampled units' rows and no others. A forgotten unit k
 Unit ids are not stored. A row carries a tag, made with a key of the knowledge base (see ``encryption``).
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 metadata = sa.MetaData(

@@ -5,8 +5,6 @@ ways is written in one: integers without zeros behind a point; UUIDs in small le
 Ids that only look alike, such as ``007`` and ``7``, stay apart.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import date, time
 from decimal import Decimal

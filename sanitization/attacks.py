@@ -4,8 +4,6 @@ Bayes' guess of the input is the best there is for one word without context; pap
 which understates. Equal ε does not mean equal success: print both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

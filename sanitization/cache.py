@@ -1,7 +1,5 @@
 """What was computed once, in a folder: files named by all that their content depends on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

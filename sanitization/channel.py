@@ -1,7 +1,5 @@
 """What a mechanism on one word is: a channel, input in, random output out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol

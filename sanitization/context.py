@@ -5,8 +5,6 @@ output through the channel. Forward and backward sums (Baum et al. 1970) give ev
 outputs, exactly. No ε per word bounds this attacker; a language model may know still more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 

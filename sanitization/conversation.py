@@ -4,8 +4,6 @@ A value has the same placeholder throughout, so a language model can follow who 
 of the holder of the conversation. What a detector does not find is a word like others, and is drawn.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol

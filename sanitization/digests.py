@@ -1,7 +1,5 @@
 """SHA-256 of files, and of a language model's folder."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Words with vectors from files: GloVe and word2vec text, ``.npy`` with a list of words, a Hugging Face folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

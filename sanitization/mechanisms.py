@@ -5,8 +5,6 @@ A corrected channel is the published one with ``nominal`` ε, mixed as little as
 density without noise. The nominal ε is free, so it is chosen, on public words, to cost least.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial

@@ -6,8 +6,6 @@ How much a word saves only shrinks, so old savings are bounds, and few are compu
 Only the most frequent words may become medoids, so time and memory grow with the vocabulary, not with its square.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Mixing with the uniform law u needs β = n·max(M)/(e^ε - 1 + n·max(M)) when l
 T ≤ ΣM_y ≤ n·max(M).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

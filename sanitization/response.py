@@ -8,8 +8,6 @@ ln(W/U) exactly, whatever string goes in, as long as it is given k outputs to be
 k = 1). ``medoid_rr``: outputs are public medoids (:mod:`sanitization.medoids`), near is the nearest of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """English words that say how others hang together: declared public, they stay as they are."""
 
-from __future__ import annotations
-
 _ARTICLES = "a an the"
 _PRONOUNS = """i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she
 her hers herself it its itself they them their theirs themselves this that these those who whom whose which what one"""

@@ -5,8 +5,6 @@ and a binary search in the row. The file is mapped into memory, so a draw reads 
 audit of these very numbers.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ drawn by itself, so a text of n words is protected by nε as a whole. Numbers co
 whatever number goes in.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ harmless is a word, and so replaced.
 Public by declaration are the number and order of tokens, the class of each, and white space; and what is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property

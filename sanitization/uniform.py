@@ -1,7 +1,5 @@
 """Uniform whole numbers from the operating system's generator, many at a time."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The public words a channel knows, where they lie, and how often they occur."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

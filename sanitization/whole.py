@@ -6,8 +6,6 @@ best is found on one half of them, with the medoids of the other half: a questio
 nearest to itself would take too many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which endpoints read their request's body themselves: each says so where it is defined, the gate asks here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """What the Ray Serve deployments have in common: their limit, and what a failed call to one means."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Left alone, Ray listens on every interface, and Serve's replicas do whatever the
 cluster's token before it reads a request; Ray would keep one for all clusters in the home directory.
 """
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import logging

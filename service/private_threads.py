@@ -1,7 +1,5 @@
 """Threads for blocking work on private exemplars: nothing that leaves unpadded may queue behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Every kind of problem that the API answers with: one table, from which errors, metrics and the reference are made."""
 
-from __future__ import annotations
-
 from enum import Enum, unique
 
 

@@ -1,7 +1,5 @@
 """Which kind of problem each refusal is, for the API and the dashboard alike."""
 
-from __future__ import annotations
-
 import exemplar_store
 from accounting import plan
 from accounting.ledger import charges, errors, history, quotas, witness

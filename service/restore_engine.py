@@ -1,7 +1,5 @@
 """The deployment that steers a language model: apart from the one that sees private exemplars."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

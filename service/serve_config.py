@@ -1,7 +1,5 @@
 """Reading a Ray Serve config strictly: Serve itself accepts unknown keys without a word."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

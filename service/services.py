@@ -1,7 +1,5 @@
 """Everything a request needs, opened once from the settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """REST and the dashboard as one application, built by a factory that needs neither Ray nor a language model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Numbers and times for people: rounded to what matters, with the exact figure in a title."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Budgets as exact decimals: three plans of ε = 0.1 fit into 0.3, and nothing more does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 

@@ -4,8 +4,6 @@ A knowledge base is a sequence of cohorts (:mod:`accounting.ledger.cohorts`), an
 whole life. A signed plan names the cohorts that it draws on, and takes its (ε, δ) from each of them, for ever.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter, defaultdict

@@ -15,8 +15,6 @@ until the charge is durable, so the look-ups for a stored release or an open cha
 the database stand behind it: a CHECK on the counter, and a unique index over open charges.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

@@ -1,7 +1,5 @@
 """What time it is: in UTC, unless a test brings another clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 

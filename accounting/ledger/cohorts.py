@@ -5,8 +5,6 @@ and of the δ stay within its budget. That holds although a later plan is chosen
 and although their queries are interleaved (concurrent composition: Vadhan and Zhang, 2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What the ledger's modules say to either database."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 

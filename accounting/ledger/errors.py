@@ -1,7 +1,5 @@
 """What the ledger refuses about budgets, plans and cohorts."""
 
-from __future__ import annotations
-
 from accounting.ledger.amounts import Pair, in_words
 
 

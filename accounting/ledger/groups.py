@@ -5,8 +5,6 @@ belongs to, all plans of its knowledge bases together stay within its budget (:m
 knowledge base joins one group at most, with whatever it has promised, and never leaves it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 Everything here is public: a query shows in none of it, and of exemplars nothing is known to the ledger at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

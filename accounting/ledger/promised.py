@@ -4,8 +4,6 @@ A person belongs to one cohort of a knowledge base. So its plans cost nobody mor
 and a person in every knowledge base of a group pays at most the sum of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa

@@ -3,8 +3,6 @@
 The count is kept beside the charges, in the same transactions, and so cannot be overdrawn by racing queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cache
 

@@ -4,8 +4,6 @@ A program that goes on asking after its budget is spent would fill the trail. Wh
 next event's ``times``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

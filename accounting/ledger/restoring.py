@@ -26,8 +26,6 @@ them stands in the witness, and a backup from before it lacks what was witnessed
 opening of a cohort, as do the units themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass

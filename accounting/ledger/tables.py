@@ -6,8 +6,6 @@ the code has no path that does, and :data:`GUARDS` make the database refuse one 
 They are no defence against the database's owner.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal

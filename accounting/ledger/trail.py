@@ -5,8 +5,6 @@ of the event before it: a keeper of an event's hash can tell later whether anyth
 reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterator

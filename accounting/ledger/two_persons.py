@@ -5,8 +5,6 @@ hands if a key or person stands behind both: made one of them, or made a key tha
 only as itself: it may have made every first key, and has the database anyway.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from accounting.ledger.events import KeyCreated, KeyRotated, Particulars, PersonSignedIn

@@ -11,8 +11,6 @@ An older witness does no harm: it is brought up to date. Losing both to backups 
 the witness belongs on other storage, outside the ledger's backups.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

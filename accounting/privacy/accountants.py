@@ -4,8 +4,6 @@ All of them bound the same thing, so their answers must not contradict each othe
 them is wrong, and nothing may be promised until it is known which.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache

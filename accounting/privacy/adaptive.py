@@ -30,8 +30,6 @@ with other mechanisms (Theorem 18 in ``docs/privacy/composition.md``). So many a
 hundred: :func:`groups` splits them, which costs little.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

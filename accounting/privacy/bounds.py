@@ -1,7 +1,5 @@
 """What every accountant offers, and what it answers with."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ it, ``M² share = answers q² (e^L - 1)`` gives each grant's ``L`` and its noise
 accountant finds the plan that just fits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

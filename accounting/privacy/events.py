@@ -3,8 +3,6 @@
 Events say nothing of what they cost; that is the accountants' business.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -8,8 +8,6 @@ at x. So both halves have a small relative error; one pass over both would drown
 Cutting a grid at its top counts what is left as certain loss. A coarser step moves losses further, always outwards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ With the unit in the knowledge base the answer is (1 - q) A + q B, without it A:
 :func:`accounting.privacy.subsampling.amplify` takes, once for the answer.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

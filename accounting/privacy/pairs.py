@@ -21,8 +21,6 @@ exceeds ``step sqrt(n ln(1/eta) / 2)`` with probability eta at most (Hoeffding);
 added to δ.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

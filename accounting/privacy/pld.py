@@ -4,8 +4,6 @@
 known. So the result is an upper bound on any grid; a finer one is only tighter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

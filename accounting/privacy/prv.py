@@ -4,8 +4,6 @@ Only its Poisson-subsampled Gaussian is used: its PureDPMechanism and Approximat
 and come out too low. That class has the remove direction alone, which for Gaussians is the worse one.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator, Sequence

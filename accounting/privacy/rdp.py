@@ -22,8 +22,6 @@ k and the noise alone. With sampling, ``(1-q) A + q B`` against A is a mass q d 
 costs q d of the plan's δ, and the moments of the pair (A_E, B_E) sampled at rate q itself.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

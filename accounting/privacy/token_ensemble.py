@@ -12,8 +12,6 @@ comes from a strategy of as many adaptive answers, whose divergence the value it
 pair that :func:`accounting.privacy.subsampling.amplify` takes.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

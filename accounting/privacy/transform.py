@@ -13,8 +13,6 @@ The first bounds the spectra, whose powers multiply their errors by the number o
 Powers are taken by repeated squaring, in which every product counts with 3 u. See ``docs/privacy/numerics.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ The counters enforce the plans, the charges are the record. Every statement belo
 the database, whatever crashed or raced; a privacy engineer can check it on a running service.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import sqlalchemy as sa

@@ -5,8 +5,6 @@ database can reach: so it also notices when what it has checked is rewritten fro
 consistent again. Whether the ledger kept its plans is what a replay tells (:mod:`accounting.replay.trail`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from threading import Lock
 

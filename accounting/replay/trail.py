@@ -8,8 +8,6 @@ A chain cannot vouch for its own end: an attacker who rewrites or cuts it from s
 So keep the hash of the newest event somewhere else now and then, and give it to :func:`verify`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -81,7 +81,7 @@ def signed(name: str, condition: str, size: int) -> tuple[GenerateTask, TaskNois
     task, epsilon, delta = plan.tasks[TASK], plan.budget.epsilon, plan.budget.delta
     assert isinstance(task, GenerateTask)
     sampling = Sampling(task.sampling, task.sampling_probability(size))
-    family = task.mechanism.family(delta, task.answers * sampling.probability, task.ensemble)
+    family = task.mechanism.family(delta, task.answers, sampling.probability, task.ensemble)
     if math.isfinite(family.most):
         most = Grant(family, sampling, task.answers).event(1e6)
         epsilon = min(epsilon, get_accountant(plan.accountant).bounds([most], delta).upper)

@@ -10,8 +10,6 @@ many terms as its row has *non-empty* buckets, so their ratio may be m/m′ time
 ln(m/m′). And L is computed from the *raw* neighbours, so a word shows at other positions, too.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

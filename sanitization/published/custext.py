@@ -6,8 +6,6 @@ gives each word the list of its K nearest ("aggressive"). The paper's bound comp
 different lists share no output, so ε is infinite. Words it does not know it sends as they are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -7,8 +7,6 @@ Words with different lists have different outputs: ε is infinite. Where lists o
 paper's σ it drowns the density.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -9,8 +9,6 @@ on it only if T is large. With two words at distance 1 in one dimension, P(1|0) 
 is at least Z + ln 2 - o(1) (docs/sanitization.md). What it does not know it leaves out, which the length shows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

@@ -8,8 +8,6 @@ SANTEXT+ draws from the rarer half only, and keeps a word of the other half with
 into a kept word, so one of them in the output tells the input: ε is infinite.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

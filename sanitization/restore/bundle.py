@@ -7,8 +7,6 @@ A client's ε does not rest on any of this: randomised response hides the profil
 answers from being steered by somebody else's book.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

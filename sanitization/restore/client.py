@@ -4,8 +4,6 @@ What leaves: the redacted text, and one number drawn by randomised response. Wha
 weights, ε, and the ledger of what was drawn.
 """
 
-from __future__ import annotations
-
 import base64
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ projections that are quantised or of another kind. Prefix caching must be off: a
 steered from its last token on is another one in a longer prompt.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ A draw is stored before it is sent, and the same question gets the same draw for
 draws again: independent draws of one profile would average its noise away.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -6,8 +6,6 @@ probabilities, W and U over the same total, with W/U ≤ e^ε (:mod:`sanitizatio
 the number costs nothing more. The bound is reached, so ε is exact; m questions cost mε.
 """
 
-from __future__ import annotations
-
 import warnings
 from functools import lru_cache
 

@@ -7,8 +7,6 @@ which stands for no spans. A client needs of all this only the products ⟨r_c, 
 Everything is computed from the Gram matrix of the r_c, so its cost does not depend on how long they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ Each takes unit vectors, and is built for a *true* ε: the largest log-ratio of 
 They are drawn in floating point, which has leaks of its own; nothing here is served.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache

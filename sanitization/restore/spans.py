@@ -5,8 +5,6 @@ pain". Here each occurrence is found once, longest first, at word boundaries. Sp
 them share one placeholder, so the redacted text does not count them.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bundles' vectors as one table, which an engine loads once; a request names a row of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

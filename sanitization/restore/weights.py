@@ -5,8 +5,6 @@ from all word pieces and heads of MiniLM's last layer (equation 15 of the paper,
 computed where the text is: nothing of them leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal

@@ -6,8 +6,6 @@ Neither appears in traces as a run of its own. The chain itself does, with the q
 be no LangSmith.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 

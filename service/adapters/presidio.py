@@ -4,8 +4,6 @@ All that was found is replaced by one draw, so its length does not show, and it 
 analyzer does not find stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any

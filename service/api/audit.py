@@ -1,7 +1,5 @@
 """The audit trail, for admins: read page by page, or exported whole to be replayed elsewhere."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Lifetime budgets: what was promised, spent, and is left; of cohorts, and shared by groups of knowledge bases."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path

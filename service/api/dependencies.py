@@ -1,7 +1,5 @@
 """What endpoints ask for: the services, and the key that calls."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable

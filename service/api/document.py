@@ -1,7 +1,5 @@
 """The OpenAPI document, finished: what FastAPI cannot know of responses is said once, for every operation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import FastAPI

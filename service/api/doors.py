@@ -1,7 +1,5 @@
 """Who may come in: no more requests than there are places, none when the service stops. Who is inside is answered."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator

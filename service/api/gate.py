@@ -4,8 +4,6 @@ A plain ASGI middleware. What it catches is answered with a problem document and
 around it would print a traceback, and with it perhaps private text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import uuid

@@ -1,7 +1,5 @@
 """API keys: made, listed and revoked by admins."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Knowledge bases: created with a lifetime budget, filled in bulk, and made to forget."""
 
-from __future__ import annotations
-
 import io
 from functools import partial
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Lists, page by page: the same three members everywhere, and the same two parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """Plans: previewed for free, signed for ever."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ A problem says what to do. It never says anything of private data: after a charg
 nothing invites a blind retry (``x-should-retry: false``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field

@@ -1,7 +1,5 @@
 """What left the service: public, and free to read."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

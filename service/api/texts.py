@@ -3,8 +3,6 @@
 Texts to sanitise come in clear: they have to trust this service, and the way to it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path

@@ -4,8 +4,6 @@ Admin commands (``kb``, ``plan``, ``keys``, ``audit``, ``ledger``, ``encryption`
 database that ``DPICL_DATABASE_URL`` names. ``ask`` and ``batch`` are an analyst's and speak HTTP.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``dpicl ask`` and ``dpicl batch``: an analyst's questions, over HTTP."""
 
-from __future__ import annotations
-
 import hashlib
 import json as json_module
 import time

@@ -1,7 +1,5 @@
 """``dpicl audit``: the audit trail, exported and replayed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

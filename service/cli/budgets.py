@@ -1,7 +1,5 @@
 """``dpicl budget``, ``cohort`` and ``group``: what was promised, spent, and is left, and of whom."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

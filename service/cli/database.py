@@ -1,7 +1,5 @@
 """``dpicl migrate``, ``ledger`` and ``encryption``: an operator's work on the database."""
 
-from __future__ import annotations
-
 import hmac
 import sqlite3
 import time

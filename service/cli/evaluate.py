@@ -1,7 +1,5 @@
 """``dpicl eval``: what a budget buys, measured on data whose right answers are known."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Options that belong together are declared once, as the fields of a model, and a command takes the model."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """``dpicl keys``: API keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

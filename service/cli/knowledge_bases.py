@@ -1,7 +1,5 @@
 """``dpicl kb``: knowledge bases, and units that leave them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

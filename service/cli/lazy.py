@@ -1,7 +1,5 @@
 """A command line that imports a command when it is called: all of them together take two seconds of processor time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from copy import copy
 from importlib import import_module

@@ -1,7 +1,5 @@
 """``dpicl plan``: see what a plan gives, then sign it."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``dpicl serve --synthetic``: made-up data to serve, and what to paste to ask about them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 

@@ -1,7 +1,5 @@
 """What runs an engine of its own before a plan is signed: ``dpicl plan try``, ``rehearse`` and ``candidates``."""
 
-from __future__ import annotations
-
 import asyncio
 import json as to_json
 import time

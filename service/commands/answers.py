@@ -1,7 +1,5 @@
 """Questions answered under a task's budget; and what left the service, which is public and free to read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from accounting.ledger.charges import Release

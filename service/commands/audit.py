@@ -1,7 +1,5 @@
 """The audit trail: read, exported whole, and replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 A cohort is people by when they arrived, with a budget of its own. Knowledge bases in a group may hold the same people.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What makes a function a command: it is declared once, with the right that it needs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection
 from enum import StrEnum

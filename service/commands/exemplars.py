@@ -1,7 +1,5 @@
 """Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """What is wrong with an input, by field and in words: the same sentences on every form."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError

@@ -1,7 +1,5 @@
 """A trained bundle, signed and put where services find it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accounting.ledger.events import BundlePublished

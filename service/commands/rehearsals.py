@@ -1,7 +1,5 @@
 """Rehearsals: how often a plan's answers would be right, found out privately and at a price, before it is signed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Red is for what only an admin can mend: questions that are refused, or would be. Each matter names the next step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The audit trail: read in sentences, replayed, and exported."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections import Counter

@@ -1,7 +1,5 @@
 """Budgets of their own for cohorts, and shared by groups of knowledge bases: opened, closed and joined for ever."""
 
-from __future__ import annotations
-
 from starlette.responses import Response
 
 from service.commands import budgets as commands

@@ -1,7 +1,5 @@
 """Bundles that are served: what their publisher measured, what is restored and what is told, at equal true ε."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

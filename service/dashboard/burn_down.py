@@ -1,7 +1,5 @@
 """A chart of the answers left, over time, with what is foretold of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

@@ -4,8 +4,6 @@ A chart is what the macro ``figure`` in ``templates/chart.html`` draws: the line
 the labels are HTML around them. Below each chart its numbers are a table, for readers without pictures.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

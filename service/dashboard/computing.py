@@ -4,8 +4,6 @@ A result depends on its key alone, so any replica may compute it anew. Whoever a
 they waited for, unless it has begun: a form that is still being typed in leaves no queue behind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict

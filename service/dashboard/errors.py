@@ -1,7 +1,5 @@
 """Errors as pages a person can go on from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Forms as browsers send them, read into memory up to a limit: a file may be private, and is never put on disk."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 
 from starlette.datastructures import FormData, Headers

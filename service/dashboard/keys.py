@@ -1,7 +1,5 @@
 """API keys: made, limited, rotated and revoked. A token is shown once, in the answer to the form that made it."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """A knowledge base's pages: how it is created, its budget, plans, usage, releases, exemplars and settings."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """Every knowledge base and its budget, at a glance; the part that changes refreshes itself."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ reaches one, and neither does a form that was not sent from our own page by the 
 admins alone unless it says which lesser right it needs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -5,8 +5,6 @@ Source: OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636 (PKCE); RFC 
 RP-Initiated Logout 1.0, section 2.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A sentence sanitised as ε moves: what becomes of its words, and what an attacker could tell. Nothing is stored."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import lru_cache

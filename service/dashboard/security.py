@@ -1,7 +1,5 @@
 """What the service tells browsers, and what it believes of what they send."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette

@@ -1,7 +1,5 @@
 """Templates and static files, both inside this package."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import mimetypes

@@ -1,7 +1,5 @@
 """Answers charged over time, by task or by key. All of it is public: charges, not what was drawn for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 

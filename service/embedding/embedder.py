@@ -1,7 +1,5 @@
 """Sentence embeddings, made by the library sentence-transformers."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A sanitiser of this process, on the built-in words; no server, nothing stored but what can be computed again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Embeddings that are computed once. For public texts only: how long a known one takes tells that it is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which model embeds, where its files are, and how it is told from others."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 from pathlib import Path

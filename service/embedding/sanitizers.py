@@ -1,7 +1,5 @@
 """Sanitisers on the built-in words and the operator's public texts, opened when first asked for, and kept."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The built-in vocabulary for sanitising: the English words that MiniLM knows, and their embeddings, computed once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import cached_property

@@ -4,8 +4,6 @@ A query's prompts count as its plan announces them, whatever the sample came to;
 leave, a whole latency grain, however soon they were done.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """From an engine's configuration to the engine, started."""
 
-from __future__ import annotations
-
 from service.embedding.embedder import TextEmbedder
 from service.engines.configs import NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.protocol import Engine

@@ -1,7 +1,5 @@
 """Many prompts at once, and what becomes of their answers: the same for every language model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar

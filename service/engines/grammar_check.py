@@ -1,7 +1,5 @@
 """Whether answers can be kept to a grammar, told where a plan is signed: without a model, and without vLLM."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ the rules that an answer keeps to: they cost nothing, and where they leave one t
 fails, or is not done in time, has no opinion until the answer ends; nobody is told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

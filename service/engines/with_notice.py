@@ -1,7 +1,5 @@
 """An engine whose description says something of the deployment, which every answer, preview and budget then repeats."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

@@ -3,8 +3,6 @@
 The question is put in words of our own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

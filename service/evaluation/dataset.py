@@ -1,7 +1,5 @@
 """A folder with ``train.jsonl`` and ``test.jsonl``: what an engine says of every test row."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """What measuring a task takes, by its kind: :mod:`.labels` and :mod:`.texts` each have an evaluator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels: the share of right answers, before noise and after."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

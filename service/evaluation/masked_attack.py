@@ -1,7 +1,5 @@
 """Masked-token inference: a masked language model guesses each word from the words around it (Yue et al. 2021, 5.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ With prototypes questions are compared with noisy sums; with synthetic exemplars
 choice that noise makes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ task as the engine sees it, and what it was shown or the data that slots were dr
 becomes elsewhere (a remote one, a repository without ``revision``) nobody here can see.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

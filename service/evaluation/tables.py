@@ -1,7 +1,5 @@
 """Results as files."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields

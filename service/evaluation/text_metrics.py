@@ -6,8 +6,6 @@ whole corpus with up to 4-grams and exponential smoothing (``sacrebleu``, its de
 similarity is ``1 - distance / length of the longer`` in characters (``rapidfuzz``). All are percentages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

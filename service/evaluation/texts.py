@@ -4,8 +4,6 @@ Everything is the pipeline's own, from the mechanism to the engine's ``reconstru
 sentences are computed once and noise is drawn many times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One query's slots, drawn as its plan says. Evaluation draws here too, so it measures the sampler that answers use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

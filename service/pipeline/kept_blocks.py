@@ -16,8 +16,6 @@ Then an answer takes the time of its question, whatever it draws and whatever wa
   on it: the grain is that of cold caches, and the measurement says why.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator

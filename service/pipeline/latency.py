@@ -5,8 +5,6 @@ grain, and no task is served whose largest possible slots take longer than that
 (:mod:`service.pipeline.measured_grains`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence

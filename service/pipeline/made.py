@@ -4,8 +4,6 @@ Where the engine is asked, it may be busy with the private samples of other ques
 it leaves after a whole number of grains.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -11,8 +11,6 @@ How long the work takes tells how many exemplars there are. It ends after a whol
 public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -8,8 +8,6 @@ mechanisms take longer for these. So no private slots take longer on the machine
 a disk. A grain below twice that is refused, and so is a task whose made-up slots are not all answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

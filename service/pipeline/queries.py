@@ -1,7 +1,5 @@
 """What a query must be, and a signed task as engines see it."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace

@@ -7,8 +7,6 @@ question: it goes to the caller and nowhere else, is not stored, and is made ane
 The released text is untrusted: it stands between marks that it cannot contain, and the model has no tools.
 """
 
-from __future__ import annotations
-
 import secrets
 
 from service.engines.configs import OpenAiCompatibleConfig, RealignConfig

@@ -6,8 +6,6 @@ question takes tell of the units. So the engine is always asked as many question
 and the whole run ends after a whole number of grains.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

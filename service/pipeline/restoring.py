@@ -4,8 +4,6 @@ Nothing here is private: all that arrives has left its owner already, and no kno
 request depends on the request and the bundle alone; a profile beyond the bundle's is refused, not repaired.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -10,8 +10,6 @@ A question that is nobody's (made up, or an exemplar of a knowledge base that le
 of callers are, so that what is measured or rehearsed is what they get; but nothing of it is stored or charged.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Alternatives at a task's share of a plan's budget: more answers or fewer, or by another mechanism."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from accounting.plan import Plan, PlanError

@@ -1,7 +1,5 @@
 """A plan's noise, such that every mechanism can draw it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import accounting.plan

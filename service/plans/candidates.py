@@ -5,8 +5,6 @@ for the next plan, so that round after round comes nearer to the private exempla
 its own (private evolution: Xie et al. 2024, arXiv 2403.01749).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from accounting.tasks import ClassifyTask

@@ -4,8 +4,6 @@ Prompts take about as long as they have tokens, so times are in proportion to th
 and sampling, that with the most similar number. Where its blocks are read ahead they are not: that says nothing.
 """
 
-from __future__ import annotations
-
 import math
 
 from pydantic import BaseModel, Field

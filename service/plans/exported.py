@@ -4,8 +4,6 @@ The trail has the plan with its candidates, its (ε, δ) and its noise, and the 
 has the noisy votes that were released, so that the choice can be made again, or the texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

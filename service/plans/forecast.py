@@ -4,8 +4,6 @@ The rate is the mean of today, as far as it has gone, and the six days before; f
 the days since. Less than a day of asking says nothing of a rate, and then nothing is foretold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Everything here is computed from public figures: the plan, and the public size of its knowledge base.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 A proposal lapses when another plan of its knowledge base is signed: it was made in view of what was free then.
 """
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A rehearsal, from the plan that it is for to the counts that leave."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import math

@@ -1,7 +1,5 @@
 """From a plan as written to a plan that is signed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError

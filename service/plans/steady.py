@@ -5,8 +5,6 @@ see as many plans as one cohort's budget holds (:func:`accounting.ledger.amounts
 Everything here is public: the plan, the rate that the admin announces, and the budget that each cohort gets.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pydantic import BaseModel

@@ -5,8 +5,6 @@ nothing to guess, so neither a slow hash nor a constant-time comparison would ad
 no key that works.
 """
 
-from __future__ import annotations
-
 import builtins
 import hashlib
 import secrets

@@ -1,7 +1,5 @@
 """One database for the exemplar store, the ledger and the API keys: opening it."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@ Of each caller the database keeps one number: when all that it used will be free
 a decision is one statement.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

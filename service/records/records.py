@@ -1,7 +1,5 @@
 """The database opened: knowledge bases, ledger and keys."""
 
-from __future__ import annotations
-
 import hmac
 import uuid
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Replaying the service's own trail: is it whole, were the plans kept, and does the ledger still count what it says?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from accounting.ledger.dialects import reading

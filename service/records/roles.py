@@ -1,7 +1,5 @@
 """Roles, and the one table of what each may. Routes and pages declare the right they need."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

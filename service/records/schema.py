@@ -1,7 +1,5 @@
 """The database's schema: creating it, bringing it up to date, and refusing one that this code was not written for."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -5,8 +5,6 @@ in. A session lasts a working day from its sign-in, used or not, so that looking
 signs in has a key, or is a person whom the provider of the settings vouches for.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass

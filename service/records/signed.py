@@ -1,7 +1,5 @@
 """Signed plans, read once each."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from accounting.ledger.budgets import SignedTask

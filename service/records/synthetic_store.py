@@ -1,7 +1,5 @@
 """The store of a synthetic database, which takes no exemplars: whose they were, everybody could read them."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any, NoReturn
 

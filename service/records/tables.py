@@ -1,7 +1,5 @@
 """The service's own tables. The ledger's and the exemplar store's are theirs."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from accounting.ledger.tables import NAMES, UtcDateTime

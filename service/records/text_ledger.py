@@ -7,8 +7,6 @@ equal outputs would say that their texts are equal. That an owner's own texts ar
 The text itself is not stored, but a hash of it under a secret key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

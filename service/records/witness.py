@@ -1,7 +1,5 @@
 """The ledger's witness in the service: opened from the settings, kept up to date, and what a restore brings back."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path

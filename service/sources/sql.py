@@ -1,7 +1,5 @@
 """Rows of an SQL query, read in portions from any database that SQLAlchemy has a driver for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 

@@ -1,7 +1,5 @@
 """What people type or paste: a question, and a few rows as JSON Lines or CSV."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Iterator

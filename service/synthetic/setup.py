@@ -1,7 +1,5 @@
 """A synthetic database: the knowledge base ``support`` with its tickets, its plans signed, and a key for each role."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Requests for readiness and metrics read what was seen last and wait for nothing.
 queries' work; and a slow engine stays alive for a while, so what they say does not tell of it either.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

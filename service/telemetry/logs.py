@@ -1,7 +1,5 @@
 """Structured logs: events and public identifiers only, never content and never durations."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

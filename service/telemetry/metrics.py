@@ -5,8 +5,6 @@ counter. Only engine, witness and the audit trail's chain are checked by each re
 depends on exemplars or on how long an engine took: metrics are as public as answers are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta

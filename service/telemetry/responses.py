@@ -5,8 +5,6 @@ of all. Each replica counts in memory and adds what is new every few seconds, so
 replica that is killed takes its last seconds' counts with it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import suppress

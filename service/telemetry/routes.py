@@ -1,7 +1,5 @@
 """Which pattern of an address a request matched: what may be told of it, since the address itself may name a unit."""
 
-from __future__ import annotations
-
 from starlette.types import Scope
 
 _OF_EXEMPLARS = {"exemplars", "units"}

@@ -4,8 +4,6 @@ Used by trials on exemplars that are public anyway, and by ``dpicl eval``. What 
 import it; a test holds the query pipeline to that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import singledispatch

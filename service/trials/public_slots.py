@@ -10,8 +10,6 @@ What this cannot show: the same exemplars stand in many slots, which therefore a
 different ones; and every exemplar counts as a unit of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

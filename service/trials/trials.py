@@ -9,8 +9,6 @@ of a knowledge base of its own, so that an engine's prefix cache shares nothing 
 exemplar would be answered sooner if it were there); and its latency is padded as an answer's is.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -444,7 +444,7 @@ class Coin(TextMechanism):
     type: Literal["coin"]
     sides: int = Field(default=2, ge=2)
 
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> GaussianFamily:
         return GaussianFamily()
 
 

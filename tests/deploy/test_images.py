@@ -164,7 +164,7 @@ def test_writes_only_to_tmp_and_its_own_folder(image: Path):
 
 
 @each_image
-def test_ray_is_set_as_under_dpicl_serve_and_the_audit_trail_has_a_name_for_its_user(image: Path):
+def test_ray_is_set_as_under_serve_and_the_audit_trail_has_a_name_for_its_user(image: Path):
     assert (SETTINGS | {"USER": "dpicl"}).items() <= environment(image).items()
 
 

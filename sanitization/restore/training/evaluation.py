@@ -5,8 +5,6 @@ that carries no information looks as good. So each figure stands beside these co
 attacker who sees the redacted text only, one vector tuned for everybody, and another person's vector.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

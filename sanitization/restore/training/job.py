@@ -1,7 +1,5 @@
 """A training job: a folder whose stages are done once. Run it again and it goes on where it stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The output u_h of head h, before the output projection, becomes u_h + ‖u_h‖�
 inside v) from the prompt's last token on. The model's own weights stay as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

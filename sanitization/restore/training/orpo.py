@@ -8,8 +8,6 @@ Training stores its state as it goes, and which rows a step sees depends on its 
 goes on as if it had not been.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Sequence

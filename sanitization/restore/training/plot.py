@@ -1,7 +1,5 @@
 """A report as a picture: what is restored and what is told, at equal true ε, beside what needs no answer at all."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -6,8 +6,6 @@ area under the ROC curve. Its algorithm averages a head's ranks over the types w
 first once beats one that is second always; here an absent head scores 0, and the mean is over all types.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.stats import rankdata

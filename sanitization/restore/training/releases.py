@@ -4,8 +4,6 @@ A :class:`Release` holds what left *and* its likelihood: usefulness and attacks 
 same law. (The paper's code steers with one noise and attacks another.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

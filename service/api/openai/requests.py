@@ -5,8 +5,6 @@ would have to change the prompt): an answer is charged, so a question that would
 only tunes a model's sampling changes nothing here and is accepted and ignored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

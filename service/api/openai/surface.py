@@ -1,7 +1,5 @@
 """The part of OpenAI's API that programs and chat interfaces need to ask a task: a task is a model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a plan would give, drawn: how agreement makes a release good, and what other ε or answers would change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

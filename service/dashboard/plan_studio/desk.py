@@ -4,8 +4,6 @@ What a plan gives is computed by the functions behind ``dpicl plan preview``, be
 plan's content.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Plans to start from, as YAML: made for a knowledge base from its public description, or signed before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any

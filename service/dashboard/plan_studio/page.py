@@ -1,7 +1,5 @@
 """The plan studio: write a plan, see what it would give, try it, rehearse it and sign it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """What is wrong with a plan, each problem at its key and its line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import yaml

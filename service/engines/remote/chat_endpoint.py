@@ -4,8 +4,6 @@ Whatever goes wrong becomes a :class:`Failure`, which holds an HTTP status and n
 client carries the request, with the prompt and the key in it, and a server may quote both in its reply.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Which label a language model's written reply means, if any."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

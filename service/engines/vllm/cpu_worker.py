@@ -8,8 +8,6 @@ batch would have other log-probabilities than beside others, and what it says wo
 multiplied as two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

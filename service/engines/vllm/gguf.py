@@ -5,8 +5,6 @@ with instructions for it, the layers multiply integers of 8 bits, which is more 
 once, by rows, and what they multiply is rounded by each token's own largest value, so no other prompt has a part in it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Public grammars of answers, by xgrammar, as vLLM ships and calls it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

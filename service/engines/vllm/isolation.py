@@ -5,8 +5,6 @@ its batch, and a person's exemplar would change more contributions than its own 
 cost speed and remove that. ``benchmarks/isolation.py`` measures whether it holds on a machine.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ nodes on its way where the trie branches, of the model's probabilities there, no
 sampling would give if it were constrained to the labels. Labels that differ in their first token cost one question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How much memory this process may still take, on Linux."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from service.engines.protocol import EngineUnavailableError

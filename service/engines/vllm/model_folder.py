@@ -1,7 +1,5 @@
 """From what people call a model to what vLLM loads: a checked folder, or an id at Hugging Face."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

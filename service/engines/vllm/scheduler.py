@@ -3,8 +3,6 @@
 It runs in vLLM's own process, and adds to each request nothing but a look at its arguments.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -5,8 +5,6 @@ strings, no ``FINAL_ONLY``, a list of wanted tokens of its own for each piece, a
 returns as many as the first piece asked for.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache

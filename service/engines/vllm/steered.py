@@ -3,8 +3,6 @@
 Never shared with private exemplars. All that a request brings is checked here, before it reaches vLLM's worker.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

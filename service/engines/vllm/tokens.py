@@ -5,8 +5,6 @@ completes the text: its answer follows the prompt as answers do in the exemplar 
 exemplar would begin. Any model's labels are scored that way, which no data set was worse by (docs/evaluation.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ sees the slots' outputs. From there nothing fails: an unusable output abstains.
 A :class:`OnceAdapter` makes one release of the whole knowledge base, and a :class:`Reader` of it that answers for ever.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``embedding_mean``: the public candidate nearest to the noisy sum of the outputs' embeddings."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``keyword_joint_em``: an ordered sequence of words of a public domain, and a sentence made of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``keyword_ptr``: the most frequent words if they stand out, made a sentence; else the zero-shot answer."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Public figures only: the task, its noise, and what the plan guesses of queries.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

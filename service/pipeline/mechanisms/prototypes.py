@@ -1,7 +1,5 @@
 """``prototypes``: a noisy sum of embeddings for each label, made once; a question has the label it points along."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``rehearsal``: noisy counts of how often a task's answers would be right, made once; they answer no question."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 

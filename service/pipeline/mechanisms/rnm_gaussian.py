@@ -1,7 +1,5 @@
 """``rnm_gaussian``: the label that noisy votes and zero-shot make likeliest, or that of the largest noisy vote."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

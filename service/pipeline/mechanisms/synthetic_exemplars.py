@@ -1,7 +1,5 @@
 """``synthetic_exemplars``: public candidates that units vote for, once; the engine is shown the chosen ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

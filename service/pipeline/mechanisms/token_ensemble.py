@@ -1,7 +1,5 @@
 """``token_ensemble``: the language model writes the answer, token by token, from the noisy consensus of the slots."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ have the same law. Each paid token of the texts on this one comes from a mechani
 ``texts`` times ``tokens`` of these, which is what :attr:`~accounting.mechanisms.TokenEnsembleMechanism.paid` charges.
 """
 
-from __future__ import annotations
-
 import asyncio
 import string
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from scipy import stats
 
-from accounting.plan import PlanError, calibrate_plan, load_plan
+from accounting.plan import Budget, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import compare, get_accountant
 from accounting.privacy.calibration import CalibrationError, GaussianFamily, Grant, TokenEnsembleFamily, calibrate
 from accounting.privacy.events import Event, Sampling, merge
@@ -137,6 +137,14 @@ def test_a_signed_plan_says_what_it_pays_and_keeps_it_when_read_again():
     again = type(calibrated).model_validate_json(calibrated.model_dump_json())
     assert again == calibrated
     assert again.noise["task"].mechanism == noise
+
+
+def test_where_everybody_is_surely_drawn_a_small_sample_is_no_reason_to_keep_mu_small():
+    written = plan(tokens=30, weight=10)
+    assert calibrate_plan(written, 3200).noise["task"].mechanism.mu <= 1
+    task = written.tasks["task"].model_copy(update={"answers": 1})
+    everybody = written.model_copy(update={"tasks": {"task": task}, "budget": Budget(epsilon=8, delta=DELTA)})
+    assert calibrate_plan(everybody, 160).noise["task"].mechanism.mu > 1
 
 
 def test_what_the_budget_leaves_lets_a_slot_move_a_token_further():

@@ -43,7 +43,7 @@ class CandidateVoteMechanism(TextMechanism):
     fold: bool = False
     """Whether case is ignored."""
 
-    def family(self, delta: float, draws: float, ensemble: int) -> GaussianFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> GaussianFamily:
         return GaussianFamily()
 
 
