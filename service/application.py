@@ -228,7 +228,6 @@ def _open(
     config: EngineConfig,
     local: DeploymentHandle[Any] | None,
     restore: DeploymentHandle[Any] | None = None,
-    *,
     apart: Apart | None = None,
 ) -> Services:
     """The records that the environment names, beside the other deployments."""
@@ -259,8 +258,14 @@ class PrivateWork:
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
     """
 
-    def __init__(self, *others: Any):
-        self._services = _open(*others)
+    def __init__(
+        self,
+        engine: DeploymentHandle[Any],
+        embedder: DeploymentHandle[Any],
+        config: EngineConfig,
+        local: DeploymentHandle[Any] | None,
+    ):
+        self._services = _open(engine, embedder, config, local)
 
     async def make(self, task: str) -> str | None:
         """Make a task's one release; why it is not made, if it is not."""
@@ -324,10 +329,19 @@ _OTHER_PLACES = 32
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(self, work: DeploymentHandle[Any], *others: Any):
+    def __init__(
+        self,
+        engine: DeploymentHandle[Any],
+        embedder: DeploymentHandle[Any],
+        config: EngineConfig,
+        local: DeploymentHandle[Any] | None = None,
+        restore: DeploymentHandle[Any] | None = None,
+        work: DeploymentHandle[Any] | None = None,
+    ):
         from service.api.doors import Doors
 
-        self._services = _open(*others, apart=RemotePrivateWork(work))
+        apart = None if work is None else RemotePrivateWork(work)
+        self._services = _open(engine, embedder, config, local, restore, apart)
         self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -364,4 +378,4 @@ def build(args: dict[str, Any]) -> Application:
     if checked.restore is not None:
         restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
     work = PrivateWork.bind(engine, embedder, checked.engine, local)  # type: ignore[attr-defined]
-    return Ingress.bind(work, engine, embedder, checked.engine, local, restore)  # type: ignore[attr-defined]
+    return Ingress.bind(engine, embedder, checked.engine, local, restore, work)  # type: ignore[attr-defined]

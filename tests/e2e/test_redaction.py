@@ -59,9 +59,9 @@ from ray import serve
 from service import application
 
 class Talkative(application.EngineDeployment.func_or_class):
-    async def zero_shot(self, task, query):
-        print("asked", query, flush=True)
-        return await super().zero_shot(task, query)
+    async def ask(self, *call):
+        print("asked", call, flush=True)
+        return await super().ask(*call)
 
 application.EngineDeployment = serve.deployment(name="EngineDeployment", max_ongoing_requests=20_000)(Talkative)
 build = application.build

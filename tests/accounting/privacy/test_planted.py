@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from accounting.plan import PlanError, calibrate_plan, load_plan
-from accounting.privacy import pairs, pld, prv, rdp
+from accounting.privacy import bounds, pairs, pld, prv, rdp
 from accounting.privacy.accountants import AccountantsDisagreeError
 from accounting.privacy.composing import Composition
 from accounting.privacy.events import Sampling
@@ -54,8 +54,8 @@ def refused(task, accountant):
 @EVERY_TASK
 def test_without_an_error_they_are_signed(task):
     for accountant in ("pld", "rdp"):
-        bounds = sign(task, accountant).epsilon
-        assert 0.8 * bounds["pld"].upper <= bounds["pld"].lower == bounds["rdp"].lower <= 2
+        epsilon = sign(task, accountant).epsilon
+        assert 0.8 * epsilon["pld"].upper <= epsilon["pld"].lower == epsilon["rdp"].lower <= 2
 
 
 @EVERY_TASK
@@ -106,8 +106,7 @@ class TestAWrongProbability:
     def test_in_the_lower_bound(self, monkeypatch):
         right = pairs.lower_epsilon
         often = lambda events: [self.rarer(event, 1.5) for event in events]  # noqa: E731
-        for module in (pld, rdp):
-            monkeypatch.setattr(module, "lower_epsilon", lambda events, delta: right(often(events), delta))
+        monkeypatch.setattr(bounds, "lower_epsilon", lambda events, delta: right(often(events), delta))
         refused("words", "pld")
 
 

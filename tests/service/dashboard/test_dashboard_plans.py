@@ -257,6 +257,8 @@ def test_a_plan_that_is_too_dear_says_what_is_free(browser: Browser) -> None:
 
 
 def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
+    worth = SMALL.replace("epsilon: 2", "epsilon: 4").replace("answers: 20", "answers: 5")
+    assert "confirm" not in confirm(browser, worth)
     page = words(send(browser, "/confirm").text)
     assert "ε 2 and δ 2e-5 (1 in 50,000) are taken from the lifetime budget of toys, for good." in page
     assert "toys.colour@2 gives 20 answers and not one more" in page
@@ -269,8 +271,6 @@ def test_signing_takes_a_deliberate_act(browser: Browser) -> None:
         assert browser.done(f"{STUDIO}/sign", form) == "/knowledge-bases/toys/plans"
     plan = browser.records.ledger.budgets.plan("toys", 2)
     assert (plan.signed_by, plan.digest, signed(browser)) == (browser.key.id, form["digest"], 2)
-    worth = SMALL.replace("epsilon: 2", "epsilon: 4").replace("answers: 20", "answers: 5")
-    assert "confirm" not in confirm(browser, worth)
 
 
 def test_who_meant_another_state_of_the_budget_is_asked_again(browser: Browser) -> None:

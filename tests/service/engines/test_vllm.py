@@ -28,7 +28,7 @@ from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.lock_step import UnansweredError, Writing
-from service.engines.prompts import rendered
+from service.engines.prompts import rendered, with_keywords
 from service.engines.protocol import (
     EngineBusyError,
     EngineUnavailableError,
@@ -40,7 +40,6 @@ from service.engines.protocol import (
 from service.engines.vllm.label_scoring import calibrated
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import task_spec
-from service.pipeline.stages import guided
 from service.plans.signing import sign
 from service.services import open_services
 from service.settings import Settings
@@ -377,7 +376,8 @@ def test_released_words_are_named_in_every_prompt(running, monkeypatch):
         return opened(task, prompt, **same)
 
     monkeypatch.setattr(running.engine, "_session", noted)
-    running.run(running.engine.write(*guided(WRITTEN, QUERY, ("courier", "lamp")), SLOTS[:3], ZeroShot()))
+    prompt, query = with_keywords(WRITTEN.prompt, QUERY, ("courier", "lamp"), ordered=False)
+    running.run(running.engine.write(replace(WRITTEN, prompt=prompt), query, SLOTS[:3], ZeroShot()))
     assert len(prompts) == 4
     assert all("Word suggestions: courier, lamp" in prompt for prompt in prompts)
     assert [prompt.count("Ticket:") for prompt in prompts] == [1, 4, 4, 4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import signal
@@ -27,7 +26,7 @@ def die_at(step: str, calls: Mapping[str, tuple[object, str]]) -> None:
 
     def called(*args: Any, **options: Any) -> Any:
         result = original(*args, **options) if moment == "after" else None
-        if asyncio.iscoroutine(result):
+        if inspect.iscoroutine(result):  # asyncio's takes generators for such
             return die_after(result)
         if inspect.isgenerator(result):
             list(result)

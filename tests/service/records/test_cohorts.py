@@ -391,7 +391,7 @@ AFTER_A_RESTORE = {
     ),
     "a cohort was opened after it": (
         "inside 3 back_up; upload ann; sign 2; open; upload bo; sign 2; restore; acknowledge; upload ann",
-        Edit("accounting.ledger.restoring:mixed", "one, UploadEnded", "one, KeyRevoked"),
+        Edit("accounting.ledger.restoring:mixed", "one, events.UploadEnded", "one, events.KeyRevoked"),
     ),
 }
 
