@@ -363,8 +363,7 @@ class _Replay:
     def _(
         self, happened: events.ExemplarsIngested | events.UnitForgotten | events.RemoteEngineChanged
     ) -> Iterable[str]:
-        if happened.knowledge_base not in self._budgets:
-            yield f"there is no knowledge base {happened.knowledge_base}"
+        yield from self._exists(happened.knowledge_base)
         if isinstance(happened, events.ExemplarsIngested):
             self._uploads.add(happened.upload)
             yield from self._came_late(happened)
