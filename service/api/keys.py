@@ -9,8 +9,9 @@ from service.api.dependencies import Admin, Confirmed
 from service.api.paging import Page, Paging
 from service.api.problems import may_meet
 from service.commands import keys
-from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotation
+from service.commands.keys import CreatedKey, KeyLimits, NewKey, Rotation
 from service.problem_kinds import ProblemKind
+from service.records.api_keys import ApiKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
@@ -22,20 +23,19 @@ _UNKNOWN = may_meet(ProblemKind.UNKNOWN_KEY)
 @router.post("", status_code=201, summary="Create a key; its token is shown once")
 async def create_key(body: NewKey, caller: Admin) -> CreatedKey:
     """Only a hash of the token is stored: copy it now."""
-    return CreatedKey.of(await caller.do(keys.create, body))
+    return await caller.do(keys.create, body)
 
 
 @router.get("", summary="List the keys")
-async def list_keys(caller: Admin, window: Paging) -> Page[KeyView]:
+async def list_keys(caller: Admin, window: Paging) -> Page[ApiKey]:
     """All keys, including revoked ones, oldest first."""
-    listed = await caller.do(keys.list_)
-    return window.cut([KeyView.model_validate(key) for key in listed], lambda key: key.id)
+    return window.cut(await caller.do(keys.list_), lambda key: key.id)
 
 
 @router.patch("/{key_id}", summary="Change a key's limits", responses=_UNKNOWN)
-async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> KeyView:
+async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> ApiKey:
     """Charged answers stay charged: a quota below that counts as used up."""
-    return KeyView.model_validate(await caller.do(keys.limit, key_id, body))
+    return await caller.do(keys.limit, key_id, body)
 
 
 @router.post(
@@ -46,7 +46,7 @@ async def limit_key(key_id: KeyId, body: KeyLimits, caller: Admin) -> KeyView:
 async def rotate_key(key_id: KeyId, body: Rotation, caller: Admin) -> CreatedKey:
     """The key's id, limits, scope and charges stay. Without an overlap its sessions on the dashboard end, too."""
     seen = await asyncio.to_thread(caller.services.records.keys.get, key_id)
-    return CreatedKey.of(await caller.do(keys.rotate, seen, body))
+    return await caller.do(keys.rotate, seen, body)
 
 
 @router.delete(

@@ -63,7 +63,7 @@ def budget(
             read = BudgetsView.model_validate(checked(client.get("/v1/budgets")))
     report = read.knowledge_bases
     if json:
-        print_json([item.model_dump() for item in report])
+        print_json(report)
         return
     if not report:
         typer.echo("There is no knowledge base yet: create one with `dpicl kb create`.")

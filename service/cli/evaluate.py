@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -144,9 +143,8 @@ def evaluate(
     if drawn.png:
         evaluator.plot([*rows, *drawn_beside], title).savefig(drawn.png, dpi=150)
     if json:
-        documents = [asdict(row) for row in rows]
         fitted = evaluator.calibration
-        print_json(documents if fitted is None else {"rows": documents, "calibration": fitted.model_dump()})
+        print_json(rows if fitted is None else {"rows": rows, "calibration": fitted})
         return
     table = evaluator.table(rows, title)
     print_table(table.title, table.columns, table.rows)

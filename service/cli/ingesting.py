@@ -155,7 +155,7 @@ class _Rate(ProgressColumn):
 
 def _show(report: Ingested, dry_run: bool, json: bool) -> None:
     if json:
-        print_json(report.model_dump())
+        print_json(report)
         return
     already = f"; {report.already_there} were there already" if report.already_there else ""
     stored = "Nothing stored. It would be" if dry_run else "Stored"

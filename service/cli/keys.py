@@ -8,7 +8,7 @@ import typer
 from service.cli.gathering import Commands
 from service.cli.output import Json, do, print_json, print_list, records
 from service.commands import keys
-from service.commands.keys import CreatedKey, KeyLimits, KeyView, NewKey, Rotation
+from service.commands.keys import KeyLimits, NewKey, Rotation
 from service.records.api_keys import ApiKey
 from service.records.roles import Role
 
@@ -27,11 +27,11 @@ class _AnalystsKey(NewKey):
     role: Annotated[Role, typer.Option(help=NewKey.model_fields["role"].description)] = "analyst"
 
 
-def _answers(key: KeyView | ApiKey) -> str:
+def _answers(key: ApiKey) -> str:
     return f"{key.charged} of {'any' if key.quota is None else key.quota}"
 
 
-_COLUMNS: dict[str, Callable[[KeyView], object]] = {
+_COLUMNS: dict[str, Callable[[ApiKey], object]] = {
     "id": lambda key: key.id,
     "name": lambda key: key.name,
     "role": lambda key: f"{key.role} of {', '.join(key.scope)}" if key.scope else key.role,
@@ -45,9 +45,9 @@ _COLUMNS: dict[str, Callable[[KeyView], object]] = {
 @app.command()
 def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
     """Create a key and print its token, once: only a hash is kept."""
-    made = CreatedKey.of(do(keys.create, wanted))
+    made = do(keys.create, wanted)
     if json:
-        print_json(made.model_dump(mode="json"))
+        print_json(made)
     else:
         typer.echo(made.token)
 
@@ -55,8 +55,7 @@ def create(wanted: Annotated[_AnalystsKey, _SHOWN], json: Json = False) -> None:
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List all keys, including revoked ones."""
-    listed = [KeyView.model_validate(key) for key in do(keys.list_)]
-    print_list("API keys", listed, _COLUMNS, json=json)
+    print_list("API keys", do(keys.list_), _COLUMNS, json=json)
 
 
 @app.command()
@@ -69,8 +68,7 @@ def limit(key_id: KeyId, wanted: KeyLimits) -> None:
 @app.command()
 def rotate(key_id: KeyId, wanted: Rotation) -> None:
     """Give a key another token and print it, once. Its id, limits, scope and charges stay."""
-    _, token = do(keys.rotate, records().keys.get(key_id), wanted)
-    typer.echo(token)
+    typer.echo(do(keys.rotate, records().keys.get(key_id), wanted).token)
 
 
 @app.command()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
+from pydantic_core import to_json
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.progress import Progress, ProgressColumn
 
     from service.commands.command import Command, Confirmation
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-M = TypeVar("M", bound="BaseModel")
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 """Of a knowledge base."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -134,7 +132,7 @@ def say(text: object, style: str = "") -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON on standard output, undecorated."""
-    typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    typer.echo(to_json(value, indent=2).decode())
 
 
 def print_table(
@@ -156,10 +154,10 @@ def print_table(
     console().print(table)
 
 
-def print_list(title: str, listed: Sequence[M], columns: Mapping[str, Callable[[M], object]], *, json: bool) -> None:
+def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, json: bool) -> None:
     """Print what a list command found: as JSON, or in a table with what each column shows of it."""
     if json:
-        print_json([view.model_dump(mode="json") for view in listed])
+        print_json(listed)
     else:
         print_table(title, list(columns), ([show(view) for show in columns.values()] for view in listed))
 

@@ -112,7 +112,7 @@ def sign(
 
     result = beside_engine(engine_config, signed)
     if json:
-        output.print_json(result.model_dump(mode="json"))
+        output.print_json(result)
     elif result.signed:
         typer.echo(f"Signed as version {result.signed.version}: {', '.join(result.signed.tasks)}")
     elif result.proposed:

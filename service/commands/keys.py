@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import Scope, inputs
@@ -71,33 +71,11 @@ class Rotation(BaseModel):
     )
 
 
-class KeyView(BaseModel):
-    """A key without its secret."""
-
-    model_config = ConfigDict(from_attributes=True)
-    id: str
-    name: str
-    role: Role
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-    quota: int | None
-    charged: int
-    rate_per_minute: int | None
-    scope: list[str]
-    expires_at: datetime | None
-    rotated_at: datetime | None
-
-
-class CreatedKey(KeyView):
+@dataclass(frozen=True, kw_only=True)
+class CreatedKey(ApiKey):
     """A key with its secret, shown this once."""
 
     token: str
-
-    @classmethod
-    def of(cls, made: tuple[ApiKey, str]) -> CreatedKey:
-        """A key and its token, as :func:`create` and :func:`rotate` return them."""
-        return cls(**vars(made[0]) | {"scope": list(made[0].scope)}, token=made[1])
 
 
 @dataclass(frozen=True)
@@ -121,11 +99,13 @@ class Standing:
 
 
 @command(Right.DECIDE)
-def create(actor: Actor, records: Records, wanted: NewKey) -> tuple[ApiKey, str]:
-    """Make a key: the key, and its token, which nobody can see again."""
+def create(actor: Actor, records: Records, wanted: NewKey) -> CreatedKey:
+    """Make a key. Nobody can see its token again."""
     days = wanted.expires_in_days
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    return records.keys.create(**wanted.model_dump(exclude={"expires_in_days"}), expires_at=expires_at, by=actor.id)
+    limits = wanted.model_dump(exclude={"expires_in_days"})
+    key, token = records.keys.create(**limits, expires_at=expires_at, by=actor.id)
+    return CreatedKey(**vars(key), token=token)
 
 
 @command(Right.DECIDE)
@@ -141,9 +121,10 @@ def limit(actor: Actor, records: Records, key_id: str, wanted: KeyLimits) -> Api
 
 
 @command(Right.DECIDE)
-def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> tuple[ApiKey, str]:
+def rotate(actor: Actor, records: Records, seen: ApiKey, wanted: Rotation) -> CreatedKey:
     """Give a key another token; as it was seen, so that two people do not do it at once."""
-    return records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
+    key, token = records.keys.rotate(seen, overlap=timedelta(hours=wanted.overlap_hours), by=actor.id)
+    return CreatedKey(**vars(key), token=token)
 
 
 @command(Right.DECIDE)

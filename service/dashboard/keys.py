@@ -34,9 +34,9 @@ async def keys(visit: Visit) -> Response:
 @pages.post("/keys", again=keys)
 async def create(visit: Visit) -> Response:
     """Make a key, and show its token in this answer alone: no address leads to it, and no browser keeps it."""
-    key, token = await visit.do(commands.create, visit.read(NewKey))
+    key = await visit.do(commands.create, visit.read(NewKey))
     example = await asyncio.to_thread(_example, visit.services, key)
-    return visit.page("key_created.html", 201, here="keys", key=key, token=token, example=example)
+    return visit.page("key_created.html", 201, here="keys", key=key, example=example)
 
 
 @pages.get("/keys/{id}")
@@ -60,8 +60,8 @@ async def rotate(visit: Visit) -> Response:
     seen = await asyncio.to_thread(visit.services.records.keys.get, visit.path("id"))
     if visit.field("rotated_at") != str(seen.rotated_at):
         raise KeyRotatedError(_ROTATED)
-    key, token = await visit.do(commands.rotate, seen, wanted)
-    response = visit.page("key_created.html", here="keys", key=key, token=token, example=None)
+    key = await visit.do(commands.rotate, seen, wanted)
+    response = visit.page("key_created.html", here="keys", key=key, example=None)
     if key.id == visit.actor.id and not wanted.overlap_hours:
         visit.forget(response)
     return response

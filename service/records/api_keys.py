@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from pydantic import ConfigDict
 
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
@@ -65,6 +66,7 @@ class ApiKey:
         rotated_at: when its token was replaced last; None: never.
     """
 
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)  # the API always gives all
     id: str
     name: str
     role: Role
