@@ -338,7 +338,7 @@ class Ingress:
         restore: DeploymentHandle[Any] | None = None,
         work: DeploymentHandle[Any] | None = None,
     ):
-        from service.api.doors import Doors
+        from service.api.gate import Doors
 
         apart = None if work is None else RemotePrivateWork(work)
         self._services = _open(engine, embedder, config, local, restore, apart)

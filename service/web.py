@@ -24,8 +24,7 @@ from service.api import (
     texts,
 )
 from service.api.dependencies import given_once
-from service.api.doors import Doors
-from service.api.gate import Gate
+from service.api.gate import Doors, Gate
 from service.api.openai import surface
 from service.dashboard.app import dashboard
 from service.engines.protocol import EngineUnavailableError
@@ -95,15 +94,8 @@ def create_app(services: Services, *, proxy_answers_name: bool = False, doors: D
     )
     app.state.services = services
     app.state.metrics = told
-    base = services.records.settings.problem_base
-    problems.install(app, base)
-    app.add_middleware(
-        Gate,
-        routes=app.routes,
-        doors=doors or Doors(),
-        problem_base=base,
-        proxy_answers_name=proxy_answers_name,
-    )
+    problems.install(app)
+    app.add_middleware(Gate, doors=doors or Doors(), proxy_answers_name=proxy_answers_name)
     app.add_middleware(Counted, responses=told.responses)  # around the gate, to count what it refuses, too
     if tracing is not None:
         app.add_middleware(Traced, tracing=tracing)  # the outermost: what the gate refuses has a span, too

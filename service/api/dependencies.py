@@ -28,6 +28,9 @@ async def get_services(request: Request) -> Services:  # not async, it would be 
     return request.app.state.services
 
 
+TheServices = Annotated[Services, Depends(get_services)]
+
+
 async def given_once(request: Request) -> None:
     """Of a parameter given twice, the framework would take the last and say nothing of the others.
 
@@ -48,7 +51,7 @@ async def given_once(request: Request) -> None:
 
 async def authenticate(
     request: Request,
-    services: Annotated[Services, Depends(get_services)],
+    services: TheServices,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],
 ) -> ApiKey:
     """The key that calls, of any role.
@@ -102,9 +105,7 @@ class Caller:
 
 
 def _with(right: Right) -> Callable[[ApiKey, Services], Awaitable[Caller]]:
-    async def check(
-        key: Annotated[ApiKey, Depends(authenticate)], services: Annotated[Services, Depends(get_services)]
-    ) -> Caller:
+    async def check(key: Annotated[ApiKey, Depends(authenticate)], services: TheServices) -> Caller:
         key.actor.require(right)  # before anything is said of the request's body
         return Caller(key.actor, services)
 
@@ -127,4 +128,3 @@ async def _confirmed(
 
 
 Confirmed = Annotated[frozenset[Confirmation], Depends(_confirmed)]
-TheServices = Annotated[Services, Depends(get_services)]

@@ -5,15 +5,15 @@ around it would print a traceback, and with it perhaps private text.
 """
 
 import asyncio
+import math
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.doors import Doors
 from service.api.problems import Problem
 from service.bodies import streamed
 from service.problem_kinds import ProblemKind
@@ -26,6 +26,60 @@ MAX_BODY_BYTES = 256 * 1024
 BODY_WITHIN_S = 30.0
 """A body that drips in holds a connection and some memory, though no place. In a flood all bodies come late."""
 _NAME = re.compile(rb"[0-9A-Za-z-]{1,64}")
+_ALIVE = "/healthz"
+_OUTSIDE = frozenset({_ALIVE, "/readyz", "/metrics"})
+"""The service's state is reported even when it rejects requests."""
+
+
+class Doors:
+    """Whether requests may come in, and how many are there. Belongs to one event loop.
+
+    They are turned away here, at little cost, and not before: Ray Serve's router queues what exceeds
+    `max_ongoing_requests`, and after a burst lets that go one by one.
+
+    Args:
+        places: how many requests may be inside at once.
+    """
+
+    def __init__(self, places: float = math.inf) -> None:
+        self.inside = 0
+        self._places = places
+        self._closed = False
+        self._left = asyncio.Event()
+
+    def check(self, path: str) -> None:
+        """Return if a request to this path may come in.
+
+        Raises:
+            service.api.problems.Problem: 503, after which the same request reaches another replica or cluster; 429, all
+                places are taken.
+        """
+        if self._closed and path != _ALIVE:  # that the process lives it says to the end
+            raise Problem(ProblemKind.STOPPING, "this service is about to stop; ask again", retry_after_s=5)
+        if self.inside >= self._places and path not in _OUTSIDE:
+            raise Problem(ProblemKind.BUSY, "the service is busy; retry in a second", retry_after_s=1)
+
+    @contextmanager
+    def enter(self, path: str) -> Iterator[None]:
+        """Take a place until the block ends.
+
+        Raises:
+            service.api.problems.Problem: see :meth:`check`.
+        """
+        self.check(path)
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            self._left.set()
+
+    async def close(self) -> None:
+        """Refuse new requests, and return when all that are there are answered."""
+        self._closed = True
+        while self.inside:
+            self._left.clear()
+            await self._left.wait()
 
 
 class Gate:
@@ -33,26 +87,14 @@ class Gate:
 
     Args:
         app: what is wrapped.
-        routes: of the application, among them those that :func:`service.bodies.streams_body` marks.
         doors: where a request comes in once its body is there.
-        problem_base: see :meth:`service.api.problems.Problem.document`.
         proxy_answers_name: whether a proxy around us names requests and says so in the response: Ray Serve's does, and
             a second header would be one too many.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        routes: Sequence[BaseRoute],
-        doors: Doors,
-        problem_base: str,
-        proxy_answers_name: bool = False,
-    ):
+    def __init__(self, app: ASGIApp, *, doors: Doors, proxy_answers_name: bool = False):
         self._app = app
-        self._routes = routes
         self._doors = doors
-        self._problem_base = problem_base
         self._proxy_answers_name = proxy_answers_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,17 +124,17 @@ class Gate:
                         ProblemKind.HEADERS_TOO_LARGE, f"headers are at most {MAX_HEADER_BYTES} bytes together"
                     )
                 self._doors.check(scope["path"])  # before its body is waited for: under a flood that comes late
-                if not streamed(self._routes, scope):
+                if not streamed(scope["app"].routes, scope):
                     receive = await _bounded(receive)
                 with self._doors.enter(scope["path"]):
                     await self._app(scope, receive, named_send)
             except Problem as problem:
-                await problem.response(self._problem_base)(scope, receive, named_send)
+                await problem.response(scope)(scope, receive, named_send)
             except Exception as error:
                 log.error("unexpected", route=route_pattern(scope), error=type(error).__name__)
                 if not started:
                     failure = Problem(ProblemKind.INTERNAL_ERROR, _FAILED)
-                    await failure.response(self._problem_base)(scope, receive, named_send)
+                    await failure.response(scope)(scope, receive, named_send)
 
 
 _FAILED = "the service failed; if this was a question, asking it again is free should it have been answered"

@@ -1,6 +1,7 @@
 """Lists, page by page: the same three members everywhere, and the same two parameters."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Query, Request
@@ -19,25 +20,21 @@ class Page(BaseModel, Generic[T]):
     next: str | None = Field(examples=[None], description="Address of the next page, if there is one.")
 
 
+@dataclass(frozen=True)
 class Window:
     """Which page is wanted: a dependency of every endpoint that lists.
 
     Attributes:
+        request: whose address the next page has, but for ``after``.
         after: the last entry of the page before, None for the first page.
         limit: how many entries a page has at most.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        after: Annotated[
-            str | None, Query(pattern=r"^[!-~]{1,200}$", description="Continue after this entry, as `next` does.")
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50,
-    ):
-        self.after = after
-        self.limit = limit
-        self._url = request.url
+    request: Request
+    after: Annotated[
+        str | None, Query(pattern=r"^[!-~]{1,200}$", description="Continue after this entry, as `next` does.")
+    ] = None
+    limit: Annotated[int, Query(ge=1, le=200, description="Entries on a page, at most.")] = 50
 
     def page(self, entries: Sequence[T], name: Callable[[T], str]) -> Page[T]:
         """The page, from its entries and one more if there is one.
@@ -48,7 +45,7 @@ class Window:
         """
         data = list(entries[: self.limit])
         has_more = len(entries) > self.limit
-        further = self._url.include_query_params(after=name(data[-1])) if has_more else None
+        further = self.request.url.include_query_params(after=name(data[-1])) if has_more else None
         return Page(data=data, has_more=has_more, next=further and f"{further.path}?{further.query}")
 
     def cut(self, everything: Sequence[T], name: Callable[[T], str]) -> Page[T]:

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from accounting.ledger.witness import WitnessUnavailableError
 from accounting.plan import PlanError
@@ -90,25 +90,26 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
             base: what ``type`` begins with (:attr:`service.settings.Settings.problem_base`).
         """
         code = self.kind.slug.replace("-", "_")
+        openai_type = "server_error" if self.status >= 500 else _OPENAI_TYPES.get(self.status, "invalid_request_error")
         return {
             "type": base + self.kind.slug,
             "title": self.kind.title,
             "status": self.status,
             "detail": self.detail,
             **self.extra,
-            "error": {"message": self.detail, "type": _openai_type(self.status), "code": code},
+            "error": {"message": self.detail, "type": openai_type, "code": code},
         }
 
-    def response(self, base: str) -> JSONResponse:
-        """The problem as an HTTP response; once it is sent, the request's state has its slug as ``problem``."""
+    def response(self, scope: Scope) -> JSONResponse:
+        """The problem as an HTTP response to this request, whose state then has its slug as ``problem``."""
+        scope.setdefault("state", {})["problem"] = self.kind.slug
+        base = scope["app"].state.services.records.settings.problem_base
         headers = dict(self.headers or {})
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(math.ceil(self.retry_after_s))
         elif self.status in (402, 409) or self.status >= 500:
             headers.setdefault("x-should-retry", "false")
-        response = _ProblemResponse(self.document(base), self.status, headers, MEDIA_TYPE)
-        response.slug = self.kind.slug
-        return response
+        return JSONResponse(self.document(base), self.status, headers, MEDIA_TYPE)
 
 
 def may_meet(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
@@ -139,14 +140,6 @@ async def explain(kind: Annotated[str, Path(examples=["answers-exhausted"])]) ->
     return ProblemKindView(title=known.title, status=known.status or None, explanation=known.explanation)
 
 
-class _ProblemResponse(JSONResponse):
-    slug: str
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["problem"] = self.slug
-        await super().__call__(scope, receive, send)
-
-
 _OPENAI_TYPES = {
     401: "authentication_error",
     402: "insufficient_quota",
@@ -169,41 +162,37 @@ _FRAMEWORKS_OWN = {
 """Its refusals by status."""
 
 
-def install(app: FastAPI, base: str) -> None:
-    """Make every error of the app a problem document.
-
-    Args:
-        app: to answer with them.
-        base: what the ``type`` of each begins with.
-    """
+def install(app: FastAPI) -> None:
+    """Make every error of the app a problem document."""
     for exception in KIND_OF:
-        app.add_exception_handler(exception, partial(_known, exception, base))
+        app.add_exception_handler(exception, partial(_known, exception))
 
     @app.exception_handler(Problem)
-    def problem(_request: Request, error: Problem) -> JSONResponse:
-        return error.response(base)
+    def problem(request: Request, error: Problem) -> JSONResponse:
+        return error.response(request.scope)
 
     def database_down(request: Request, error: Exception) -> JSONResponse:
         log.error("database_unavailable", route=route_pattern(request.scope), error=type(error).__name__)
-        return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(base)
+        return Problem(ProblemKind.DATABASE_UNAVAILABLE, _DATABASE_DOWN).response(request.scope)
 
     for exception in UNAVAILABLE:
         app.add_exception_handler(exception, database_down)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         problems = [_invalid(detail) for detail in error.errors()]
-        return Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems}).response(base)
+        problem = Problem(ProblemKind.INVALID_REQUEST, "; ".join(problems), extra={"problems": problems})
+        return problem.response(request.scope)
 
     @app.exception_handler(HTTPException)
     def http(request: Request, error: HTTPException) -> JSONResponse:
         kind = _FRAMEWORKS_OWN.get(error.status_code, ProblemKind.HTTP_ERROR)
         headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
         detail = _nowhere(request) if error.status_code == 404 else str(error.detail)
-        return Problem(kind, detail, status=error.status_code, headers=headers).response(base)
+        return Problem(kind, detail, status=error.status_code, headers=headers).response(request.scope)
 
 
-def _known(exception: type[Exception], base: str, _request: Request, error: Exception) -> JSONResponse:
+def _known(exception: type[Exception], request: Request, error: Exception) -> JSONResponse:
     extra: dict[str, Any] = {}
     match error:
         case PlanError():
@@ -213,7 +202,7 @@ def _known(exception: type[Exception], base: str, _request: Request, error: Exce
         case EpsilonNotAttainableError():
             extra = {"least": error.least, "largest": error.largest}
     problem = Problem(KIND_OF[exception], str(error), retry_after_s=_RETRY_AFTER_S.get(exception), extra=extra)
-    return problem.response(base)
+    return problem.response(request.scope)
 
 
 def _nowhere(request: Request) -> str:
@@ -243,9 +232,3 @@ def _invalid(error: Mapping[str, Any]) -> str:
         return "the body must be a JSON object, sent with Content-Type: application/json"
     place = ".".join(str(part) for part in error["loc"] if part != "body")
     return f"{place}: {error['msg'].removeprefix('Value error, ')}"
-
-
-def _openai_type(status: int) -> str:
-    if status >= 500:
-        return "server_error"
-    return _OPENAI_TYPES.get(status, "invalid_request_error")

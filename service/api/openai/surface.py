@@ -87,30 +87,27 @@ async def chat_completions(
     text = newest_message(body.messages, ignore_context=x_dpicl_context == "ignore")
     signed = await asyncio.to_thread(asking.caller.services.records.ledger.budgets.task, body.model)
     fields = read_signed(signed.document).plan.tasks[signed.name].query_fields
-    answer = await asking(signed.address, query_in(text, fields), body.abstain_below)
+    completion = _completion(await asking(signed.address, query_in(text, fields), body.abstain_below))
     if not body.stream:
-        return _completion(answer)
+        return completion
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     # A response made here does not take over the headers that dependencies have set.
     headers = {**response.headers, "cache-control": "no-store"}
-    return StreamingResponse(_events(_completion(answer), with_usage), headers=headers, media_type="text/event-stream")
+    return StreamingResponse(_events(completion, with_usage), headers=headers, media_type="text/event-stream")
 
 
 def _completion(answer: AnswerView) -> ChatCompletion:
+    message = ReplyMessage(content=answer.label or answer.realigned or answer.text)
+    if answer.abstained:
+        sure = f"the likeliest label has a probability of {answer.probability}"
+        message = ReplyMessage(content=None, refusal=f"Abstained: {sure}, less than the threshold.")
     return ChatCompletion(
         id=answer.id,
         created=int(answer.created_at.timestamp()),
         model=answer.task,
-        choices=[Choice(message=_message(answer))],
+        choices=[Choice(message=message)],
         dp_icl=answer,
     )
-
-
-def _message(answer: AnswerView) -> ReplyMessage:
-    if answer.abstained:
-        sure = f"the likeliest label has a probability of {answer.probability}"
-        return ReplyMessage(content=None, refusal=f"Abstained: {sure}, less than the threshold.")
-    return ReplyMessage(content=answer.label or answer.realigned or answer.text)
 
 
 def _events(completion: ChatCompletion, with_usage: bool) -> Iterator[str]:
@@ -170,23 +167,15 @@ def _models(records: Records) -> list[Model]:
     models: list[Model] = []
     for budget in records.ledger.budgets.statuses():
         left = {task.address: task.left for task in budget.tasks}
-        versions = {task.version for task in budget.tasks}
         named: set[str] = set()
         for plan in reversed(records.ledger.budgets.plans(budget.knowledge_base)):
-            if plan.version not in versions:  # signed after its tasks were read
-                continue
-            for name in _answering(plan):
+            for name, task in read_signed(plan.document).plan.tasks.items():
                 short = f"{plan.knowledge_base}.{name}"
                 address = f"{short}@{plan.version}"
-                models.append(_model(address if name in named else short, plan, name, left[address]))
-            named.update(_answering(plan))
+                if task.mechanism.asked and address in left:  # else the plan was signed after its tasks were read
+                    models.append(_model(address if name in named else short, plan, name, left[address]))
+                    named.add(name)
     return models
-
-
-def _answering(plan: SignedPlan) -> list[str]:
-    """The tasks that can be asked."""
-    written = read_signed(plan.document).plan.tasks
-    return [name for name, task in written.items() if task.mechanism.asked]
 
 
 def _model(model_id: str, plan: SignedPlan, name: str, answers_left: int) -> Model:

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 
 from exemplar_store import Slot
-from service.api.doors import Doors
+from service.api.gate import Doors
 from service.engines.protocol import TaskSpec, ZeroShot
 from service.records.records import Records
 from service.services import open_services
