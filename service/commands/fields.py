@@ -38,14 +38,9 @@ class FieldError(ValueError):
         self.why = why
 
 
-def problems(error: Exception, model: type[BaseModel]) -> dict[str, str]:
-    """What is wrong, a sentence for each field of ``model``; the first of several.
-
-    An error that names no field (as its attribute ``field``) is about the first: a name that is taken.
-    """
+def problems(error: ValidationError, model: type[BaseModel]) -> dict[str, str]:
+    """What is wrong, a sentence for each field of ``model``; the first of several."""
     first = next(iter(model.model_fields))
-    if not isinstance(error, ValidationError):
-        return {getattr(error, "field", first): _sentence(getattr(error, "why", str(error)))}
     sentences: dict[str, str] = {}
     for detail in error.errors():
         field = str(detail["loc"][0]) if detail["loc"] else first
@@ -72,8 +67,9 @@ def _in_words(error: Any, model: type[BaseModel], field: str) -> str:
     for limit, value in error.get("ctx", {}).items():
         if limit in _LIMITS:
             return f"This must be {_LIMITS[limit]} {figure(value)}."
-    return _sentence(error["msg"].removeprefix("Value error, "))
+    return sentence(error["msg"].removeprefix("Value error, "))
 
 
-def _sentence(why: str) -> str:
+def sentence(why: str) -> str:
+    """A reason as a sentence."""
     return f"{why[:1].upper()}{why[1:].removesuffix('.')}."

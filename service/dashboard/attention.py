@@ -6,7 +6,7 @@ Red is for what only an admin can mend: questions that are refused, or would be.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from accounting.ledger.budgets import SignedPlan
 from accounting.tasks import REFUSE, ClassifyTask
@@ -16,10 +16,9 @@ from service.records.signed import read_signed
 from service.settings import Settings
 
 _NEW = timedelta(days=1)
-_ORDER = ("bad", "warn", "")
 
 Urgency = Literal["bad", "warn", ""]
-"""An admin must act, should act, or should know; also the class of its badge."""
+"""An admin must act, should act, or should know, in this order; also the class of its badge."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Matter:
     @property
     def rank(self) -> int:
         """The more pressing, the lower."""
-        return _ORDER.index(self.urgency)
+        return get_args(Urgency).index(self.urgency)
 
 
 def matters(

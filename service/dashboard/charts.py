@@ -127,11 +127,6 @@ class LineChart:
     y: Axis
     marks: Sequence[Mark] = ()
 
-    @property
-    def x_ticks(self) -> list[str]:
-        """Labels of the x axis."""
-        return self.x.labels()
-
     def path(self, line: Line) -> str:
         """A line as SVG draws it."""
         return "M" + "L".join(f"{self._across(x)} {self._down(y)}" for x, y in line.points)

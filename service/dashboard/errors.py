@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from accounting.ledger.errors import UnknownPlanError
 from accounting.ledger.history import UnknownCursorError
+from service.commands.fields import sentence
 from service.dashboard.forms import FormError
-from service.dashboard.pages import COOKIE, NotSignedInError, Visit, sentence
+from service.dashboard.pages import COOKIE, NotSignedInError, Visit
 from service.pipeline.restoring import UnknownBundleError
 from service.records.database import UNAVAILABLE
 from service.refusals import KIND_OF

@@ -6,6 +6,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 import exemplar_store
@@ -19,7 +20,6 @@ from service.commands.exemplars import Upload
 from service.commands.fields import FieldError
 from service.commands.knowledge_bases import KnowledgeBaseChange, NewKnowledgeBase
 from service.dashboard.audit import in_words, told_apart
-from service.dashboard.forms import MAX_FORM_BYTES
 from service.dashboard.overview import summarise
 from service.dashboard.pages import Pages, Visit
 from service.dashboard.usage import charged_by_day, first_day, totals
@@ -145,19 +145,14 @@ async def exemplars(visit: Visit) -> Response:
     return await tab(visit, "exemplars", changes=[in_words(event, names) for event in changes])
 
 
-@pages.post(
-    HOME + "/exemplars",
-    again=exemplars,
-    about="file",
-    max_bytes=lambda services: services.records.settings.max_upload_bytes + MAX_FORM_BYTES,
-    streams=True,
-)
+@pages.post(HOME + "/exemplars", again=exemplars, about="file", uploads=True)
 async def upload(visit: Visit) -> Response:
     """Store a file of exemplars, all of it or nothing."""
     name, services = visit.path("name"), visit.services
-    if (file := visit.file("file")) is None:
+    file = visit.form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
         raise FieldError("file", "choose a file first")
-    suffix = (file.filename or "").rpartition(".")[2].lower()
+    suffix = file.filename.rpartition(".")[2].lower()
     if (reader := _READERS.get(suffix)) is None:
         raise FieldError("file", "the file’s name must end in .csv, .jsonl or .ndjson")
     read, how = partial(reader, BytesIO(await file.read())), visit.read(Upload)

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from accounting.ledger.events import AnswerReleased, ExemplarsIngested, Particulars
 from accounting.ledger.history import Day, History
-from service.dashboard import burn_down
 from service.dashboard.attention import Matter, matters, newest
 from service.dashboard.charts import Chart
 from service.dashboard.pages import Pages, Visit, whole
+from service.dashboard.usage import burn_down
 from service.plans.budget_report import KnowledgeBaseBudget, TaskBudget, budget_report
 from service.plans.forecast import HISTORY, RULE, Forecast, forecast
 from service.plans.proposals import open_proposals
@@ -117,7 +117,7 @@ def _summary(records: Records, budget: KnowledgeBaseBudget, days: list[Day], now
         sum(plan.epsilon_spent for plan in budget.plans if budget.cohort in plan.cohorts),
         tasks,
         matters(budget, {expected.task: expected for expected, _ in forecasts}, plans, proposed, records.settings, now),
-        burn_down.chart(budget.knowledge_base, forecasts, days, now),
+        burn_down(budget.knowledge_base, forecasts, days, now),
     )
 
 

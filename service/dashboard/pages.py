@@ -15,14 +15,14 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
 from starlette.convertors import IntegerConvertor, register_url_convertor
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from service.bodies import streams_body
 from service.commands.command import Command, Confirmation, UnconfirmedError
-from service.commands.fields import problems
+from service.commands.fields import problems, sentence
 from service.dashboard.forms import MAX_FORM_BYTES, NOT_OURS, FormError, check_ours, read_form
 from service.dashboard.security import is_https
 from service.dashboard.templating import render
@@ -74,6 +74,7 @@ class Visit:
 
     Attributes:
         request: as it came.
+        signed_in: the session, if there is one.
         form: of a POST, checked to come from our page.
         problems: what is wrong with its fields, a sentence each.
         doubts: what has to be confirmed, a sentence each.
@@ -81,14 +82,14 @@ class Visit:
         status: of the page that says so.
     """
 
-    def __init__(self, request: Request, session: Session | None, form: FormData | None = None):
+    def __init__(self, request: Request, session: Session | None):
         self.request = request
-        self.form = form or FormData()
+        self.form = FormData()
         self.problems: dict[str, str] = {}
         self.doubts: Sequence[str] = ()
         self.refused = ""
         self.status = 200
-        self._session = session
+        self.signed_in = session
 
     @property
     def services(self) -> Services:
@@ -98,9 +99,9 @@ class Visit:
     @property
     def session(self) -> Session:
         """Who is signed in."""
-        if self._session is None:
+        if self.signed_in is None:
             raise LookupError("nobody is signed in here")
-        return self._session
+        return self.signed_in
 
     @property
     def actor(self) -> Actor:
@@ -110,11 +111,6 @@ class Visit:
     async def do(self, command: Command[Concatenate[Records, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do a command on the services' records; see :meth:`service.commands.command.Command.aside`."""
         return await command.aside(self.actor, self.services.records, *args, **kwargs)
-
-    @property
-    def signed_in(self) -> Session | None:
-        """The session, if there is one."""
-        return self._session
 
     @property
     def decides(self) -> bool:
@@ -127,7 +123,7 @@ class Visit:
         return self._may(Right.AUDIT)
 
     def _may(self, right: Right) -> bool:
-        return self._session is not None and may(self._session.role, right)
+        return self.signed_in is not None and may(self.signed_in.role, right)
 
     @property
     def is_htmx(self) -> bool:
@@ -221,11 +217,6 @@ class Visit:
         """What the form confirms."""
         return {confirmation for confirmation in Confirmation if confirmation in self.fields("confirm")}
 
-    def file(self, name: str) -> UploadFile | None:
-        """A file of the form, or None where none was chosen."""
-        value = self.form.get(name)
-        return value if isinstance(value, UploadFile) and value.filename else None
-
     @property
     def theme(self) -> str:
         """What was chosen: auto, light or dark."""
@@ -288,11 +279,6 @@ class Visit:
         return parts.path.removeprefix(self.root) + (f"?{parts.query}" if parts.query else "")
 
 
-def sentence(why: str) -> str:
-    """A reason as a sentence."""
-    return f"{why[:1].upper()}{why[1:].removesuffix('.')}."
-
-
 def whole(written: str, digits: int = 9) -> int | None:
     """A whole number, if it is one that a database's integers hold."""
     return int(written) if written.isascii() and written.isdigit() and len(written) <= digits else None
@@ -335,8 +321,7 @@ class Pages:
         needs: Right = Right.DECIDE,
         again: Handler | None = None,
         about: str = "",
-        max_bytes: int | Callable[[Services], int] = MAX_FORM_BYTES,
-        streams: bool = False,
+        uploads: bool = False,
     ) -> Callable[[Handler], Handler]:
         """What a form does, for somebody signed in who sent it from our page.
 
@@ -345,16 +330,16 @@ class Pages:
             needs: what the signed-in person must be able to do.
             again: the page that shows the form again, with what was wrong with it.
             about: as of :meth:`Visit.refusals`.
-            max_bytes: largest body.
-            streams: whether it may be larger than the gate in front of the application lets in.
+            uploads: whether it brings a file, and may be larger than the gate in front of the application lets in.
         """
 
         def add(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
                 check_ours(request)
                 session = await _session(request, needs)
-                limit = max_bytes(request.app.state.services) if callable(max_bytes) else max_bytes
-                visit = Visit(request, session, await read_form(request, limit))
+                visit = Visit(request, session)
+                file_bytes = visit.services.records.settings.max_upload_bytes if uploads else 0
+                visit.form = await read_form(request, MAX_FORM_BYTES + file_bytes)
                 if not hmac.compare_digest(visit.field("csrf").encode(), session.csrf.encode()):
                     raise FormError(NOT_OURS, 403)
                 if again is None:
@@ -363,7 +348,7 @@ class Pages:
                     return await handler(visit)
                 return await again(visit)
 
-            self.routes.append(Route(path, streams_body(endpoint) if streams else endpoint, methods=["POST"]))
+            self.routes.append(Route(path, streams_body(endpoint) if uploads else endpoint, methods=["POST"]))
             return handler
 
         return add

@@ -1,7 +1,5 @@
 """What the service tells browsers, and what it believes of what they send."""
 
-from urllib.parse import urlsplit
-
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
@@ -52,15 +50,3 @@ def is_https(connection: HTTPConnection) -> bool:
     """
     said = connection.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     return connection.url.scheme == "https" or said == "https"
-
-
-def from_our_page(connection: HTTPConnection) -> bool:
-    """Whether a form was sent from a page of ours, by what the browser says of its origin.
-
-    Browsers that reach us over HTTPS or on localhost send ``Sec-Fetch-Site``, which no page can forge and no proxy
-    confuses; others at least ``Origin``. A request with neither is refused.
-    """
-    if (site := connection.headers.get("sec-fetch-site")) is not None:
-        return site == "same-origin"
-    origin = connection.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == connection.headers.get("host")

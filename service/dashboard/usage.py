@@ -1,11 +1,25 @@
-"""Answers charged over time, by task or by key. All of it is public: charges, not what was drawn for them."""
+"""Answers charged and left over time, in charts. All of it is public: charges, not what was drawn for them."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
-from accounting.ledger.history import Use, midnight
-from service.dashboard.charts import STYLES, BarChart, Chart, counting
-from service.wording import number
+from accounting.ledger.history import Day, Use, midnight
+from service.dashboard.charts import (
+    STYLES,
+    Axis,
+    BarChart,
+    Chart,
+    Line,
+    LineChart,
+    Mark,
+    calendar,
+    clock,
+    counting,
+    place,
+)
+from service.plans.forecast import Forecast
+from service.wording import number, percent
 
 DAYS = 30
 """How far back the page looks, today among them."""
@@ -56,8 +70,68 @@ def _series(spent: Sequence[Use], named: Callable[[Use], str], days: list[date])
 
 def totals(spent: Sequence[Use], key_names: Mapping[str, str]) -> list[tuple[str, str, int]]:
     """(key, task, answers), the most first."""
-    counts: dict[tuple[str, str], int] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for use in spent:
-        both = key_names.get(use.key_id, use.key_id), use.task
-        counts[both] = counts.get(both, 0) + use.answers
-    return sorted(((key, task, answers) for (key, task), answers in counts.items()), key=lambda row: -row[2])
+        counts[key_names.get(use.key_id, use.key_id), use.task] += use.answers
+    return [(key, task, answers) for (key, task), answers in counts.most_common()]
+
+
+def burn_down(
+    knowledge_base: str, forecasts: Sequence[tuple[Forecast, datetime]], days: Sequence[Day], now: datetime
+) -> Chart | None:
+    """The shares of answers left, over time, with what is foretold.
+
+    Args:
+        knowledge_base: its name.
+        forecasts: of its tasks, each with when its plan was signed; those with the least left are drawn.
+        days: what was spent on which day, oldest first.
+        now: the present, in UTC.
+    """
+    if not forecasts:
+        return None
+    drawn = sorted(forecasts, key=lambda pair: pair[0].left / pair[0].answers)[:STYLES]
+    first = min(signed for _, signed in drawn)
+    known = max(now - first, timedelta(days=1))
+    # As far ahead as is known already, at least a month: a forecast for years would squeeze what happened into a line.
+    horizon = now + min(max(known, timedelta(days=30)), timedelta(days=365))
+    ends = [forecast.runs_out for forecast, _ in drawn if forecast.runs_out]
+    last = min(max(ends), horizon) + timedelta(days=1) if ends else now + timedelta(days=1)
+    lines = []
+    for style, (forecast, signed) in enumerate(drawn, start=1):
+        name = forecast.task.removeprefix(f"{knowledge_base}.")
+        lines.append(Line(name, _spent(forecast, signed, days, now), style))
+        if forecast.per_day:
+            until = min(forecast.runs_out or last, last)
+            then = forecast.left - forecast.per_day * ((until - now) / timedelta(days=1))
+            foretold = [
+                (place(now), forecast.left / forecast.answers),
+                (place(until), max(0.0, then) / forecast.answers),
+            ]
+            lines.append(Line(f"{name}, at this rate", foretold, style, foretold=True))
+    if now - first < timedelta(days=1):
+        axis = clock("time (UTC)", first, now + max(now - first, timedelta(minutes=1)))
+    else:
+        axis = calendar("", first.date(), last.date())
+    summary = "; ".join(
+        f"{forecast.task}: {forecast.left:,} of {forecast.answers:,} answers left" for forecast, _ in drawn
+    )
+    return LineChart(
+        "Answers left, by task",
+        summary,
+        lines,
+        axis,
+        Axis("share of the answers", 0, 1, words=percent),
+        [Mark("now", x=place(now))],
+    )
+
+
+def _spent(forecast: Forecast, signed: datetime, days: Sequence[Day], now: datetime) -> list[tuple[float, float]]:
+    """The share left, from the signature until now: a step down at the end of each day on which answers were spent."""
+    left, points = forecast.answers, [(place(signed), 1.0)]
+    for day in days:
+        if day.task == forecast.task:
+            end = place(min(midnight(day.day) + timedelta(days=1), now))
+            points.append((end, left / forecast.answers))
+            left -= day.answers
+            points.append((end, left / forecast.answers))
+    return [*points, (place(now), forecast.left / forecast.answers)]

@@ -41,38 +41,39 @@ def agreement(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: 
 def over_epsilon(calibrated: CalibratedPlan) -> Chart | None:
     """Slots needed by each task, against the plan's ε; None if no similar plan can be."""
     budget = calibrated.plan.budget
-    noises = {}
-    for factor in FACTORS:
-        epsilon = budget.epsilon * factor
-        if _SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-            varied = {"budget": budget.model_copy(update={"epsilon": epsilon})}
-            noises[epsilon] = _noise(calibrated, factor, varied)
+    varied = {
+        epsilon: {"budget": budget.model_copy(update={"epsilon": epsilon})}
+        for epsilon in (budget.epsilon * factor for factor in FACTORS)
+        if _SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON
+    }
     title = "Slots needed for a 95 % good release, by the plan’s ε"
-    return _needed(calibrated, title, "ε of the plan", noises, figure)
+    return _needed(calibrated, title, "ε of the plan", varied, figure)
 
 
 def over_answers(calibrated: CalibratedPlan) -> Chart | None:
     """Slots needed by each task, against the number of answers; None if no similar plan can be."""
     tasks = calibrated.plan.tasks
-    noises = {}
-    for factor in FACTORS:
-        if max(task.answers for task in tasks.values()) * factor <= _MOST_ANSWERS:
-            varied = {"tasks": {name: _times_answers(task, factor) for name, task in tasks.items()}}
-            noises[factor] = _noise(calibrated, factor, varied)
+    most = max(task.answers for task in tasks.values())
+    varied = {
+        factor: {"tasks": {name: _times_answers(task, factor) for name, task in tasks.items()}}
+        for factor in FACTORS
+        if most * factor <= _MOST_ANSWERS
+    }
     title = "Slots needed for a 95 % good release, by the number of answers"
-    return _needed(calibrated, title, "answers", noises, lambda factor: _TIMES.get(factor, figure(factor)))
+    return _needed(calibrated, title, "answers", varied, lambda factor: _TIMES.get(factor, figure(factor)))
 
 
 def _times_answers(task: ClassifyTask | GenerateTask, factor: float) -> ClassifyTask | GenerateTask:
     return task if task.once else task.model_copy(update={"answers": max(1, round(task.answers * factor))})
 
 
-def _noise(calibrated: CalibratedPlan, factor: float, varied: Mapping[str, Any]) -> Mapping[str, TaskNoise] | None:
+def _noise(calibrated: CalibratedPlan, varied: Mapping[str, Any]) -> Mapping[str, TaskNoise] | None:
     """The tasks' noise in the plan so varied; None if there is none."""
-    if factor == 1:
+    plan = calibrated.plan.model_copy(update=varied)
+    if plan == calibrated.plan:
         return calibrated.noise
     try:
-        return least_noise(calibrated.plan.model_copy(update=varied), calibrated.public_size)
+        return least_noise(plan, calibrated.public_size)
     except PlanError:
         return None
 
@@ -81,10 +82,10 @@ def _needed(
     calibrated: CalibratedPlan,
     title: str,
     label: str,
-    noises: Mapping[float, Mapping[str, TaskNoise] | None],
+    varied: Mapping[float, Mapping[str, Any]],
     words: Callable[[float], str],
 ) -> Chart | None:
-    known = {x: noise for x, noise in noises.items() if noise is not None}
+    known = {x: noise for x, changes in varied.items() if (noise := _noise(calibrated, changes)) is not None}
     if len(known) < 2:
         return None
     places = sorted(known)

@@ -5,12 +5,13 @@ plan's content.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, TypeVar
 
+import yaml
 from starlette.responses import Response
 
 from accounting.ledger.amounts import exact
@@ -27,7 +28,6 @@ from service.dashboard.computing import Computations
 from service.dashboard.pages import Visit
 from service.dashboard.plan_studio.charts import agreement
 from service.dashboard.plan_studio.drafts import KINDS, chosen
-from service.dashboard.plan_studio.problems import located, places
 from service.plans.calibrating import calibrate
 from service.plans.signing import settled
 from service.records.engine_record import last_engine
@@ -109,7 +109,7 @@ class Desk:
 
     @cached_property
     def lines(self) -> dict[str, int]:
-        """See :func:`service.dashboard.plan_studio.problems.places`."""
+        """See :func:`places`."""
         return places(self.text)
 
     @property
@@ -167,3 +167,45 @@ async def studio(visit: Visit, desk: Desk, **context: Any) -> Response:
     engine = await asyncio.to_thread(last_engine, visit.services.records.database)
     context |= {"engine": engine, "choices": chosen(visit.request.query_params), "kinds": KINDS}
     return visit.page("plan_studio.html", here="plans", desk=desk, **context)
+
+
+def located(problems: Sequence[PlanProblem], text: str) -> list[PlanProblem]:
+    """The problems of a plan as written, each with its line, or that of the nearest key that is there."""
+    root = _composed(text)
+    return [problem._replace(line=problem.line or _line(problem.key.split("."), root)) for problem in problems]
+
+
+def places(text: str) -> dict[str, int]:
+    """The lines, counted from 1, of a plan's budget and of each of its tasks, by key: ``budget``, ``tasks.NAME``."""
+    root = _composed(text)
+    tasks = next((value for key, value in _pairs(root) if key.value == "tasks"), None)
+    keys = [["budget"], *(["tasks", key.value] for key, _ in _pairs(tasks) if isinstance(key.value, str))]
+    return {".".join(key): line for key in keys if (line := _line(key, root)) is not None}
+
+
+def _composed(text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
+    return node.value if isinstance(node, yaml.MappingNode) else []
+
+
+def _line(path: Sequence[str], node: yaml.Node | None) -> int | None:
+    """The line of a key, or of the nearest one above it."""
+    line = None
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == part), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line

@@ -8,15 +8,14 @@ from starlette.responses import Response
 
 from accounting.plan import PlanError, load_plan
 from service.commands import plans, rehearsals, trials
-from service.commands.fields import FieldError
+from service.commands.fields import FieldError, sentence
 from service.commands.plans import Arriving
 from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import Trying
-from service.dashboard.pages import Pages, Visit, sentence, whole
+from service.dashboard.pages import Pages, Visit, whole
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
-from service.dashboard.plan_studio.desk import HOME, Desk, Outcome, compute, open_desk, studio
+from service.dashboard.plan_studio.desk import HOME, Desk, Outcome, compute, located, open_desk, studio
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
-from service.dashboard.plan_studio.problems import located
 from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
 from service.plans.rehearsing import EPSILON

@@ -9,8 +9,8 @@ import pytest
 
 from accounting.ledger.history import Day
 from accounting.plan import load_plan
-from service.dashboard import burn_down
 from service.dashboard.overview import summarise
+from service.dashboard.usage import burn_down
 from service.plans.forecast import RULE, forecast
 from service.plans.signing import prepare, sign
 from service.services import Services
@@ -59,7 +59,7 @@ def test_what_is_left_in_words(left: int, spent: list[Day], sentence: str) -> No
 def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     spent = days(10, 0, 20, 10)
     one = forecast(TASK, 100, 60, spent, NOW)
-    chart = burn_down.chart("toys", [(one, NOW - timedelta(days=3))], spent, NOW)
+    chart = burn_down("toys", [(one, NOW - timedelta(days=3))], spent, NOW)
     assert chart is not None
     known, foretold = chart.lines
     points = [tuple(map(float, point.split())) for point in re.split("[ML]", chart.path(known))[1:]]
@@ -70,14 +70,14 @@ def test_the_chart_falls_from_all_to_what_is_left_and_on_to_nothing() -> None:
     assert foretold.foretold
     assert chart.path(foretold).endswith(" 400.0")
     assert chart.summary == "toys.colour@1: 60 of 100 answers left"
-    assert burn_down.chart("toys", [], [], NOW) is None
+    assert burn_down("toys", [], [], NOW) is None
 
 
 def test_on_its_first_day_the_chart_is_one_of_hours() -> None:
     one = forecast(TASK, 100, 90, days(10), NOW)
-    chart = burn_down.chart("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
+    chart = burn_down("toys", [(one, NOW - timedelta(hours=2))], days(10), NOW)
     assert chart is not None
-    assert chart.x_ticks == ["10:00", "12:00", "14:00"]
+    assert chart.x.labels() == ["10:00", "12:00", "14:00"]
     (known,) = chart.lines
     assert chart.path(known).startswith("M0.0 0.0L")
     assert chart.path(known).endswith("L500.0 40.0")

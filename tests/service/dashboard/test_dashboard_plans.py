@@ -18,8 +18,8 @@ from exemplar_store import KnowledgeBase, Layout, read_json_lines
 from service.dashboard.computing import Computations
 from service.dashboard.plan_studio import desk
 from service.dashboard.plan_studio.charts import over_answers, over_epsilon
+from service.dashboard.plan_studio.desk import located
 from service.dashboard.plan_studio.drafts import chosen, signed_text, starting_text
-from service.dashboard.plan_studio.problems import located
 from service.pipeline.latency import Measured
 from service.plans.preview import preview
 from service.plans.signing import check_fits
