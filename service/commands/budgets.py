@@ -36,15 +36,6 @@ PublicSize = Annotated[
 ]
 
 
-def check_promise(epsilon: float, delta: float, public_size: int, confirmed: Collection[Confirmation]) -> None:
-    """Whether a lifetime budget is no weak promise, or is meant.
-
-    Raises:
-        UnconfirmedError: it is neither.
-    """
-    check_confirmed(Confirmation.WEAK_PROMISE, weaknesses(epsilon, delta, public_size), confirmed)
-
-
 def weaknesses(epsilon: float, delta: float, public_size: int) -> list[str]:
     """What is weak about a lifetime budget that can never be changed, a sentence each."""
     weak = []
@@ -105,7 +96,8 @@ def open_cohort(
         exemplar_store.UnrecognisedUnitsError: somebody who was there once would not be recognised.
         accounting.ledger.errors.CohortError: the knowledge base is archived.
     """
-    check_promise(wanted.epsilon, wanted.delta, wanted.public_size, confirmed)
+    weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
+    check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
     number = records.open_cohort(name, **wanted.model_dump(), by=actor.id)
     return list_cohorts(actor, records, name)[number - 1]
 

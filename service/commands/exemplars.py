@@ -1,7 +1,6 @@
 """Exemplars: ingested from rows, and forgotten unit by unit. What comes back is for admins alone."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -51,7 +50,7 @@ def ingest(
     upload: Upload,
     embed: Embed,
     *,
-    columns: Mapping[str, str] = MappingProxyType({}),
+    columns: Mapping[str, str] | None = None,
     progress: Progress = do_nothing,
 ) -> Ingested:
     """Store all rows, or none. Repeating it is harmless.
@@ -73,10 +72,10 @@ def ingest(
         accounting.ledger.errors.KnowledgeBaseArchivedError: it takes no exemplars any more.
     """
     fields = records.store.get(name).fields
-    for field in columns:
+    renamed = dict(columns or {})
+    for field in renamed:
         if field not in (known := ("unit_id", *fields)):
             raise FieldError("columns", f"there is no {field}; the fields are {', '.join(known)}")
-    renamed = dict(columns)
     layout = Layout(fields, renamed.pop("unit_id", upload.unit_id), renamed, upload.numbers_as_text)
     how = {"replace": upload.replace, "dry_run": upload.dry_run}
     report = records.ingest(name, read(layout), embed, by=actor.id, progress=progress, **how)

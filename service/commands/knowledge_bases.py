@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from accounting.ledger.budgets import BudgetStatus
 from exemplar_store import KnowledgeBase, default_response_field
-from service.commands.budgets import Delta, Epsilon, PublicSize, check_promise
+from service.commands.budgets import Delta, Epsilon, PublicSize, weaknesses
 from service.commands.command import Confirmation, check_confirmed, command
 from service.commands.fields import Name, inputs
 from service.records.records import Records
@@ -77,7 +77,7 @@ class KnowledgeBaseView(BaseModel):
     def of(cls, described: KnowledgeBase, status: BudgetStatus) -> KnowledgeBaseView:
         """A knowledge base as it may be shown."""
         shown = {name: getattr(described, name) for name in cls.model_fields if name != "archived_at"}
-        return cls(**shown | {"fields": list(described.fields)}, archived_at=status.archived_at)
+        return cls(**shown, archived_at=status.archived_at)
 
 
 @command(Right.DECIDE)
@@ -93,7 +93,8 @@ def create(
         accounting.ledger.errors.BudgetExistsError: there was one of this name, with another budget.
         accounting.ledger.errors.KnowledgeBaseArchivedError: there was one of this name, which was archived.
     """
-    check_promise(wanted.epsilon, wanted.delta, wanted.public_size, confirmed)
+    weak = weaknesses(wanted.epsilon, wanted.delta, wanted.public_size)
+    check_confirmed(Confirmation.WEAK_PROMISE, weak, confirmed)
     records.create_knowledge_base(**wanted.model_dump(), by=actor.id)
     return describe(actor, records, wanted.name)
 

@@ -15,7 +15,7 @@ from accounting.ledger.charges import Release
 from accounting.ledger.errors import PlansChangedError
 from accounting.plan import CalibratedPlan, Plan, PlanError, load_plan
 from service.commands.command import Confirmation, check_confirmed, command
-from service.commands.fields import FieldError
+from service.commands.fields import ABSENT, FieldError
 from service.pipeline.latency import Grains
 from service.pipeline.stages import Stages
 from service.plans import alternatives, exported, proposals, signing
@@ -30,7 +30,6 @@ from service.records.roles import Actor, Right, may
 from service.records.signed import read_signed
 
 _NAME = "What people call that key; null if it is none, or you may not audit."
-_ABSENT: dict[str, Any] = {"default": None, "exclude_if": lambda value: not value}
 _ARRIVING: dict[str, Any] = {"units_a_month": 300, "months_a_cohort": 3}
 _Positive = Annotated[float, Field(ge=1e-3, le=1e9)]
 
@@ -83,15 +82,15 @@ class PlanResult(BaseModel):
 
     engine: EngineView | None
     preview: PlanPreview
-    alternatives: dict[str, list[TaskPreview]] | None = Field(**_ABSENT)
-    exceeds: str | None = Field(**_ABSENT)
+    alternatives: dict[str, list[TaskPreview]] | None = Field(**ABSENT)
+    exceeds: str | None = Field(**ABSENT)
     latency: dict[str, LatencyEstimate] | None = Field(
-        **_ABSENT,
+        **ABSENT,
         description="Of a dry run, by task: an estimate of how long answers would take, from a task that this service "
         "has measured. A task is absent if no other of its kind and sampling was asked of a language model here, or if "
         "that one's blocks are read ahead. The task itself is measured once the plan is signed.",
     )
-    proposed: ProposalView | None = Field(**_ABSENT)
+    proposed: ProposalView | None = Field(**ABSENT)
     signed: SignedPlanView | None
 
 
@@ -144,12 +143,13 @@ def preview(
         otherwise: also compute what its budget would give otherwise, which takes seconds.
     """
     plan, described = calibrated.plan, describe(calibrated)
+    latency = expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else {}
     return PlanResult(
         engine=last_engine(records.database) if records else None,
         preview=described,
         alternatives=alternatives.alternatives(plan, calibrated.public_size) if otherwise else None,
         exceeds=signing.not_free(records, plan) if records else None,
-        latency=expected_latency(plan, described, grains, records.ledger.budgets) if records and grains else None,
+        latency=latency or None,
         signed=None,
     )
 
