@@ -53,7 +53,10 @@ def main() -> None:
         message = _explain(error)
         if message is None:
             raise
-        _fail(message)
+        from rich.console import Console
+
+        Console(stderr=True, soft_wrap=True).print(f"error: {message}", style="red", markup=False, highlight=False)
+        sys.exit(1)
 
 
 def _explain(error: Exception) -> str | None:
@@ -76,10 +79,3 @@ def _explain(error: Exception) -> str | None:
         return f"{error}: check --engine-config and, if remote, DPICL_REMOTE_API_KEY, then rerun"
     ours = type(error).__module__.partition(".")[0] in _OURS
     return str(error) if ours or isinstance(error, (LookupError, ValueError, OSError)) else None
-
-
-def _fail(message: str) -> None:
-    from rich.console import Console
-
-    Console(stderr=True, soft_wrap=True).print(f"error: {message}", style="red", markup=False, highlight=False)
-    sys.exit(1)

@@ -12,10 +12,9 @@ import typer
 from rich.progress import track
 
 from service.cli.gathering import Options
-from service.cli.output import Json, print_json, say, state_folder
+from service.cli.output import Json, Task, print_json, say, state_folder
 from service.sources.typed import read_fields, read_file
 
-Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 AbstainBelow = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Abstain where the label is less probable than this. [default: as signed]"),
@@ -50,7 +49,6 @@ class RefusedError(ValueError):
 
     def __init__(self, problem: dict[str, Any]):
         super().__init__(f"{problem.get('title', 'refused')}: {problem.get('detail', '')}")
-        self.status = problem.get("status")
 
 
 def connect(service: Service) -> httpx.Client:
@@ -125,7 +123,7 @@ def batch(
     with connect(service) as client, out.open("a") as sink:
         wanted: list[str] = []
         for number, row in enumerate(track(rows[done:], description=task, total=len(rows) - done), done + 1):
-            wanted = wanted or _query_fields(client, task)
+            wanted = wanted or checked(client.get(f"/v1/tasks/{task}"))["query_fields"]
             try:
                 answer = _post(client, task, {name: row[name] for name in wanted if name in row}, abstain_below)
             except RefusedError as error:
@@ -158,11 +156,6 @@ def _whole_lines(out: Path) -> int:
     if whole != written:
         out.write_bytes(whole)
     return whole.count(b"\n")
-
-
-def _query_fields(client: httpx.Client, task: str) -> list[str]:
-    response = client.get(f"/v1/tasks/{task}")
-    return checked(response)["query_fields"]
 
 
 def _post(client: httpx.Client, task: str, query: str | dict[str, str], abstain_below: float | None) -> dict[str, Any]:

@@ -57,12 +57,15 @@ def verify_(
         def progress(plan: str) -> None:
             status.update(f"Computing plan {plan} again")
 
+        trail: Callable[[], Iterable[str]]
         if file is None:
-            report = do(audit.replay, head or [], progress=progress)
-            report.problems += _exported(exemplars or (), report, partial(do, audit.export))
+            report, trail = do(audit.replay, head or [], progress=progress), partial(do, audit.export)
         else:
-            report = verify(_lines(file), heads=head or [], progress=progress)
-            report.problems += _exported(exemplars or (), report, partial(_lines, file))
+            report, trail = verify(_lines(file), heads=head or [], progress=progress), partial(_lines, file)
+        if not report.problems:  # a trail with problems vouches for nothing
+            report.problems += [
+                f"{chosen}: {wrong}" for chosen in exemplars or () for wrong in problems(chosen, trail())
+            ]
     _show(report, json)
     if report.problems:
         raise typer.Exit(1)
@@ -71,11 +74,6 @@ def verify_(
 def _lines(file: Path) -> Iterator[str]:
     with file.open(encoding="utf-8", errors="replace") as lines:
         yield from lines
-
-
-def _exported(files: Iterable[Path], report: Report, trail: Callable[[], Iterable[str]]) -> list[str]:
-    """What is wrong with exported exemplars; a trail with problems vouches for nothing, so nothing is said of them."""
-    return [] if report.problems else [f"{file}: {wrong}" for file in files for wrong in problems(file, trail())]
 
 
 def _show(report: Report, json: bool) -> None:

@@ -72,8 +72,7 @@ def _require_within(seconds: float, database: sa.Engine) -> None:
 @ledger.command()
 def status(json: Json = False) -> None:
     """Compare the ledger with its witness: was it restored from a backup, and what was lost? Exits with 1 if so."""
-    opened, witness = _opened()
-    loss = find_loss(opened.audit, witness)
+    opened, _, loss = _opened()
     head = opened.audit.head()
     number = head.sequence if head else 0
     if json:
@@ -95,8 +94,7 @@ def acknowledge_(yes: Yes = False) -> None:
     Stop every service on another copy of this ledger first. Charges that were lost stay charged; stored answers,
     exemplars and keys that were lost do not come back, and units forgotten since the backup must be forgotten again.
     """
-    opened, witness = _opened()
-    loss = find_loss(opened.audit, witness)
+    opened, witness, loss = _opened()
     if loss is None:
         typer.echo("Nothing to acknowledge: the ledger has all that was witnessed.")
         return
@@ -127,12 +125,12 @@ def backup(file: Annotated[Path, typer.Argument(dir_okay=False)]) -> None:
     typer.echo(f"Backed up to {file}")
 
 
-def _opened() -> tuple[Records, Witness]:
+def _opened() -> tuple[Records, Witness, Loss | None]:
     configure_logs()
     opened = open_records(Settings(), restored=True)
     if opened.witness is None:
         raise ValueError(f"DPICL_WITNESS_URL is {NONE!r} or not set: without a witness nothing can be compared")
-    return opened, opened.witness
+    return opened, opened.witness, find_loss(opened.audit, opened.witness)
 
 
 def _counts(loss: Loss) -> dict[str, int]:

@@ -60,14 +60,10 @@ def gathered(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def command(**given: Any) -> None:
         for name, model in models.items():
+            required = {field for field, described in model.model_fields.items() if described.is_required()}
             fields = {field: given.pop(field) for field in model.model_fields}
-            given[name] = model(
-                **{
-                    field: value
-                    for field, value in fields.items()
-                    if value is not None or model.model_fields[field].is_required()
-                }
-            )
+            said = {field: value for field, value in fields.items() if value is not None or field in required}
+            given[name] = model(**said)
         function(**given)
 
     command.__doc__ = text

@@ -1,6 +1,5 @@
 """A command line that imports a command when it is called: all of them together take two seconds of processor time."""
 
-from collections.abc import Iterator, Mapping
 from copy import copy
 from importlib import import_module
 from typing import Any
@@ -45,40 +44,29 @@ COMMANDS = {
 """Where each command is, and what `dpicl --help` says of it: the first sentence of its own help (see the test)."""
 
 
-class _Loaded(Mapping[str, Any]):
-    """The commands by name, each imported when it is looked up."""
+class LazyGroup(TyperGroup):
+    """:data:`COMMANDS` as a group. What stands in for each until it is called knows its first sentence only."""
 
-    def __getitem__(self, name: str) -> Any:
-        place, sentence = COMMANDS[name]
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=sentence) for name, (_, sentence) in COMMANDS.items()}
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, imported."""
+        if cmd_name not in COMMANDS:
+            return None
+        place, sentence = COMMANDS[cmd_name]
         module, attribute = place.split(":")
         loaded = getattr(import_module(f"service.cli.{module}"), attribute)
         app = Commands(add_completion=False, **SETTINGS)
         if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=name, help=loaded.info.help or sentence)
+            app.add_typer(loaded, name=cmd_name, help=loaded.info.help or sentence)
         else:
-            app.command(name)(loaded)
-        return typer.main.get_group(app).commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class LazyGroup(TyperGroup):
-    """:data:`COMMANDS` as a group; its help imports none of them."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(**settings)
-        self.commands = _Loaded()  # type: ignore[assignment]
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of the table."""
-        return list(COMMANDS)
+            app.command(cmd_name)(loaded)
+        return typer.main.get_group(app).commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As every group's, with commands that know their first sentence only."""
+        """As every group's; it imports no command."""
         shown = copy(self)
-        shown.commands = {name: TyperCommand(name, help=sentence) for name, (_, sentence) in COMMANDS.items()}
+        shown.get_command = super().get_command  # type: ignore[method-assign]
         TyperGroup.format_help(shown, ctx, formatter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
@@ -25,33 +26,31 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(help="The knowledge base's name.")]
 """Of a knowledge base."""
+Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 PlanFile = Annotated[Path, typer.Argument(help="The plan, a YAML file.", exists=True, dir_okay=False)]
 TaskName = Annotated[str | None, typer.Option(help="Which of the plan's tasks. [default: the first]")]
 SignedBy = Annotated[str | None, typer.Option(help="Who signs or approves. [default: your user name]")]
-_opened: list[Records] = []
 
 
+@cache
 def records() -> Records:
     """The database and key that the environment names, until the command ends."""
-    if _opened:
-        return _opened[0]
     # An analyst's commands do without all of this, and its time to import.
     from service.records.records import open_records
     from service.settings import Settings
     from service.telemetry.logs import configure_logs
 
     configure_logs()
-    opened = open_records(Settings())
-    _opened.append(opened)
-    return opened
+    return open_records(Settings())
 
 
 def close_records() -> None:
     """Called when a command ends: what it did to the ledger is witnessed before the prompt comes back."""
-    while _opened:
-        opened = _opened.pop()
+    if records.cache_info().currsize:
+        opened = records()
+        records.cache_clear()
         if opened.witness is not None:
             opened.witness.catch_up()
         opened.database.dispose()
@@ -112,11 +111,6 @@ def state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpicl"
 
 
-def console() -> Console:
-    """Standard output as it is now, and as wide."""
-    return Console()
-
-
 def progress(*further: ProgressColumn, **settings: Any) -> Progress:
     """Bars with what is done of how much, further columns, and the time left; settings as of rich's."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -127,12 +121,12 @@ def progress(*further: ProgressColumn, **settings: Any) -> Progress:
 
 def say(text: object, style: str = "") -> None:
     """Print a text for people as it is, perhaps in bold or a colour."""
-    console().print(text, style=style, markup=False, highlight=False)
+    Console().print(text, style=style, markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:
     """Print JSON on standard output, undecorated."""
-    typer.echo(to_json(value, indent=2).decode())
+    typer.echo(to_json(value, indent=2, fallback=str).decode())
 
 
 def print_table(
@@ -151,7 +145,7 @@ def print_table(
         table.add_column(column, no_wrap=column in unbroken)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console().print(table)
+    Console().print(table)
 
 
 def print_list(title: str, listed: Sequence[T], columns: Mapping[str, Callable[[T], object]], *, json: bool) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from accounting.plan import load_plan
 from service.cli import output
 from service.cli.gathering import Commands
-from service.cli.output import Json, Name, PlanFile, SignedBy, Yes
+from service.cli.output import Json, Name, PlanFile, SignedBy, Task, Yes
 from service.cli.trying import beside_engine, candidates, rehearse, try_
 from service.commands import plans
 from service.commands.plans import Arriving, PlanResult, ProposalView, SignedPlanView
@@ -28,7 +29,6 @@ app.command("try")(try_)
 app.command("rehearse")(rehearse)
 app.command()(candidates)
 
-Task = Annotated[str, typer.Argument(help="knowledge_base.task, or knowledge_base.task@version.")]
 WriterConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -80,7 +80,7 @@ def preview_(
     if opened:
         output.print_engine(result.engine)
     if lasting:
-        output.console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
+        Console().print(f"[bold]For ever[/bold]: {lasting.state.in_words}")
         rows = [(f"{name}\n{task.mechanism}", *_row(task)) for name, task in lasting.tasks.items()]
         output.print_table(f"Then, with {lasting.public_size:,} exemplars", ["task", *_COLUMNS], rows)
     if plot_file:
@@ -222,7 +222,7 @@ def _print(result: PlanResult) -> None:
     ]
     output.print_table("Per answer", ["task", "q", "calls", *_COLUMNS], rows)
     for name, task in described.tasks.items():
-        output.console().print(f"[bold]{name}[/bold]: {task.summary}")
+        Console().print(f"[bold]{name}[/bold]: {task.summary}")
     for warning in described.warnings:
         output.say(f"Warning: {warning}", "bold red")
     if result.exceeds:

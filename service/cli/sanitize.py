@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sanitization import attacks, embeddings, whole
+from sanitization.audit import audit
+from sanitization.channel import UNKNOWN
+from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
+from sanitization.text import open_sanitizer
+from sanitization.tokens import Partition
+from sanitization.vocabulary import Vocabulary
 from service.cli.gathering import Commands, Options
 from service.cli.output import Json, print_json, print_table, state_folder
+from service.embedding.words import EmbeddedOnDemand, cache_folder, embedded_once, minilm_words
 
 if TYPE_CHECKING:
-    from sanitization.text import TextSanitizer
-    from sanitization.vocabulary import Vocabulary
     from service.evaluation.sanitised_texts import Guesser
 
 
@@ -63,18 +69,13 @@ class Words(Options):
     @property
     def folder(self) -> Path:
         """Where embeddings and tables are kept."""
-        from service.embedding.words import cache_folder
-
         return self.cache or cache_folder()
 
     def vocabulary(self) -> Vocabulary:
         """The words with their vectors; the first time, those of MiniLM are embedded."""
-        from sanitization.embeddings import load
-        from service.embedding.words import minilm_words
-
         if self.vectors is None:
             return minilm_words(self.words, self.folder)
-        return load(self.vectors, words=self.word_list, most=self.words)
+        return embeddings.load(self.vectors, words=self.word_list, most=self.words)
 
 
 @app.command()
@@ -108,19 +109,23 @@ def text(
         ledger: What texts have cost, and became; ~/.local/state/dpicl/texts.sqlite without.
         jsonl: Print a line of JSON for each text.
     """
-    from sanitization.whole import NAME, kept
     from service.records.text_ledger import open_local
 
     if str(file) != "-" and not file.exists():
         raise ValueError(f"no file {file}. A text itself goes to standard input: echo TEXT | dpicl sanitize")
-    mechanism = mechanism or ("medoid_rr" if public_texts is None else NAME)
-    public = kept(mechanism, None if keep is None else _kept(keep))
-    if mechanism != NAME and public_texts is None:
-        sanitizer = _sanitizer(mechanism, epsilon, public, words)
-    elif mechanism == NAME and public_texts is not None and words.vectors is None:
-        sanitizer = _whole(public_texts, epsilon, words.folder)
+    mechanism = mechanism or ("medoid_rr" if public_texts is None else whole.NAME)
+    public = whole.kept(mechanism, None if keep is None else _kept(keep))
+    if mechanism != whole.NAME and public_texts is None:
+        embed = EmbeddedOnDemand() if words.vectors is None else None
+        sanitizer = open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=public, embed=embed)
+    elif mechanism == whole.NAME and public_texts is not None and words.vectors is None:
+        outputs = whole.read_public_texts(public_texts)
+        vectors = embedded_once(outputs, words.folder)
+        sanitizer = whole.open_whole(outputs, vectors, epsilon, words.folder, EmbeddedOnDemand())
     else:
-        raise typer.BadParameter(f"{NAME} needs --public-texts, and they go with no other mechanism and no --vectors")
+        raise typer.BadParameter(
+            f"{whole.NAME} needs --public-texts, and they go with no other mechanism and no --vectors"
+        )
     texts = open_local(ledger or state_folder() / "texts.sqlite", cap=cap)
     items, drawn, spent = [], 0, 0.0
     read, size = _lines(file), 1 if str(file) == "-" else _TOGETHER
@@ -161,8 +166,6 @@ def audit_(
         nominal: ε of the papers' formulas.
         epsilon: True ε for the corrected mechanisms.
     """
-    from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
-
     vocabulary, folder = words.vocabulary(), words.folder
     published = [_published(name, vocabulary, value) for name in PUBLISHED for value in nominal]
     served = {name: serve(name, vocabulary, epsilon, folder) for name in (*PUBLISHED, *RESPONSES)}
@@ -251,26 +254,21 @@ def attack(
         epsilon: True ε.
         mechanism: Only these. whole_rr, with --texts: each becomes one of the others.
     """
-    from sanitization.attacks import attack as attack_
-    from sanitization.attacks import repeated
-    from sanitization.mechanisms import PUBLISHED, RESPONSES, serve
-    from sanitization.whole import NAME as WHOLE
-
     names = mechanism or [*RESPONSES, *PUBLISHED]
     if on.texts is not None:
         _attack_texts(epsilon, names, on, words, json)
         return
     if on.masked_model or on.endpoint:
         raise typer.BadParameter("attackers with a model need --texts")
-    if WHOLE in names:
-        raise typer.BadParameter(f"{WHOLE} needs --texts")
+    if whole.NAME in names:
+        raise typer.BadParameter(f"{whole.NAME} needs --texts")
     vocabulary = words.vocabulary()
     rows: list[dict[str, Any]] = []
     for value in epsilon:
         for name in names:
             served = serve(name, vocabulary, value, words.folder)
-            figures = asdict(attack_(served.channel, vocabulary))
-            ten = repeated(served.channel, vocabulary, 10)
+            figures = asdict(attacks.attack(served.channel, vocabulary))
+            ten = attacks.repeated(served.channel, vocabulary, 10)
             rows.append(
                 {"epsilon": value, "mechanism": name, "true_epsilon": served.audit.epsilon, **figures, "ten": ten}
             )
@@ -295,34 +293,30 @@ def attack(
 
 
 def _attack_texts(epsilon: list[float], names: list[str], on: OnTexts, words: Words, json: bool) -> None:
-    from sanitization.mechanisms import serve
-    from sanitization.tokens import Partition
-    from sanitization.whole import NAME
     from service.embedding.embedder import Embedder, cores
     from service.embedding.memory import EmbeddingMemory
     from service.evaluation import sanitised_texts
-    from service.evaluation.sanitised_texts import Share, Texts
     from service.sources.typed import read_file
 
     partition, folder = Partition(_kept(on.keep)), words.folder
     vocabulary = partition.replaceable(words.vocabulary())
     embed = EmbeddingMemory(Embedder(threads=cores())).embed
     rows, unknown = list(read_file(on.texts or Path())), embed if words.vectors is None else None
-    texts, guessers = Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
+    texts, guessers = sanitised_texts.Texts(rows, vocabulary, partition, on.most_texts, embed, unknown), on.guessers()
 
     def measured(name: str, value: float) -> sanitised_texts.OnTexts:
-        if name == NAME:
+        if name == whole.NAME:
             return texts.whole(value, folder)
         return texts.measure(name, serve(name, vocabulary, value, folder), guessers)
 
     results = [(value, name, measured(name, value)) for value in epsilon for name in names]
     clean = texts.clean()
     if json:
-        attacks = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
-        print_json({"texts": len(texts.texts), "clean_accuracy": clean and asdict(clean), "attacks": attacks})
+        attacked = [{"epsilon": value, "mechanism": name, **asdict(on)} for value, name, on in results]
+        print_json({"texts": len(texts.texts), "clean_accuracy": clean, "attacks": attacked})
         return
 
-    def said(share: Share | None, scale: float = 100, digits: int = 0) -> str:
+    def said(share: sanitised_texts.Share | None, scale: float = 100, digits: int = 0) -> str:
         return "" if share is None else f"{scale * share.value:.{digits}f} ± {scale * share.error:.{digits or 1}f}"
 
     print_table(
@@ -339,22 +333,6 @@ def _attack_texts(epsilon: list[float], names: list[str], on: OnTexts, words: Wo
     )
 
 
-def _sanitizer(mechanism: str, epsilon: float, keep: Iterable[str], words: Words) -> TextSanitizer:
-    from sanitization.text import open_sanitizer
-    from service.embedding.words import EmbeddedOnDemand
-
-    embed = EmbeddedOnDemand() if words.vectors is None else None
-    return open_sanitizer(mechanism, words.vocabulary(), epsilon, words.folder, keep=keep, embed=embed)
-
-
-def _whole(file: Path, epsilon: float, folder: Path) -> TextSanitizer:
-    from sanitization.whole import open_whole, read_public_texts
-    from service.embedding.words import EmbeddedOnDemand, embedded_once
-
-    texts = read_public_texts(file)
-    return open_whole(texts, embedded_once(texts, folder), epsilon, folder, EmbeddedOnDemand())
-
-
 def _kept(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
@@ -367,10 +345,6 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _published(name: str, vocabulary: Vocabulary, nominal: float) -> dict[str, Any]:
-    from sanitization.audit import audit
-    from sanitization.channel import UNKNOWN
-    from sanitization.mechanisms import PUBLISHED
-
     mechanism = PUBLISHED[name]
     channel = mechanism.published(vocabulary, nominal)
     audited = audit(channel, classes=["unknown" if word == UNKNOWN else "known" for word in channel.inputs])

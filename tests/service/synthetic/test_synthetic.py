@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from examples.serving import use_database_in
 from exemplar_store import ExemplarStore, WrongKeyError
 from exemplar_store.errors import EncryptionKeyError
-from service.cli.synthetic import say_how_to_ask
+from service.cli.serve import say_how_to_ask
 from service.records.records import open_records
 from service.records.signed import read_signed
 from service.records.synthetic_store import KEY_BASE64, NOTICE, SyntheticUploadError
