@@ -10,7 +10,7 @@ from service.cli.gathering import Commands
 from service.cli.output import Json, Name, Yes, agreed, confirmed, do, print_engine, print_json, print_list, print_table
 from service.commands import budgets
 from service.commands.budgets import BudgetsView, CohortView, NewCohort, NewGroup
-from service.plans.budget_report import GroupBudget, TaskBudget
+from service.plans.budget_report import CohortBudget, GroupBudget, KnowledgeBaseBudget, TaskBudget
 
 cohorts, groups = Commands(), Commands()
 
@@ -68,10 +68,6 @@ def budget(
     if not report:
         typer.echo("There is no knowledge base yet: create one with `dpicl kb create`.")
     for item in report:
-        title = (
-            f"{item.knowledge_base}: lifetime ε = {item.lifetime.epsilon:g}, δ = {item.lifetime.delta:g}; "
-            f"promised ε = {item.promised.epsilon:g}; free ε = {item.free.epsilon:g}, δ = {item.free.delta:g}"
-        )
         rows = [
             [*(show(task) for show in _TASKS.values()), f"{plan.epsilon_spent:.3g}/{plan.promised.epsilon:g}"]
             for plan in item.plans
@@ -82,13 +78,16 @@ def budget(
         if len(item.cohorts) > 1:
             for cohort in item.cohorts:
                 closed = f"; closed {cohort.closed_at:%Y-%m-%d}" if cohort.closed_at else ""
-                typer.echo(
-                    f"Cohort {cohort.cohort}: lifetime ε = {cohort.lifetime.epsilon:g}; "
-                    f"promised ε = {cohort.promised.epsilon:g}; "
-                    f"free ε = {cohort.free.epsilon:g}, δ = {cohort.free.delta:g}{closed}"
-                )
-        print_table(title, [*_TASKS, "plan's ε so far"], rows)
+                typer.echo(f"Cohort {cohort.cohort}: {_amounts(cohort)}{closed}")
+        print_table(f"{item.knowledge_base}: {_amounts(item)}", [*_TASKS, "plan's ε so far"], rows)
     print_engine(read.engine)
+
+
+def _amounts(budget: KnowledgeBaseBudget | CohortBudget) -> str:
+    return (
+        f"lifetime ε = {budget.lifetime.epsilon:g}, δ = {budget.lifetime.delta:g}; "
+        f"promised ε = {budget.promised.epsilon:g}; free ε = {budget.free.epsilon:g}, δ = {budget.free.delta:g}"
+    )
 
 
 def _left(task: TaskBudget) -> object:

@@ -20,8 +20,7 @@ from service.commands.rehearsals import NewRehearsal
 from service.commands.trials import TrialView, Trying
 from service.engines.configs import EngineConfig, NearestExemplarConfig
 from service.engines.factory import open_engine
-from service.evaluation.dataset import embedded_field as field_of
-from service.evaluation.dataset import response_field
+from service.evaluation import dataset
 from service.pipeline.stages import Stages
 from service.plans.calibrating import calibrate
 from service.plans.candidates import write_candidates
@@ -91,7 +90,7 @@ def try_(
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field, response = field_of(plan, name, embedded_field), response_field(plan, name)
+        field, response = dataset.embedded_field(plan, name, embedded_field), dataset.response_field(plan, name)
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 

@@ -20,7 +20,6 @@ from service.pipeline.making import NotMadeError
 from service.plans.alternatives import alternatives
 from service.plans.rehearsing import EPSILON
 from service.plans.signing import check_finished
-from service.plans.steady import SteadyPreview
 from service.sources.typed import read_fields, read_lines
 from service.trials.trials import Trial
 
@@ -76,7 +75,13 @@ async def keep_arriving(visit: Visit) -> Response:
     """What the plan would give for ever, if people keep arriving."""
     desk, steady = await open_desk(visit), None
     with visit.refusals():
-        steady = await _preview_steadily(visit, desk)
+        plan, arriving = load_plan(desk.text), visit.read(Arriving)
+        key = f"{desk.status.cohorts[-1]} {arriving} {plan.model_dump_json()}"
+        steady = await compute(
+            visit, key, lambda: plans.steady(visit.actor, visit.services.records, plan, arriving), patiently=True
+        )
+        if steady is None:
+            raise FieldError("plan", "this is still being computed. Ask again in a moment")
     return await _part(visit, "plan_steady.html", desk, steady=steady)
 
 
@@ -171,18 +176,6 @@ async def _part(visit: Visit, template: str, desk: Desk, **context: Any) -> Resp
     if visit.is_htmx:
         return visit.page(template, desk=desk, **context)
     return await studio(visit, desk, **context)
-
-
-async def _preview_steadily(visit: Visit, desk: Desk) -> SteadyPreview:
-    """By the form: the plan, new people a month, and months from one cohort to the next."""
-    plan, arriving = load_plan(desk.text), visit.read(Arriving)
-    key = f"{desk.status.cohorts[-1]} {arriving} {plan.model_dump_json()}"
-    steady = await compute(
-        visit, key, lambda: plans.steady(visit.actor, visit.services.records, plan, arriving), patiently=True
-    )
-    if steady is None:
-        raise FieldError("plan", "this is still being computed. Ask again in a moment")
-    return steady
 
 
 async def _try(visit: Visit, desk: Desk) -> Trial:
