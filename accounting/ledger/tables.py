@@ -6,10 +6,10 @@ the code has no path that does, and :data:`GUARDS` make the database refuse one 
 They are no defence against the database's owner.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -318,13 +318,13 @@ GUARDS = (
 )
 
 
-@sa.event.listens_for(metadata, "after_create")
-def _create_guards(_target: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:
-    """Create the triggers with the tables, where ``metadata.create_all`` makes the schema."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.exec_driver_sql(REFUSE_FUNCTION)
-    created = {table.name for table in _options.get("tables", metadata.sorted_tables)}
-    for guard in GUARDS:
-        if guard.table in created:
-            connection.exec_driver_sql(guard.ddl(dialect))
+def guard_tables(tables: sa.MetaData, guards: Iterable[Guard]) -> None:
+    """Have the triggers created with their tables, where ``create_all`` makes these."""
+    for guard in guards:
+        table, function = tables.tables[guard.table], sa.DDL(REFUSE_FUNCTION)
+        sa.event.listen(table, "before_create", function.execute_if(dialect="postgresql"))
+        for dialect in ("sqlite", "postgresql"):
+            sa.event.listen(table, "after_create", sa.DDL(guard.ddl(dialect)).execute_if(dialect=dialect))
+
+
+guard_tables(metadata, GUARDS)
