@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -265,6 +266,12 @@ class Guard:
             return f"{head} BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
         return f"{head} EXECUTE FUNCTION ledger_refuse('{self.message}')"
 
+    def create(self, _table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
+        """Create the trigger, its table having just been created."""
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(REFUSE_FUNCTION)
+        connection.exec_driver_sql(self.ddl(connection.dialect.name))
+
 
 REFUSE_FUNCTION = (
     "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
@@ -321,10 +328,7 @@ GUARDS = (
 def guard_tables(tables: sa.MetaData, guards: Iterable[Guard]) -> None:
     """Have the triggers created with their tables, where ``create_all`` makes these."""
     for guard in guards:
-        table, function = tables.tables[guard.table], sa.DDL(REFUSE_FUNCTION)
-        sa.event.listen(table, "before_create", function.execute_if(dialect="postgresql"))
-        for dialect in ("sqlite", "postgresql"):
-            sa.event.listen(table, "after_create", sa.DDL(guard.ddl(dialect)).execute_if(dialect=dialect))
+        sa.event.listen(tables.tables[guard.table], "after_create", guard.create)
 
 
 guard_tables(metadata, GUARDS)

@@ -149,7 +149,7 @@ _FOLLOWING = (
     sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))
     .where(audit_events.c.sequence > sa.bindparam("after"))
     .order_by(audit_events.c.sequence)
-    .limit(sa.bindparam("limit"))
+    .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 
 
