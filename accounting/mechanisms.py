@@ -23,14 +23,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from accounting.privacy.calibration import (
-    BoundedRangeFamily,
-    Family,
-    GaussianFamily,
-    GuidedTokensFamily,
-    ProposeTestReleaseFamily,
-    TokenEnsembleFamily,
-)
+from accounting.privacy import calibration
+from accounting.privacy.profiles import ProposeTestRelease
 from accounting.privacy.token_ensemble import MOST_TOKENS
 from accounting.strict import Strict, is_none
 
@@ -60,7 +54,7 @@ class Mechanism(Strict):
         """Whether it is released once, as it is written."""
         return self.once
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> Family:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
         """What calibration chooses this mechanism's noise from: Gaussian noise, unless it says otherwise.
 
         Args:
@@ -69,11 +63,12 @@ class Mechanism(Strict):
             probability: with which a unit is drawn for each.
             ensemble: slots of an answer.
         """
-        return GaussianFamily()
+        return calibration.GAUSSIAN
 
     def __str__(self) -> str:
         """The mechanism and its parameters, in a few words."""
-        return ", ".join([self.type, *(f"{name} {value}" for name, value in self if name != "type")])
+        parameters = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in self]
+        return ", ".join([self.type, *(f"{name} {value}" for name, value in parameters if name != "type")])
 
 
 class LabelMechanism(Mechanism):
@@ -159,18 +154,11 @@ class RnmGaussianMechanism(LabelMechanism):
         if not isinstance(written, dict):
             return written
         decide = written.get("decide", "posterior" if written.get("prior_weight") is None else "argmax")
-        match decide:
-            case "posterior" if written.get("calibration") is None:
-                return {**written, "decide": decide, "calibration": {}}
-            case "argmax":
-                weight = written.get("prior_weight")
-                return {
-                    "calibration": None,
-                    **written,
-                    "decide": decide,
-                    "prior_weight": 0.0 if weight is None else weight,
-                }
-        return {**written, "decide": decide}
+        unless: dict[str, Any] = (
+            {"calibration": None, "prior_weight": 0.0} if decide == "argmax" else {"calibration": {}}
+        )
+        missing = {name: value for name, value in unless.items() if written.get(name) is None}
+        return {**written, **missing, "decide": decide}
 
     @model_validator(mode="after")
     def _is_one_or_the_other(self) -> Self:
@@ -213,9 +201,6 @@ class PrototypesMechanism(LabelMechanism):
     def gives_probability(self) -> bool:
         """See :class:`LabelMechanism`."""
         return True
-
-    def __str__(self) -> str:
-        return f"prototypes, temperature {self.temperature:g}"
 
 
 class SyntheticExemplarsMechanism(LabelMechanism):
@@ -314,9 +299,9 @@ class KeywordJointEmMechanism(TextMechanism):
             raise ValueError(f"typical_domain: {self.k} words cannot come from a domain of {self.typical_domain}")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> BoundedRangeFamily:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
         """See :class:`Mechanism`."""
-        return BoundedRangeFamily()
+        return calibration.BOUNDED_RANGE
 
     def __str__(self) -> str:
         return f"keyword_joint_em, k = {self.k}"
@@ -341,10 +326,12 @@ class KeywordPtrMechanism(TextMechanism):
             raise ValueError("k_min: must be at most k_max")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> ProposeTestReleaseFamily:
+    def family(
+        self, delta: float, answers: int, probability: float, ensemble: int
+    ) -> calibration.Family[ProposeTestRelease]:
         """See :class:`Mechanism`."""
         delta0 = min(self.delta_share * delta / (answers * probability), LARGEST_DELTA0)
-        return ProposeTestReleaseFamily(delta0, self.choice_share)
+        return calibration.propose_test_release(delta0, self.choice_share)
 
     def __str__(self) -> str:
         return f"keyword_ptr, k = {self.k_min} to {self.k_max}"
@@ -455,12 +442,13 @@ class TokenEnsembleMechanism(TextMechanism):
             raise ValueError("after: no words are released before texts on topics; leave it out")
         return self
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> Family:
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> calibration.AnyFamily:
         """See :class:`Mechanism`."""
-        tokens = TokenEnsembleFamily(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
+        tokens = calibration.token_ensemble(self.paid, 4 * self.pull(math.inf, ensemble), sampled=probability < 1)
         if self.after is None:
             return tokens
-        return GuidedTokensFamily(self.after.family(delta, answers, probability, ensemble), tokens, self.after_share)
+        words = self.after.family(delta, answers, probability, ensemble)
+        return calibration.guided_tokens(words, tokens, self.after_share)
 
     def __str__(self) -> str:
         many = "1 text" if self.texts == 1 else f"{self.texts} texts"

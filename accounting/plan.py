@@ -188,7 +188,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
             the promise.
         accounting.privacy.accountants.AccountantsDisagreeError: the accountants contradict each other.
     """
-    samplings, grants = _granted(plan, public_size)
+    grants = _granted(plan, public_size)
     events = _calibrate(plan, grants)
     bounds = compare(events, plan.budget.delta)
     # Both are bounds of the same plan, fixed beforehand, so the smaller may be promised.
@@ -203,7 +203,7 @@ def calibrate_plan(plan: Plan, public_size: int) -> CalibratedPlan:
     return CalibratedPlan(
         plan=plan,
         public_size=public_size,
-        noise=_noise(plan, samplings, events),
+        noise=_noise(plan, events),
         epsilon={name: EpsilonRange(lower=b.lower, upper=b.upper) for name, b in bounds.items()},
         unsupported={
             name: get_accountant(name).unsupported(events) or "its numerics do not reach this delta"
@@ -221,17 +221,17 @@ def least_noise(plan: Plan, public_size: int) -> dict[str, TaskNoise]:
     Raises:
         PlanError: as there.
     """
-    samplings, grants = _granted(plan, public_size)
+    grants = _granted(plan, public_size)
     events = _calibrate(plan, grants)
     if "accountant" not in plan.model_fields_set:
-        pld, rdp = (get_accountant(name).bounds(events, plan.budget.delta).upper for name in ("pld", "rdp"))
+        pld, rdp = (get_accountant(name).upper(events, plan.budget.delta) for name in ("pld", "rdp"))
         if rdp < _WORTH_IT * pld:
             events = _calibrate(plan.model_copy(update={"accountant": "rdp"}), grants)
-    return _noise(plan, samplings, events)
+    return _noise(plan, events)
 
 
-def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Grant]]:
-    """How tasks draw, and what each is granted.
+def _granted(plan: Plan, public_size: int) -> list[Grant]:
+    """What each task is granted.
 
     Raises:
         PlanError: that cannot be.
@@ -253,27 +253,19 @@ def _granted(plan: Plan, public_size: int) -> tuple[dict[str, Sampling], list[Gr
             "probabilities adds to delta is not negligible; sign a smaller plan"
         )
         raise PlanError(("budget.epsilon", why))
-    samplings = {
-        name: Sampling(task.sampling, task.sampling_probability(public_size)) for name, task in plan.tasks.items()
-    }
     shares = sum(task.share for task in plan.tasks.values())
-    grants = [
-        Grant(
-            task.mechanism.family(
-                plan.budget.delta * task.share / shares, task.answers, samplings[name].probability, task.ensemble
-            ),
-            samplings[name],
-            task.answers,
-            task.share,
-        )
-        for name, task in plan.tasks.items()
-    ]
-    return samplings, grants
+    grants = []
+    for task in plan.tasks.values():
+        sampling = Sampling(task.sampling, task.sampling_probability(public_size))
+        delta = plan.budget.delta * task.share / shares
+        family = task.mechanism.family(delta, task.answers, sampling.probability, task.ensemble)
+        grants.append(Grant(family, sampling, task.answers, task.share))
+    return grants
 
 
-def _noise(plan: Plan, samplings: Mapping[str, Sampling], events: Sequence[Event]) -> dict[str, TaskNoise]:
+def _noise(plan: Plan, events: Sequence[Event]) -> dict[str, TaskNoise]:
     return {
-        name: TaskNoise(sampling_probability=samplings[name].probability, mechanism=cast(Profile, event.mechanism))
+        name: TaskNoise(sampling_probability=event.sampling.probability, mechanism=cast(Profile, event.mechanism))
         for name, event in zip(plan.tasks, events, strict=True)
     }
 

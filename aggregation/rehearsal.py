@@ -28,6 +28,7 @@ and given both runs' counts Theorem 4 holds. The 1e-16 is not added to the δ th
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -166,15 +167,11 @@ def most_turned(answers: int, change: float) -> int:
         change: each one's probability.
     """
 
-    def escapes(turned: int) -> bool:
+    def suffices(turned: int) -> bool:
         share = (turned + 1) / answers
         if share <= change:
-            return True
+            return False
         rest = (1 - share) * math.log((1 - share) / (1 - change)) if share < 1 else 0.0
-        return math.exp(-answers * (share * math.log(share / change) + rest)) > ESCAPES
+        return math.exp(-answers * (share * math.log(share / change) + rest)) <= ESCAPES
 
-    low, high = 0, answers  # more than all cannot differ
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if escapes(middle) else (low, middle)
-    return low
+    return bisect_left(range(answers), True, key=suffices)  # more than all cannot differ

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from accounting.privacy import adaptive
 from accounting.privacy.accountants import get_accountant
-from accounting.privacy.calibration import BoundedRangeFamily, Grant, calibrate
+from accounting.privacy.calibration import BOUNDED_RANGE, Grant, calibrate
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.profiles import BoundedRange
 
@@ -34,7 +34,7 @@ def without_value_iteration() -> Iterator[None]:
 
 
 def widest(answers: int, epsilon: float, accountant: str) -> float:
-    (event,) = calibrate([Grant(BoundedRangeFamily(), SAMPLING, answers)], epsilon, DELTA, accountant)
+    (event,) = calibrate([Grant(BOUNDED_RANGE, SAMPLING, answers)], epsilon, DELTA, accountant)
     assert isinstance(event.mechanism, BoundedRange)
     return event.mechanism.epsilon
 

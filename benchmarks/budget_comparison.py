@@ -5,7 +5,7 @@
 Settings are DP-ICL's for dialogue summaries (Wu et al., arXiv 2305.01639): q = 400/14732 of SAMSum's training set, δ =
 5e-5. More ε for an answer is less noise. For propose-test-release the choice of k has the ε shown and the test noise of
 standard deviation 2σ; both follow from one cost, shared equally
-(:class:`accounting.privacy.calibration.ProposeTestReleaseFamily`), so every analysis judges the same mechanisms. Half
+(:func:`accounting.privacy.calibration.propose_test_release`), so every analysis judges the same mechanisms. Half
 of δ is for δ₀, which counts once for every answer, in every analysis.
 
 The paper's analysis (its appendix B.3) is Rényi differential privacy at orders α:
@@ -41,7 +41,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from matplotlib.figure import Figure
 from scipy import optimize, special
 
-from accounting.privacy.calibration import BoundedRangeFamily, Family, Grant, ProposeTestReleaseFamily, calibrate
+from accounting.privacy.calibration import BOUNDED_RANGE, Family, Grant, calibrate, propose_test_release
 from accounting.privacy.events import Sampling
 from accounting.privacy.profiles import Array, BoundedRange, ProposeTestRelease, SymmetricProfile
 
@@ -138,7 +138,7 @@ def compare(numbers: Sequence[int], epsilons: Sequence[float]) -> list[Row]:
     for release in (EM, PTR):
         for answers in numbers:
             delta0 = DELTA0_SHARE * DELTA / (answers * Q)
-            family = BoundedRangeFamily() if release == EM else ProposeTestReleaseFamily(delta0)
+            family = BOUNDED_RANGE if release == EM else propose_test_release(delta0)
             grant = Grant(family, Sampling("units", Q), answers)
             for epsilon in epsilons:
                 found = {

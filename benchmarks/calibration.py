@@ -20,11 +20,11 @@ from dp_accounting.pld import pld_privacy_accountant
 
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.calibration import (
-    BoundedRangeFamily,
-    GaussianFamily,
+    BOUNDED_RANGE,
+    GAUSSIAN,
     Grant,
-    ProposeTestReleaseFamily,
     calibrate,
+    propose_test_release,
 )
 from accounting.privacy.events import Sampling
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 EPSILON, DELTA = 3.0, 1e-5
 GAUSSIANS = [
-    Grant(GaussianFamily(), Sampling("units", q), answers)
+    Grant(GAUSSIAN, Sampling("units", q), answers)
     for q, answers in ((0.03, 1000), (0.01, 10_000), (0.005, 10_000), (0.1, 100))
 ]
 MECHANISMS = [
-    Grant(GaussianFamily(), Sampling("units", 0.03), 1000),
-    Grant(GaussianFamily(), Sampling("blocks", 0.01), 10_000),
-    Grant(BoundedRangeFamily(), Sampling("units", 0.03), 200),
-    Grant(ProposeTestReleaseFamily(delta0=1e-9), Sampling("units", 0.02), 500),
+    Grant(GAUSSIAN, Sampling("units", 0.03), 1000),
+    Grant(GAUSSIAN, Sampling("blocks", 0.01), 10_000),
+    Grant(BOUNDED_RANGE, Sampling("units", 0.03), 200),
+    Grant(propose_test_release(delta0=1e-9), Sampling("units", 0.02), 500),
 ]
 
 

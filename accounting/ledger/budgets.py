@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any
 
 import sqlalchemy as sa
 
-from accounting.ledger import trail
+from accounting.ledger import errors, trail
 from accounting.ledger.amounts import Number, checked, exact, in_words
 from accounting.ledger.clock import Clock, utc_now
 from accounting.ledger.cohorts import (
@@ -30,14 +29,6 @@ from accounting.ledger.cohorts import (
     unknown_budget,
 )
 from accounting.ledger.dialects import reading
-from accounting.ledger.errors import (
-    BudgetExistsError,
-    LedgerError,
-    PlansChangedError,
-    UnknownBudgetError,
-    UnknownPlanError,
-    UnknownTaskError,
-)
 from accounting.ledger.events import Approval, BudgetOpened, PlanSigned
 from accounting.ledger.promised import group_of, plans_of
 from accounting.ledger.tables import budgets, charges, cohorts, plans, tasks
@@ -192,7 +183,7 @@ class Budgets:
         """
         asked = checked(epsilon, delta)
         if connection.execute(budget_of(knowledge_base)).first() is not None:
-            raise BudgetExistsError(f"knowledge base {knowledge_base!r} has its lifetime budget already")
+            raise errors.BudgetExistsError(f"knowledge base {knowledge_base!r} has its lifetime budget already")
         now = self._clock()
         row = {"knowledge_base": knowledge_base, "epsilon": asked[0], "delta": asked[1], "opened_at": now}
         connection.execute(sa.insert(budgets).values(row))
@@ -216,12 +207,12 @@ class Budgets:
         row, standing = connection.execute(budget_of(knowledge_base)).first(), cohorts_of(connection, knowledge_base)
         check_not_archived(knowledge_base, standing)
         if row is not None and len(standing) > 1:
-            raise BudgetExistsError(
+            raise errors.BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had several cohorts before its exemplars were lost in a restore, "
                 "and nobody can tell any more who belongs to which: choose another name"
             )
         if row is not None and (row.epsilon, row.delta) != checked(epsilon, delta):
-            raise BudgetExistsError(
+            raise errors.BudgetExistsError(
                 f"knowledge base {knowledge_base!r} had a lifetime budget of {in_words((row.epsilon, row.delta))} "
                 "before its exemplars were lost in a restore, and keeps it: create it with the same"
             )
@@ -272,7 +263,7 @@ class Budgets:
             signed = connection.execute(plans_of(knowledge_base)).all()
             version = max((plan.version for plan in signed), default=0) + 1
             if after_version is not None and after_version != version - 1:
-                raise PlansChangedError(
+                raise errors.PlansChangedError(
                     f"plan {version - 1} of {knowledge_base!r} was signed in the meantime; look at what is left and "
                     "sign again"
                 )
@@ -303,7 +294,9 @@ class Budgets:
         with reading(self._database) as connection:
             chosen = sa.and_(plans.c.knowledge_base == knowledge_base, plans.c.version == version)
             if connection.execute(sa.select(plans.c.id).where(chosen)).first() is None:
-                raise UnknownPlanError(f"knowledge base {knowledge_base!r} has no signed plan of version {version}")
+                raise errors.UnknownPlanError(
+                    f"knowledge base {knowledge_base!r} has no signed plan of version {version}"
+                )
             return _read_plan(connection, chosen)
 
     def plans(self, knowledge_base: str) -> list[SignedPlan]:
@@ -321,7 +314,9 @@ class Budgets:
         """
         parsed = _ADDRESS.fullmatch(task_address)
         if parsed is None:
-            raise UnknownTaskError(f"{task_address!r} is no task address; write knowledge_base.task or ...task@version")
+            raise errors.UnknownTaskError(
+                f"{task_address!r} is no task address; write knowledge_base.task or ...task@version"
+            )
         knowledge_base, name, version = parsed.group("knowledge_base", "task", "version")
         named = {"of": knowledge_base, "named": name}
         with reading(self._database) as connection:
@@ -365,20 +360,16 @@ def charges_by_state(connection: sa.Connection) -> dict[int, Counter[str]]:
     return counted
 
 
-def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> LedgerError:
+def _unknown(connection: sa.Connection, task_address: str, knowledge_base: str) -> errors.LedgerError:
     """What is wrong with the address of a task that does not exist."""
     existing = connection.execute(sa.select(budgets.c.knowledge_base)).scalars().all()
     if knowledge_base not in existing:
-        nearest = get_close_matches(knowledge_base, existing, n=1)
-        meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        return UnknownBudgetError(f"there is no knowledge base {knowledge_base!r}{meant}")
+        meant = errors.did_you_mean(knowledge_base, existing)
+        return errors.UnknownBudgetError(f"there is no knowledge base {knowledge_base!r}{meant}")
     every = connection.execute(_tasks_of(knowledge_base))
     known = [address(knowledge_base, other.name, other.version) for other in every]
     has = f"it has {', '.join(sorted(known))}" if known else "no plan was signed for it"
-    return UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
-
-
-_tasks = tasks  # `sign` has an argument of this name
+    return errors.UnknownTaskError(f"no task {task_address!r} in knowledge base {knowledge_base!r}: {has}")
 
 
 def _status(
@@ -448,8 +439,8 @@ def add_plan(connection: sa.Connection, signed: PlanSigned, at: datetime) -> int
         "cohorts": signed.cohorts,
     }
     plan_id: int = connection.execute(sa.insert(plans).values(row).returning(plans.c.id)).scalar_one()
-    tasks = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in signed.answers.items()]
-    connection.execute(sa.insert(_tasks), tasks)
+    granted = [{"plan_id": plan_id, "name": name, "answers": answers} for name, answers in signed.answers.items()]
+    connection.execute(sa.insert(tasks), granted)
     return plan_id
 
 

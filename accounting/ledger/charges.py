@@ -43,7 +43,6 @@ class AnswersExhaustedError(LedgerError):
     """The task has given, or lost, every answer its plan allows."""
 
     def __init__(self, task: SignedTask) -> None:
-        self.task = task
         super().__init__(
             f"task {task.name!r} of plan {task.version} of knowledge base {task.knowledge_base!r} has used "
             f"all its {task.answers} answers; repeated queries are still answered, new ones need another plan"
@@ -244,10 +243,7 @@ class Ledger:
         plain = json.loads(json.dumps(answer, allow_nan=False))
         with self._database.begin() as connection:
             now = self._clock()
-            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
-            if charge is None:
-                raise _refusal(connection, charge_id, "released")
-            _lock(connection, charge.task_id)  # as `charge` does: two holders of one query take turns
+            charge = _locked(connection, charge_id)  # two holders of one query take turns
             first = _released(connection, charge.task_id, charge.query_digest)
             if first is not None and charge.state in ("charged", "lost"):
                 trail.append(connection, now, *lose(connection, charges.c.id == charge_id, now))
@@ -282,10 +278,7 @@ class Ledger:
             UnknownChargeError: no such charge.
         """
         with self._database.begin() as connection:
-            charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
-            if charge is None:
-                raise _refusal(connection, charge_id, "voided")
-            _lock(connection, charge.task_id)  # before the charge, as `charge` does, so that the two cannot deadlock
+            charge = _locked(connection, charge_id)
             now = self._clock()
             if not give_back(connection, charge_id, now):
                 raise _refusal(connection, charge_id, "voided")
@@ -343,12 +336,13 @@ class Ledger:
         return release_of(row)
 
 
-_CHARGES = sa.select(charges, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
-    charges.join(tasks).join(plans)
-)
-RELEASES = sa.select(releases, tasks.c.name, plans.c.knowledge_base, plans.c.version).select_from(
-    releases.join(tasks).join(plans)
-)
+def _with_task(table: sa.Table) -> sa.Select[Any]:
+    names = tasks.c.name, plans.c.knowledge_base, plans.c.version
+    return sa.select(table, *names).select_from(table.join(tasks).join(plans))
+
+
+_CHARGES = _with_task(charges)
+RELEASES = _with_task(releases)
 """With the names of its task and knowledge base, and its plan's version."""
 # What every query executes is built once: see accounting.ledger.budgets.
 _CHARGE = _CHARGES.where(charges.c.id == sa.bindparam("charge"))
@@ -408,6 +402,15 @@ def _lock(connection: sa.Connection, task_id: int) -> None:
         connection.execute(_LOCK, {"task": task_id})
 
 
+def _locked(connection: sa.Connection, charge_id: str) -> sa.Row[Any]:
+    """A charge, its task being locked before anything else, as by `charge`, so that no two can deadlock."""
+    charge = connection.execute(_CHARGE, {"charge": charge_id}).first()
+    if charge is None:
+        raise UnknownChargeError(f"no charge {charge_id!r}")
+    _lock(connection, charge.task_id)
+    return charge
+
+
 def lose(connection: sa.Connection, which: sa.ColumnElement[bool], now: datetime) -> list[ChargeLost]:
     """Mark open charges as lost, within the caller's transaction; what to append to the trail."""
     lost = sa.update(charges).where(which, charges.c.state == "charged").values(state="lost", settled_at=now)
@@ -440,8 +443,6 @@ def _is_bound(
     return row is not None
 
 
-def _refusal(connection: sa.Connection, charge_id: str, wanted: str) -> LedgerError:
-    state = connection.execute(sa.select(charges.c.state).where(charges.c.id == charge_id)).scalar_one_or_none()
-    if state is None:
-        return UnknownChargeError(f"no charge {charge_id!r}")
+def _refusal(connection: sa.Connection, charge_id: str, wanted: str) -> ChargeStateError:
+    state = connection.scalar(sa.select(charges.c.state).where(charges.c.id == charge_id))
     return ChargeStateError(f"charge {charge_id} is {state}: it cannot be {wanted} any more")

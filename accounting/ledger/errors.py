@@ -1,5 +1,8 @@
 """What the ledger refuses about budgets, plans and cohorts."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from accounting.ledger.amounts import Pair, in_words
 
 
@@ -50,10 +53,15 @@ class GroupError(LedgerError):
 
 
 class BudgetExceededError(LedgerError):
-    """A plan asks for more than is free. ``asked``, ``promised`` and ``free`` are pairs (ε, δ).
+    """A plan asks for more than is free.
 
-    ``cohort`` is the number of the one that has too little, in a knowledge base with several; None for its only one.
-    ``group`` is the knowledge base's group, if that has too little and the cohort would have enough.
+    Args:
+        knowledge_base: whose.
+        asked: (ε, δ), as all three.
+        promised: to signed plans.
+        free: what is left.
+        cohort: number of the one that has too little, in a knowledge base with several; None for its only one.
+        group: the knowledge base's, if that has too little and the cohort would have enough.
     """
 
     def __init__(
@@ -65,17 +73,17 @@ class BudgetExceededError(LedgerError):
         cohort: int | None = None,
         group: str | None = None,
     ) -> None:
-        self.knowledge_base, self.asked, self.promised, self.free = knowledge_base, asked, promised, free
-        self.cohort, self.group = cohort, group
         of = repr(knowledge_base) if cohort is None else f"cohort {cohort} of {knowledge_base!r}"
         otherwise = "" if cohort is None else ", or one that leaves this cohort out"
         if group is not None:
-            super().__init__(
-                f"the plan asks for {in_words(asked)}, but of the budget of group {group!r} only {in_words(free)} is "
-                f"left for {of}; sign a smaller plan{otherwise}"
-            )
-            return
-        super().__init__(
-            f"the plan asks for {in_words(asked)}, but of the lifetime budget of {of} {in_words(promised)} is "
-            f"promised to signed plans and only {in_words(free)} is free; sign a smaller plan{otherwise}"
-        )
+            rest = f"of the budget of group {group!r} only {in_words(free)} is left for {of}"
+        else:
+            signed = f"{in_words(promised)} is promised to signed plans"
+            rest = f"of the lifetime budget of {of} {signed} and only {in_words(free)} is free"
+        super().__init__(f"the plan asks for {in_words(asked)}, but {rest}; sign a smaller plan{otherwise}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """How a message ends that does not know a name: with the nearest one of those known, if one is near."""
+    nearest = get_close_matches(name, known, n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from difflib import get_close_matches
 
 import sqlalchemy as sa
 
@@ -18,7 +17,7 @@ from accounting.ledger.amounts import Number, checked, in_words, rest
 from accounting.ledger.clock import Clock
 from accounting.ledger.cohorts import lock
 from accounting.ledger.dialects import reading
-from accounting.ledger.errors import GroupError, UnknownGroupError
+from accounting.ledger.errors import GroupError, UnknownGroupError, did_you_mean
 from accounting.ledger.events import GroupJoined, GroupOpened
 from accounting.ledger.promised import Row, group_of, left_by, members_of, most_paid, plans_of
 from accounting.ledger.tables import group_members, groups
@@ -141,6 +140,5 @@ def _named(connection: sa.Connection, name: str, *, locked: bool = False) -> Row
     found = connection.execute(which.with_for_update(key_share=True) if locked else which).first()
     if found is None:
         every = connection.scalars(sa.select(groups.c.name).order_by(groups.c.name)).all()
-        nearest = get_close_matches(name, every, n=1)
-        raise UnknownGroupError(f"there is no group {name!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
+        raise UnknownGroupError(f"there is no group {name!r}{did_you_mean(name, every)}")
     return found

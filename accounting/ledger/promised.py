@@ -46,6 +46,5 @@ def members_of(connection: sa.Connection, group: str) -> list[str]:
 def left_by(connection: sa.Connection, group: Row, without: str | None = None) -> Pair:
     """What a group's knowledge bases leave of its budget; those except one, if that is named."""
     others = [name for name in members_of(connection, group.name) if name != without]
-    return rest((group.epsilon, group.delta), [most_paid(connection.execute(plans_of(name)).all()) for name in others])[
-        1
-    ]
+    paid = [most_paid(connection.execute(plans_of(name)).all()) for name in others]
+    return rest((group.epsilon, group.delta), paid)[1]

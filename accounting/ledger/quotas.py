@@ -20,7 +20,6 @@ class QuotaExhaustedError(LedgerError):
     """The key has been charged as many answers as it may."""
 
     def __init__(self, quota: int) -> None:
-        self.quota = quota
         super().__init__(
             f"this key has used its quota of {quota} answers; repeated queries are still answered, and an admin can "
             "raise the quota"

@@ -26,6 +26,7 @@ them stands in the witness, and a backup from before it lacks what was witnessed
 opening of a cohort, as do the units themselves.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,9 +44,9 @@ from accounting.ledger.clock import utc_now
 from accounting.ledger.cohorts import archived, budget_of, close
 from accounting.ledger.events import Mark, Particulars
 from accounting.ledger.quotas import QuotaExhaustedError, count_charge
-from accounting.ledger.tables import audit_events, budgets, charges, cohorts, group_members, groups, plans, tasks
-from accounting.ledger.trail import AuditEvent, AuditTrail
-from accounting.ledger.witness import START, LedgerRestoredError, Witness
+from accounting.ledger.tables import budgets, charges, cohorts, group_members, groups, plans, tasks
+from accounting.ledger.trail import START, AuditEvent, AuditTrail, every
+from accounting.ledger.witness import LedgerRestoredError, Witness
 
 BringBack = Callable[[sa.Connection, AuditEvent], list[Particulars]]
 """Does again, in the caller's transaction, what one lost event did; returns what to append to the trail."""
@@ -136,17 +137,14 @@ def find_loss(trail: AuditTrail, witness: Witness) -> Loss | None:
         accounting.ledger.witness.WitnessUnavailableError: the witness does not answer.
     """
     seen = witness.head()
-    newest = trail.head()
-    length = newest.sequence if newest else 0
-    common = _common(trail, witness, min(length, seen.sequence if seen else 0))
+    common = _common(trail, witness, min(trail.end().sequence, seen.sequence if seen else 0))
     if seen is not None and common.sequence == seen.sequence:
         return None
-    own = _all(trail.events, common.sequence)
-    lost = _all(witness.events, common.sequence)
-    joined = (*_all(partial(trail.events, kinds=[events.GroupJoined.kind]), 0), *lost)
+    own, lost = list(every(trail.events, common.sequence)), list(every(witness.events, common.sequence))
+    joined = (*every(partial(trail.events, kinds=[events.GroupJoined.kind])), *lost)
     pairs = tuple(_names(one) for one in (event.particulars for event in joined) if isinstance(one, events.GroupJoined))
     # An acknowledgement brought back what stands up to its mark. Elsewhere that may have been lost since.
-    places = {Mark(event.sequence, event.hash): place for place, event in enumerate(lost, 1)} if seen else {START: 0}
+    places = {event.mark: place for place, event in enumerate(lost, 1)} if seen else {START: 0}
     restores = [
         (number, places[one.witness])
         for number, one in enumerate(event.particulars for event in own)
@@ -214,7 +212,7 @@ def acknowledge(
                 charged_twice=loss.charged_twice,
             )
             trail.lock_end(connection)
-            if (connection.scalar(_NEWEST) or START.hash) != (loss.own or (loss.common,))[-1].hash:
+            if trail.newest(connection) != (loss.own[-1].mark if loss.own else loss.common):
                 raise LedgerRestoredError(
                     "the ledger was changed since the loss was counted: run the command again to see what was lost"
                 )
@@ -304,9 +302,6 @@ class _Restoring:
         return int(self._connection.execute(sa.select(tasks.c.id).join(plans).where(*chosen)).scalar_one())
 
 
-_NEWEST = sa.select(audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
-
-
 def _granted(opened: events.BudgetOpened | events.CohortOpened | events.GroupOpened, at: datetime) -> dict[str, Any]:
     return {"epsilon": exact(opened.epsilon), "delta": exact(opened.delta), "opened_at": at}
 
@@ -348,27 +343,17 @@ def _named(kind: str, names: Iterable[Name]) -> set[str]:
 
 def _common(trail: AuditTrail, witness: Witness, longest: int) -> Mark:
     """The newest event both have, of the first ``longest``: hashes are equal up to it, and differ from there on."""
-    low, mark = 0, START
-    high = longest
-    while low < high:
-        middle = (low + high + 1) // 2
-        ours, theirs = trail.events(after=middle - 1, limit=1)[0], witness.events(middle - 1, 1)[0]
-        if ours.hash == theirs.hash:
-            low, mark = middle, Mark(middle, ours.hash)
-        else:
-            high = middle - 1
-    return mark
+
+    def differ(sequence: int) -> bool:
+        ours, theirs = trail.events(after=sequence - 1, limit=1), witness.events(sequence - 1, 1)
+        return ours[0].hash != theirs[0].hash
+
+    alike = bisect_left(range(1, longest + 1), True, key=differ)
+    return trail.events(after=alike - 1, limit=1)[0].mark if alike else START
 
 
 def _begun(trail: AuditTrail, common: Mark) -> tuple[AuditEvent, ...]:
     kinds = [events.ExemplarsIngested.kind, events.UploadEnded.kind]
-    told = [(e, e.particulars) for e in _all(partial(trail.events, kinds=kinds, before=common.sequence + 1), 0)]
+    told = [(e, e.particulars) for e in every(partial(trail.events, kinds=kinds, before=common.sequence + 1))]
     ended = {what.upload for _, what in told if isinstance(what, events.UploadEnded)}
     return tuple(e for e, what in told if isinstance(what, events.ExemplarsIngested) and what.upload not in ended)
-
-
-def _all(read: Callable[..., list[AuditEvent]], after: int) -> list[AuditEvent]:
-    found: list[AuditEvent] = []
-    while batch := read(after=found[-1].sequence if found else after, limit=1000):
-        found += batch
-    return found

@@ -6,6 +6,7 @@ the code has no path that does, and :data:`GUARDS` make the database refuse one 
 They are no defence against the database's owner.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -265,6 +266,12 @@ class Guard:
             return f"{head} BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
         return f"{head} EXECUTE FUNCTION ledger_refuse('{self.message}')"
 
+    def create(self, _table: sa.Table, connection: sa.Connection, **_options: Any) -> None:
+        """Create the trigger, its table having just been created."""
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(REFUSE_FUNCTION)
+        connection.exec_driver_sql(self.ddl(connection.dialect.name))
+
 
 REFUSE_FUNCTION = (
     "CREATE OR REPLACE FUNCTION ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS "
@@ -318,13 +325,10 @@ GUARDS = (
 )
 
 
-@sa.event.listens_for(metadata, "after_create")
-def _create_guards(_target: sa.MetaData, connection: sa.Connection, **_options: Any) -> None:
-    """Create the triggers with the tables, where ``metadata.create_all`` makes the schema."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.exec_driver_sql(REFUSE_FUNCTION)
-    created = {table.name for table in _options.get("tables", metadata.sorted_tables)}
-    for guard in GUARDS:
-        if guard.table in created:
-            connection.exec_driver_sql(guard.ddl(dialect))
+def guard_tables(tables: sa.MetaData, guards: Iterable[Guard]) -> None:
+    """Have the triggers created with their tables, where ``create_all`` makes these."""
+    for guard in guards:
+        sa.event.listen(tables.tables[guard.table], "after_create", guard.create)
+
+
+guard_tables(metadata, GUARDS)

@@ -7,7 +7,7 @@ reordered (:mod:`accounting.replay.trail`). Events hold public quantities only.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
-from accounting.ledger.events import LedgerRestored, Particulars, read
+from accounting.ledger.events import LedgerRestored, Mark, Particulars, read
 from accounting.ledger.tables import audit_events
 
 FIRST = "0" * 64
 """What stands for the hash before the first event."""
+START = Mark(0, FIRST)
+"""Where every trail begins."""
 
 _LOCK = 0x64706963_6C61  # PostgreSQL's advisory lock of the chain's end
 BATCH = 1000
@@ -51,10 +53,15 @@ class AuditEvent:
         """The body, read (:func:`accounting.ledger.events.read`); None for a kind that only a newer version knows."""
         return read(self.kind, self.body)
 
-    def continues(self, sequence: int, previous: str) -> bool:
-        """Whether it is as it was written, and follows the event with this sequence number and hash."""
+    @property
+    def mark(self) -> Mark:
+        """Its place in the trail."""
+        return Mark(self.sequence, self.hash)
+
+    def continues(self, last: Mark) -> bool:
+        """Whether it is as it was written, and follows the event at this place."""
         written = digest(self.sequence, timestamp(self.at), self.kind, self.body, self.previous)
-        return (self.sequence, self.previous, self.hash) == (sequence + 1, previous, written)
+        return (self.sequence, self.previous, self.hash) == (last.sequence + 1, last.hash, written)
 
     def line(self) -> str:
         """The event as a line of an export."""
@@ -97,15 +104,13 @@ def append(connection: sa.Connection, at: datetime, *happened: Particulars) -> N
         happened: in this order.
     """
     lock_end(connection)
-    end = connection.execute(_END).one_or_none()
-    sequence, previous = (end.sequence, end.hash) if end else (0, FIRST)
+    last = newest(connection)
     new = []
-    for particulars in happened:
-        sequence += 1
+    for sequence, particulars in enumerate(happened, last.sequence + 1):
         kind, body = particulars.kind, canonical(particulars.model_dump())
-        event = AuditEvent(sequence, at, kind, body, previous, digest(sequence, timestamp(at), kind, body, previous))
-        new.append(vars(event))
-        previous = event.hash
+        written = digest(sequence, timestamp(at), kind, body, last.hash)
+        new.append(vars(AuditEvent(sequence, at, kind, body, last.hash, written)))
+        last = Mark(sequence, written)
     if new:
         connection.execute(_ADD, new)
 
@@ -114,6 +119,12 @@ def lock_end(connection: sa.Connection) -> None:
     """Keep all others from appending until the transaction ends."""
     if connection.dialect.name == "postgresql":  # SQLite's transaction has locked the database
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+
+
+def newest(connection: sa.Connection) -> Mark:
+    """The place of the newest event."""
+    end = connection.execute(_END).one_or_none()
+    return Mark(*end) if end else START
 
 
 def restores(connection: sa.Connection) -> list[LedgerRestored]:
@@ -132,14 +143,13 @@ def _says(name: str, value: str, *, begins: bool = False) -> sa.ColumnElement[bo
     return audit_events.c.body.contains(written[:-1] if begins else written, autoescape=True)
 
 
-_NEWEST_FIRST = sa.select(audit_events).order_by(audit_events.c.sequence.desc())
 _END = sa.select(audit_events.c.sequence, audit_events.c.hash).order_by(audit_events.c.sequence.desc()).limit(1)
 _ADD = sa.insert(audit_events)
 _FOLLOWING = (
     sa.select(*(audit_events.c[name] for name in AuditEvent.__dataclass_fields__))
     .where(audit_events.c.sequence > sa.bindparam("after"))
     .order_by(audit_events.c.sequence)
-    .limit(BATCH)
+    .limit(sa.bindparam("limit", type_=sa.Integer))
 )
 
 
@@ -155,9 +165,12 @@ class AuditTrail:
 
     def head(self) -> AuditEvent | None:
         """The newest event, which vouches for all before it; None while nothing has happened."""
+        return next(iter(self.events(newest_first=True, limit=1)), None)
+
+    def end(self) -> Mark:
+        """Its place."""
         with reading(self._database) as connection:
-            row = connection.execute(_NEWEST_FIRST.limit(1)).first()
-        return AuditEvent(**row._mapping) if row else None
+            return newest(connection)
 
     def events(
         self,
@@ -186,8 +199,8 @@ class AuditTrail:
             until: only those before this time.
             newest_first: their order, and which end the limit keeps.
         """
-        query = _NEWEST_FIRST if newest_first else sa.select(audit_events).order_by(audit_events.c.sequence)
-        query = query.where(audit_events.c.sequence > after)
+        order = audit_events.c.sequence.desc() if newest_first else audit_events.c.sequence
+        query = sa.select(audit_events).where(audit_events.c.sequence > after).order_by(order)
         if before is not None:
             query = query.where(audit_events.c.sequence < before)
         if kinds is not None:
@@ -205,19 +218,33 @@ class AuditTrail:
         with reading(self._database) as connection:
             return [AuditEvent(**row._mapping) for row in connection.execute(query.limit(limit))]
 
-    def following(self, sequence: int) -> list[AuditEvent]:
-        """The next events after one, a thousand at most, in their order; none: the trail ends there."""
+    def following(self, last: Mark, limit: int = BATCH) -> list[AuditEvent] | None:
+        """The next events after one, in their order; None if that one is not there, or another is in its place.
+
+        Args:
+            last: which.
+            limit: at most so many.
+        """
+        again = min(last.sequence, 1)  # it comes again with those after it, so that one query sees both
+        which = {"after": last.sequence - again, "limit": limit + again}
         with reading(self._database) as connection:
-            return [AuditEvent(*row) for row in connection.execute(_FOLLOWING, {"after": sequence})]
+            events = [AuditEvent(*row) for row in connection.execute(_FOLLOWING, which)]
+        return None if again and (not events or events[0].mark != last) else events[again:]
 
     def export(self) -> Iterator[str]:
         """Every event as a line of JSON, and a last line that says where the trail ended.
 
         Reads in batches, each in a transaction of its own: events are only ever added at the end.
         """
-        last = 0, FIRST
-        while batch := self.following(last[0]):
-            for event in batch:
-                yield event.line() + "\n"
-            last = batch[-1].sequence, batch[-1].hash
-        yield canonical({"end": {"sequence": last[0], "hash": last[1]}}) + "\n"
+        last = START
+        for event in every(self.events):
+            yield event.line() + "\n"
+            last = event.mark
+        yield canonical({"end": vars(last)}) + "\n"
+
+
+def every(read: Callable[..., list[AuditEvent]], after: int = 0) -> Iterator[AuditEvent]:
+    """All events of a higher sequence number, in batches: by :meth:`AuditTrail.events`, or the witness's."""
+    while batch := read(after=after, limit=BATCH):
+        yield from batch
+        after = batch[-1].sequence

@@ -11,11 +11,15 @@ from accounting.ledger.events import KeyCreated, KeyRotated, Particulars, Person
 
 
 class Hands:
-    """Who made which key, as events tell."""
+    """Who made which key, as events tell.
+
+    Attributes:
+        people: who signed in with a provider.
+    """
 
     def __init__(self) -> None:
         self._makers: dict[str, set[str]] = defaultdict(set)
-        self._people: set[str] = set()
+        self.people: set[str] = set()
 
     def note(self, happened: Particulars) -> None:
         """Take an event into account; most tell nothing."""
@@ -23,7 +27,7 @@ class Hands:
             case KeyCreated(key=key, by=by) | KeyRotated(key=key, by=by):
                 self._makers[key].add(by)
             case PersonSignedIn(by=by):
-                self._people.add(by)
+                self.people.add(by)
 
     def are_one(self, one: str, other: str) -> bool:
         """Whether a key or person stands behind both.
@@ -38,7 +42,7 @@ class Hands:
         found, ahead = {actor}, [actor]
         while ahead:
             makers = self._makers.get(ahead.pop(), set())
-            new = {maker for maker in makers if maker in self._makers or maker in self._people} - found
+            new = {maker for maker in makers if maker in self._makers or maker in self.people} - found
             found |= new
             ahead += new
         return found

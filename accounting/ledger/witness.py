@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from accounting.ledger.dialects import reading
 from accounting.ledger.errors import LedgerError
 from accounting.ledger.events import Mark
-from accounting.ledger.tables import REFUSE_FUNCTION, Guard, UtcDateTime
-from accounting.ledger.trail import BATCH, FIRST, AuditEvent, AuditTrail
+from accounting.ledger.tables import Guard, UtcDateTime, guard_tables
+from accounting.ledger.trail import BATCH, START, AuditEvent, AuditTrail
 
 _LOCK = 0x64706963_6C77  # PostgreSQL's advisory lock of the witness's end
 
@@ -58,6 +58,7 @@ _GUARDS = (
         "OLD.lost_in IS NOT NULL OR NEW.lost_in IS NULL OR OLD.sequence <> NEW.sequence OR OLD.hash <> NEW.hash",
     ),
 )
+guard_tables(metadata, _GUARDS)
 
 _STANDING = sa.select(witnessed).where(witnessed.c.lost_in.is_(None))
 _HEAD = (
@@ -74,15 +75,15 @@ class WitnessUnavailableError(LedgerError):
     """The witness's database does not answer, so a charge could be lost without a trace; nothing is charged."""
 
 
-START = Mark(0, FIRST)
-
-
 class Witness:
     """What was witnessed, and the ledger's trail to compare it with. One object serves all threads of a process.
 
     Args:
         ledger: the ledger's database.
         database: the witness's own (``service.records.database.open_database``).
+
+    Attributes:
+        trouble: why the last comparison failed; None if it did not.
     """
 
     def __init__(self, ledger: sa.Engine, database: sa.Engine) -> None:
@@ -91,12 +92,7 @@ class Witness:
         self._mutex = threading.Lock()
         self._started = 0
         self._ended = 0
-        self._trouble: LedgerError | None = None
-
-    @property
-    def trouble(self) -> LedgerError | None:
-        """Why the last comparison failed; None if it did not."""
-        return self._trouble
+        self.trouble: LedgerError | None = None
 
     def create(self) -> None:
         """Create the witness's table, and let an empty one begin with a ledger that is empty too.
@@ -105,13 +101,8 @@ class Witness:
             WitnessUnavailableError: the database does not answer.
         """
         with self._wrapped(), self._locked() as connection:
-            if not sa.inspect(connection).has_table(witnessed.name):
-                metadata.create_all(connection)
-                if connection.dialect.name == "postgresql":
-                    connection.exec_driver_sql(REFUSE_FUNCTION)
-                for guard in _GUARDS:
-                    connection.exec_driver_sql(guard.ddl(connection.dialect.name))
-            if head(connection) is None and self._trail.head() is None:
+            metadata.create_all(connection)
+            if head(connection) is None and self._trail.end() == START:
                 connection.execute(sa.insert(witnessed).values(vars(START)))
 
     def catch_up(self) -> None:
@@ -129,11 +120,11 @@ class Witness:
                 self._started += 1
                 try:
                     self._copy(self._newest)
-                    self._trouble = None
+                    self.trouble = None
                 except LedgerError as error:
-                    self._trouble = error
+                    self.trouble = error
                 self._ended = self._started
-            trouble = self._trouble
+            trouble = self.trouble
         if trouble is not None:
             raise type(trouble)(str(trouble)) from trouble
 
@@ -164,7 +155,7 @@ class Witness:
 
         with self._mutex:
             self._copy(lose)
-            self._trouble = None
+            self.trouble = None
 
     def head(self) -> Mark | None:
         """The newest event witnessed; None for a witness that never saw this ledger begin."""
@@ -188,8 +179,8 @@ class Witness:
         newest = head(connection)
         if newest is None:
             raise LedgerRestoredError(
-                f"this ledger has {_length(self._trail)} events and its witness none: the witness is new or was lost, "
-                f"or the ledger is a copy of another. {_HOW_TO}"
+                f"this ledger has {self._trail.end().sequence} events and its witness none: the witness is new or was "
+                f"lost, or the ledger is a copy of another. {_HOW_TO}"
             )
         return newest
 
@@ -197,21 +188,24 @@ class Witness:
         with self._wrapped(), self._locked() as connection:
             last = begin(connection)
             while True:
-                # The event that was witnessed last comes again with those after it, to be compared.
-                again = min(last.sequence, 1)
-                batch = self._trail.following(last.sequence - again)
-                if again and (not batch or batch[0].hash != last.hash):
+                new = self._trail.following(last)
+                if new is None:
                     raise LedgerRestoredError(
-                        f"the ledger lacks events that were witnessed: it has {_length(self._trail)} events, and event "
-                        f"{last.sequence} was witnessed with the hash {last.hash[:12]}. It was restored from a backup, "
-                        f"or is a second copy. {_HOW_TO}"
+                        f"the ledger lacks events that were witnessed: it has {self._trail.end().sequence} events, "
+                        f"and event {last.sequence} was witnessed with the hash {last.hash[:12]}. It was restored from "
+                        f"a backup, or is a second copy. {_HOW_TO}"
                     )
-                new = batch[again:]
                 for event in new:
-                    last = _follows(last, event)
+                    if not event.continues(last):
+                        raise LedgerRestoredError(
+                            f"event {event.sequence} of the audit trail does not continue the one before it: the trail "
+                            "was changed. `dpicl audit verify` says where; restore the ledger from a backup that is "
+                            "whole"
+                        )
+                    last = event.mark
                 if new:
                     connection.execute(_ADD, [vars(event) for event in new])
-                if len(batch) < BATCH:
+                if len(new) < BATCH:
                     return
 
     @contextmanager
@@ -240,18 +234,3 @@ def head(connection: sa.Connection) -> Mark | None:
     """The newest event witnessed."""
     row = connection.execute(_HEAD).first()
     return Mark(row.sequence, row.hash) if row else None
-
-
-def _follows(last: Mark, event: AuditEvent) -> Mark:
-    """The mark of an event, if it continues the chain."""
-    if not event.continues(last.sequence, last.hash):
-        raise LedgerRestoredError(
-            f"event {event.sequence} of the audit trail does not continue the one before it: the trail was changed. "
-            "`dpicl audit verify` says where; restore the ledger from a backup that is whole"
-        )
-    return Mark(event.sequence, event.hash)
-
-
-def _length(trail: AuditTrail) -> int:
-    newest = trail.head()
-    return newest.sequence if newest else 0

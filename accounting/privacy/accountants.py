@@ -103,8 +103,10 @@ def _bounds(events: Sequence[Event], delta: float) -> dict[str, EpsilonBounds]:
 
 def _require_inverse(events: Sequence[Event], delta: float, upper: float) -> None:
     """Whether PLD finds the plan's δ at the ε that it found for it."""
+    from accounting.privacy.pld import PldAccountant
+
     if math.isfinite(upper):
-        back = get_accountant("pld").delta(events, upper)
+        back = PldAccountant().delta(events, upper)
         if back > _INVERSE_TOLERANCE * delta:
             raise AccountantsDisagreeError(
                 f"pld says that epsilon is at most {upper:.6g} at a delta of {delta:.3g}, and that delta is {back:.3g} "

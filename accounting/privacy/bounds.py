@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from accounting.privacy.events import Event
 from accounting.privacy.pairs import lower_epsilon
@@ -27,13 +26,7 @@ class UnsupportedEventsError(ValueError):
 
 
 class Accountant(ABC):
-    """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order.
-
-    Attributes:
-        name: how plans refer to it.
-    """
-
-    name: ClassVar[str]
+    """Turns events into guarantees. Events may be asked for in any adaptive and interleaved order."""
 
     def unsupported(self, events: Sequence[Event]) -> str | None:
         """Why these events cannot be bounded, or None if they can: every event, unless it says otherwise."""
@@ -53,7 +46,3 @@ class Accountant(ABC):
     @abstractmethod
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """The upper one of :meth:`bounds` alone, which takes less time; raises the same."""
-
-    @abstractmethod
-    def delta(self, events: Sequence[Event], epsilon: float) -> float:
-        """An upper bound of the δ at which the composition of ``events`` is (epsilon, δ)-DP."""

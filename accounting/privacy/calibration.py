@@ -11,7 +11,7 @@ accountant finds the plan that just fits.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, TypeVar
 
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.events import Event, Sampling
@@ -37,47 +37,33 @@ class CalibrationError(ValueError):
     """No amount of noise meets the target; the message says what to change."""
 
 
-class Family(Protocol):
-    """Mechanisms that differ in their noise alone."""
-
-    @property
-    def delta0(self) -> float:
-        """The probability per sampled answer of a loss that no noise removes."""
-
-    @property
-    def most(self) -> float:
-        """The largest cost that a mechanism of this family can have; infinite where more always helps."""
-
-    def mechanism(self, cost: float) -> SymmetricProfile:
-        """The mechanism whose likelihood ratio has a second moment of ``exp(cost)``."""
+_Mechanism = TypeVar("_Mechanism", bound=SymmetricProfile, covariant=True)
 
 
 @dataclass(frozen=True)
-class GaussianFamily:
-    """Gaussian noise; the noise multiplier is free."""
+class Family(Generic[_Mechanism]):
+    """Mechanisms that differ in their noise alone.
 
+    Attributes:
+        mechanism: the one whose likelihood ratio has a second moment of ``exp(cost)``.
+        delta0: the probability per sampled answer of a loss that no noise removes.
+        most: the largest cost that a mechanism of this family can have; infinite where more always helps.
+    """
+
+    mechanism: Callable[[float], _Mechanism]
     delta0: float = 0.0
     most: float = math.inf
 
-    def mechanism(self, cost: float) -> Gaussian:
-        """See :class:`Family`."""
-        return Gaussian(1 / math.sqrt(cost))
+
+AnyFamily = Family[SymmetricProfile]
+
+GAUSSIAN = Family(lambda cost: Gaussian(1 / math.sqrt(cost)))
+"""Gaussian noise; the noise multiplier is free."""
+BOUNDED_RANGE = Family(lambda cost: BoundedRange(_range_of(cost)))
+"""The exponential mechanism; its range ε is free."""
 
 
-@dataclass(frozen=True)
-class BoundedRangeFamily:
-    """The exponential mechanism; its range ε is free."""
-
-    delta0: float = 0.0
-    most: float = math.inf
-
-    def mechanism(self, cost: float) -> BoundedRange:
-        """See :class:`Family`."""
-        return BoundedRange(_range_of(cost))
-
-
-@dataclass(frozen=True)
-class ProposeTestReleaseFamily:
+def propose_test_release(delta0: float, choice_share: float = 0.5) -> Family[ProposeTestRelease]:
     """Propose-test-release with a fixed split between its two steps.
 
     Args:
@@ -87,25 +73,17 @@ class ProposeTestReleaseFamily:
     Raises:
         ValueError: a parameter is out of its range.
     """
+    require_delta0(delta0)
+    if not 0 < choice_share < 1:
+        raise ValueError(f"choice_share must be in (0, 1), not {choice_share}")
 
-    delta0: float
-    choice_share: float = 0.5
-    most: float = math.inf
+    def mechanism(cost: float) -> ProposeTestRelease:
+        return ProposeTestRelease(_range_of(choice_share * cost), 1 / math.sqrt((1 - choice_share) * cost), delta0)
 
-    def __post_init__(self) -> None:
-        require_delta0(self.delta0)
-        if not 0 < self.choice_share < 1:
-            raise ValueError(f"choice_share must be in (0, 1), not {self.choice_share}")
-
-    def mechanism(self, cost: float) -> ProposeTestRelease:
-        """See :class:`Family`."""
-        return ProposeTestRelease(
-            _range_of(self.choice_share * cost), 1 / math.sqrt((1 - self.choice_share) * cost), self.delta0
-        )
+    return Family(mechanism, delta0)
 
 
-@dataclass(frozen=True)
-class TokenEnsembleFamily:
+def token_ensemble(tokens: int, largest: float, *, sampled: bool = True) -> Family[TokenEnsemble]:
     """Tokens drawn from what the slots say; the range ε of each is free, up to a largest one.
 
     Args:
@@ -113,25 +91,14 @@ class TokenEnsembleFamily:
         largest: range of a token; above, what slots say would count for more than the plan lets it.
         sampled: whether units are drawn, so that a μ above 1 would be a waste (:data:`LARGEST_MU`).
     """
-
-    tokens: int
-    largest: float
-    sampled: bool = True
-    delta0: float = 0.0
-
-    @property
-    def most(self) -> float:
-        """See :class:`Family`: of the largest range, or where units are drawn, of the one whose answer has a μ of 1."""
-        largest = min(self.largest, 2 * LARGEST_MU / math.sqrt(self.tokens) if self.sampled else math.inf)
-        return self.tokens * 2 * math.log(math.cosh(largest / 2))
-
-    def mechanism(self, cost: float) -> TokenEnsemble:
-        """See :class:`Family`."""
-        return TokenEnsemble(_range_of(cost / self.tokens), self.tokens)
+    largest = min(largest, 2 * LARGEST_MU / math.sqrt(tokens) if sampled else math.inf)
+    most = tokens * 2 * math.log(math.cosh(largest / 2))
+    return Family(lambda cost: TokenEnsemble(_range_of(cost / tokens), tokens), most=most)
 
 
-@dataclass(frozen=True)
-class GuidedTokensFamily:
+def guided_tokens(
+    words: Family[ProposeTestRelease], tokens: Family[TokenEnsemble], share: float
+) -> Family[GuidedTokens]:
     """Tokens after words of the same sample, with a fixed split between the two releases.
 
     Args:
@@ -140,20 +107,11 @@ class GuidedTokensFamily:
         share: of an answer's cost, that goes to the words.
     """
 
-    words: ProposeTestReleaseFamily
-    tokens: TokenEnsembleFamily
-    share: float
-    most: float = math.inf
+    def mechanism(cost: float) -> GuidedTokens:
+        paid = tokens.mechanism(min((1 - share) * cost, tokens.most))
+        return GuidedTokens(paid.epsilon, paid.tokens, words.mechanism(share * cost))
 
-    @property
-    def delta0(self) -> float:
-        """See :class:`Family`."""
-        return self.words.delta0
-
-    def mechanism(self, cost: float) -> GuidedTokens:
-        """See :class:`Family`."""
-        tokens = self.tokens.mechanism(min((1 - self.share) * cost, self.tokens.most))
-        return GuidedTokens(tokens.epsilon, tokens.tokens, self.words.mechanism(self.share * cost))
+    return Family(mechanism, words.delta0)
 
 
 def _range_of(cost: float) -> float:
@@ -175,7 +133,7 @@ class Grant:
         ValueError: ``answers`` is not a whole number of at least 1, or the share is not positive.
     """
 
-    family: Family
+    family: AnyFamily
     sampling: Sampling
     answers: int
     share: float = 1.0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +41,8 @@ class Composition:
         self._plds, self._counts = plds, counts
         self.infinity = -math.expm1(sum(n * math.log1p(-p.infinity) for p, n in zip(plds, counts, strict=True)))
         self._coarse = [_coarsen(p) for p in plds]
+        self._least = sum(n * p.low for p, n in zip(plds, counts, strict=True))
+        self._most = sum(n * (p.low + p.probs.size - 1) for p, n in zip(plds, counts, strict=True))
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε (at least 0) known to have a divergence of at most ``delta``; infinite if there is none."""
@@ -114,8 +115,8 @@ class Composition:
 
     def _tail(self, tilt: float, *, with_wrapped: bool = False) -> _Tail:
         """The composed distribution around the losses that ``tilt`` points at."""
-        window = self._window(tilt)
-        first, size, step = window.first, window.size, self.step
+        first, size, rise, fall = self._window(tilt)
+        step = self.step
         log_mgf, parts = 0.0, []
         for pld, count in zip(self._plds, self._counts, strict=True):
             cumulant = _log_mgf(pld, tilt)
@@ -127,51 +128,30 @@ class Composition:
             parts.append((pld.low, tilted, inexact))
         masses, error = convolve_powers(parts, self._counts, size)
         beyond = wrapped = 0.0
-        if window.last < window.most:
-            above = window.rise
-            beyond = math.exp(min(0.0, self._log_mgf(tilt + above) - (tilt + above) * (first + size) * step))
+        if first + size - 1 < self._most:
+            beyond = math.exp(min(0.0, self._log_mgf(tilt + rise) - (tilt + rise) * (first + size) * step))
             if with_wrapped:
-                wrapped += math.exp(self._log_mgf(tilt + above) - log_mgf - above * (first + size) * step)
-        if with_wrapped and first > window.least:
-            wrapped += math.exp(self._log_mgf(tilt - window.fall) - log_mgf + window.fall * first * step)
+                wrapped += math.exp(self._log_mgf(tilt + rise) - log_mgf - rise * (first + size) * step)
+        if with_wrapped and first > self._least:
+            wrapped += math.exp(self._log_mgf(tilt - fall) - log_mgf + fall * first * step)
         return _Tail(step, first, np.roll(masses, -(first % size)), tilt, log_mgf, beyond, error, wrapped)
 
-    def _window(self, tilt: float) -> _Window:
+    def _window(self, tilt: float) -> tuple[int, int, float, float]:
+        """Which part of the composed distribution is computed.
+
+        Returns:
+            The index of its first point; how many it has, a power of two; and by how much the tilt has to rise for the
+            best bound of the mass above, and to fall for that of the mass below.
+        """
         others = self._tilts
         here = self._coarse_log_mgf(np.array([tilt]))[0]
         above = (self._coarse_log_mgf(tilt + others) - here + _MASS_OUTSIDE) / others
         below = (self._coarse_log_mgf(tilt - others) - here + _MASS_OUTSIDE) / others
-        most = sum(n * (p.low + p.probs.size - 1) for p, n in zip(self._plds, self._counts, strict=True))
-        least = sum(n * p.low for p, n in zip(self._plds, self._counts, strict=True))
-        last = min(math.ceil(above.min() / self.step), most)
-        first = max(math.floor(-below.min() / self.step), least)
+        last = min(math.ceil(above.min() / self.step), self._most)
+        first = max(math.floor(-below.min() / self.step), self._least)
         size = 1 << max(1, last - first).bit_length()
-        rise, fall = others[np.argmin(above)], others[np.argmin(below)]
-        # The size is a power of two: what it has to spare goes to the top, so little is beyond it.
-        return _Window(first, first + size - 1, size, least, most, float(rise), float(fall))
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Which part of a composed distribution is computed.
-
-    Attributes:
-        first: index of the first point.
-        last: index of the last point.
-        size: how many; a power of two.
-        least: index of the smallest loss of all.
-        most: index of the largest.
-        rise: by how much the tilt has to rise for the best bound of the mass above.
-        fall: by how much it has to fall for that of the mass below.
-    """
-
-    first: int
-    last: int
-    size: int
-    least: int
-    most: int
-    rise: float
-    fall: float
+        # What a power of two has to spare goes to the top, so little is beyond it.
+        return first, size, float(others[np.argmin(above)]), float(others[np.argmin(below)])
 
 
 class _Tail:

@@ -13,7 +13,7 @@ from accounting.privacy.composing import Composition
 from accounting.privacy.events import Event, merge
 from accounting.privacy.grid import choose_step, discretise, smallest_step
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
-from accounting.privacy.profiles import require_delta, require_epsilon
+from accounting.privacy.profiles import require_delta
 from accounting.privacy.subsampling import amplify
 
 _TAIL = 1e-7  # of delta, over all answers, is counted as certain loss by cutting the grids
@@ -25,8 +25,6 @@ class PldAccountant(Accountant):
     Args:
         refinement: divides the grid's step; 2 is about 4 times as accurate and twice as slow.
     """
-
-    name = "pld"
 
     def __init__(self, refinement: float = 1.0) -> None:
         self._refinement = refinement
@@ -46,8 +44,13 @@ class PldAccountant(Accountant):
         return found + LATTICE_LOSS
 
     def delta(self, events: Sequence[Event], epsilon: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
-        require_epsilon(epsilon)
+        """An upper bound of the δ at which the composition of ``events`` is (epsilon, δ)-DP.
+
+        Raises:
+            ValueError: epsilon is below 0.
+        """
+        if not epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, not {epsilon}")
         # Grids are cut where the tail no longer matters to the answer, which is not known before.
         for guess in (1e-6, 1e-30, 1e-290):
             plan = _Plan(events, guess)

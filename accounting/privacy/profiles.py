@@ -234,12 +234,6 @@ def require_delta(delta: float) -> None:
         raise ValueError(f"delta must be in (0, 1), not {delta}")
 
 
-def require_epsilon(epsilon: float) -> None:
-    """Raise a ``ValueError`` unless ``epsilon`` is at least 0."""
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, not {epsilon}")
-
-
 def require_delta0(delta0: float) -> None:
     """Raise a ``ValueError`` unless ``delta0`` is a probability below 1."""
     if not 0 <= delta0 < 1:

@@ -18,7 +18,7 @@ from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMec
 from accounting.privacy.bounds import Accountant, EpsilonBounds, UnsupportedEventsError
 from accounting.privacy.events import Event, merge
 from accounting.privacy.lattice import LATTICE, LATTICE_LOSS
-from accounting.privacy.profiles import Gaussian, require_delta, require_epsilon
+from accounting.privacy.profiles import Gaussian, require_delta
 
 _SMALLEST_DELTA = 1e-9
 _RELATIVE_EPSILON_ERROR = 0.004
@@ -28,8 +28,6 @@ _MOST_POINTS = 1 << 20  # of a grid
 
 class PrvAccountant(Accountant):
     """Bounds plans of Gaussian releases under ``units`` sampling, from both sides."""
-
-    name = "prv"
 
     def unsupported(self, events: Sequence[Event]) -> str | None:
         """See :class:`accounting.privacy.bounds.Accountant`."""
@@ -64,18 +62,6 @@ class PrvAccountant(Accountant):
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """See :class:`accounting.privacy.bounds.Accountant`."""
         return self.bounds(events, delta).upper
-
-    def delta(self, events: Sequence[Event], epsilon: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`; never below 1e-9, the least it can tell."""
-        require_epsilon(epsilon)
-        mechanisms, counts = self._mechanisms(events)
-        if not counts:
-            return 0.0
-        delta_error = 1e-3 * _SMALLEST_DELTA
-        with _library_messages():
-            error = max(0.01, _finest_error(mechanisms, counts, delta_error))
-            found = PRVAccountant(mechanisms, error, delta_error, counts).compute_delta(epsilon, counts)[2]
-        return float(min(1.0, max(found, _SMALLEST_DELTA)))
 
     def _mechanisms(self, events: Sequence[Event]) -> tuple[list[PoissonSubsampledGaussianMechanism], list[int]]:
         reason = self.unsupported(events)

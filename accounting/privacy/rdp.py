@@ -42,16 +42,13 @@ from accounting.privacy.profiles import (
     ProposeTestRelease,
     PtrTest,
     require_delta,
-    require_epsilon,
 )
 from accounting.privacy.subsampling import amplify
 from accounting.privacy.token_ensemble import TokenEnsemble
 
 _ORDERS: Array = 1 + np.geomspace(0.05, 1023, 100)
 _TOLERANCE = 1e-3  # of divergences found by branch and bound
-# Blocks' grids are cut where this share of δ is left, over all answers; without a δ, where it is below anything useful.
-_CUT = 1e-3
-_CUT_WITHOUT_DELTA = 1e-9
+_CUT = 1e-3  # blocks' grids are cut where this share of δ is left, over all answers
 _STEP_PER_DEVIATION = 0.02
 _ROUNDING = 1e-13  # of logarithms of moments
 _MAX_NODES = 3000
@@ -63,8 +60,6 @@ logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in
 
 class RdpAccountant(Accountant):
     """Bounds every mechanism and both kinds of sampling from above; see the module."""
-
-    name = "rdp"
 
     def upper(self, events: Sequence[Event], delta: float) -> float:
         """See :class:`accounting.privacy.bounds.Accountant`."""
@@ -79,15 +74,6 @@ class RdpAccountant(Accountant):
         best = np.array([rdp_privacy_accountant.compute_epsilon(_ORDERS, rough, delta - lost)[1]])
         rdp, _ = _compose(events, delta, best, _TOLERANCE)
         return LATTICE_LOSS + float(rdp_privacy_accountant.compute_epsilon(best, rdp, delta - lost)[0])
-
-    def delta(self, events: Sequence[Event], epsilon: float) -> float:
-        """See :class:`accounting.privacy.bounds.Accountant`."""
-        require_epsilon(epsilon)
-        rough, _ = _compose(events, _CUT_WITHOUT_DELTA, _ORDERS, tolerance=math.inf)
-        epsilon = max(0.0, epsilon - LATTICE_LOSS)
-        best = np.array([rdp_privacy_accountant.compute_delta(_ORDERS, rough, epsilon)[1]])
-        rdp, lost = _compose(events, _CUT_WITHOUT_DELTA, best, _TOLERANCE)
-        return min(1.0, lost + float(rdp_privacy_accountant.compute_delta(best, rdp, epsilon)[0]))
 
 
 def _compose(events: Sequence[Event], delta: float, orders: Array, tolerance: float) -> tuple[Array, float]:

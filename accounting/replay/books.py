@@ -4,14 +4,13 @@ The counters enforce the plans, the charges are the record. Every statement belo
 the database, whatever crashed or raced; a privacy engineer can check it on a running service.
 """
 
-import hashlib
-
 import sqlalchemy as sa
 
 from accounting.ledger import events, trail
 from accounting.ledger.amounts import rest
-from accounting.ledger.budgets import address, charges_by_state
-from accounting.ledger.promised import charged_to, left_by
+from accounting.ledger.budgets import address, charges_by_state, digest
+from accounting.ledger.cohorts import cohorts_of
+from accounting.ledger.promised import charged_to, left_by, plans_of
 from accounting.ledger.tables import (
     audit_events,
     budgets,
@@ -51,17 +50,18 @@ def violations(connection: sa.Connection) -> list[str]:
 def _budgets(connection: sa.Connection) -> list[str]:
     wrong = []
     for lifetime in connection.execute(sa.select(budgets)).all():
-        signed = connection.execute(sa.select(plans).where(plans.c.knowledge_base == lifetime.knowledge_base)).all()
-        of = sa.select(cohorts).where(cohorts.c.knowledge_base == lifetime.knowledge_base).order_by(cohorts.c.number)
-        standing = connection.execute(of).all()
-        for cohort in standing:
-            promised, free = rest((cohort.epsilon, cohort.delta), charged_to(cohort.number, signed))
+        signed = connection.execute(plans_of(lifetime.knowledge_base)).all()
+        granted = {
+            number: (cohort.epsilon, cohort.delta)
+            for number, cohort in cohorts_of(connection, lifetime.knowledge_base).items()
+        }
+        for number, budget in granted.items():
+            promised, free = rest(budget, charged_to(number, signed))
             if min(free) < 0:
-                where = lifetime.knowledge_base + (f", cohort {cohort.number}" if len(standing) > 1 else "")
+                where = lifetime.knowledge_base + (f", cohort {number}" if len(granted) > 1 else "")
                 wrong.append(f"{where}: plans promise {promised}, more than the lifetime budget")
-        numbers = [cohort.number for cohort in standing]
-        first = [(cohort.epsilon, cohort.delta) for cohort in standing[:1]]
-        if numbers != list(range(1, len(numbers) + 1)) or first != [(lifetime.epsilon, lifetime.delta)]:
+        numbers = list(granted)
+        if numbers != list(range(1, len(numbers) + 1)) or granted.get(1) != (lifetime.epsilon, lifetime.delta):
             wrong.append(f"{lifetime.knowledge_base}: cohorts {numbers} are not those that were opened")
         wrong += [
             f"{lifetime.knowledge_base}: plan {plan.version} draws on cohorts {plan.cohorts}, which are not all there"
@@ -71,7 +71,7 @@ def _budgets(connection: sa.Connection) -> list[str]:
         wrong += [
             f"{lifetime.knowledge_base}: the document of plan {plan.version} does not have the digest that was signed"
             for plan in signed
-            if hashlib.sha256(plan.document.encode()).hexdigest() != plan.digest
+            if digest(plan.document) != plan.digest
         ]
     return wrong
 

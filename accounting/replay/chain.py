@@ -8,7 +8,7 @@ consistent again. Whether the ledger kept its plans is what a replay tells (:mod
 from dataclasses import dataclass
 from threading import Lock
 
-from accounting.ledger.trail import FIRST, AuditTrail
+from accounting.ledger.trail import START, AuditTrail
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ChainCheck:
     def __init__(self, trail: AuditTrail) -> None:
         self._trail = trail
         self._lock = Lock()
-        self._sequence, self._hash = 0, FIRST
+        self._last = START
         self._broken = False
 
     def advance(self, limit: int) -> Checked:
@@ -44,14 +44,11 @@ class ChainCheck:
         """
         with self._lock:
             if not self._broken:
-                # With the event before, which must still be there: so one query sees both.
-                events = self._trail.events(after=max(self._sequence - 1, 0), limit=limit + bool(self._sequence))
-                if self._sequence:
-                    anchor = events.pop(0) if events else None
-                    self._broken = anchor is None or (anchor.sequence, anchor.hash) != (self._sequence, self._hash)
-                for event in events:
-                    self._broken = self._broken or not event.continues(self._sequence, self._hash)
-                    if self._broken:
+                following = self._trail.following(self._last, limit)
+                self._broken = following is None
+                for event in following or ():
+                    if not event.continues(self._last):
+                        self._broken = True
                         break
-                    self._sequence, self._hash = event.sequence, event.hash
-            return Checked(self._sequence, self._broken)
+                    self._last = event.mark
+            return Checked(self._last.sequence, self._broken)

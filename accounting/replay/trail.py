@@ -9,9 +9,9 @@ So keep the hash of the newest event somewhere else now and then, and give it to
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import singledispatchmethod
 from hashlib import sha256
 from typing import Any
@@ -49,8 +49,8 @@ class Report:
     head: str = FIRST
     problems: list[str] = field(default_factory=list)
     plans: dict[str, dict[str, EpsilonBounds]] = field(default_factory=dict)
-    charged: dict[str, int] = field(default_factory=dict)
-    released: dict[str, int] = field(default_factory=dict)
+    charged: Counter[str] = field(default_factory=Counter)
+    released: Counter[str] = field(default_factory=Counter)
 
 
 def verify(
@@ -99,36 +99,27 @@ def verify(
     return replay.report
 
 
-@dataclass
-class _Task:
-    answers: int
-    once: bool
-    charged: int = 0
-    released: int = 0
-
-
 class _Replay:
     """The state that the events read so far add up to."""
 
     def __init__(self) -> None:
         self.report = Report()
-        self.plans: dict[str, tuple[CalibratedPlan, str, Decimal, Decimal]] = {}
-        self._budgets: dict[str, list[tuple[Decimal, Decimal]]] = {}  # of each cohort
+        self.plans: dict[str, tuple[CalibratedPlan, events.PlanSigned]] = {}
+        self._budgets: dict[str, list[Pair]] = {}  # of each cohort
         self._closed: set[tuple[str, int]] = set()
         self._archived: set[str] = set()
-        self._granted: dict[str, list[tuple[tuple[int, ...], tuple[Decimal, Decimal]]]] = {}  # cohorts, (ε, δ)
+        self._granted: dict[str, list[tuple[tuple[int, ...], Pair]]] = {}  # cohorts, (ε, δ)
         self._groups: dict[str, Pair] = {}
         self._group_of: dict[str, str] = {}
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, tuple[int, bool]] = {}  # answers; whether there is one release
         self._charges: dict[str, tuple[str, str, str]] = {}  # by id: task, key, state
         self._keys: dict[str, events.KeyCreated] = {}
         self._revoked: set[str] = set()
         self._uploads: set[str] = set()
-        self._people: set[str] = set()  # who signed in with a provider
         self._proposals: dict[str, events.PlanProposed] = {}
         self._hands = Hands()
         self._tokens: set[str] = set()  # hashes of those that replaced others
-        self._charged_by: dict[str, int] = {}
+        self._charged_by: Counter[str] = Counter()
         self._releases: set[str] = set()
 
     def wrong(self, problem: str) -> None:
@@ -260,7 +251,7 @@ class _Replay:
         plan = CalibratedPlan.model_validate_json(signed.document)
         for task, answers in signed.answers.items():
             once = task in plan.plan.tasks and plan.plan.tasks[task].once
-            self._tasks[address(name, task, version)] = _Task(answers, once)
+            self._tasks[address(name, task, version)] = answers, once
         planned = {task: settings.answers for task, settings in plan.plan.tasks.items()}
         if planned != signed.answers or plan.plan.knowledge_base != name:
             yield "the tasks granted are not those of the plan's document"
@@ -268,22 +259,24 @@ class _Replay:
             yield "the cohorts charged are not those of the plan's document"
         if (exact(plan.plan.budget.epsilon), exact(plan.plan.budget.delta)) != (epsilon, delta):
             yield "the (ε, δ) granted is not that of the plan's document"
-        self.plans[f"{name}@{version}"] = plan, signed.accountant, epsilon, delta
+        self.plans[f"{name}@{version}"] = plan, signed
 
     @follow.register
     def _(self, charged: events.AnswerCharged) -> Iterable[str]:
-        task, key = self._tasks.get(charged.task), charged.key
+        key = charged.key
         if charged.charge in self._charges:
             yield f"charge {charged.charge} was made before"
         self._charges[charged.charge] = charged.task, key, "charged"
-        if task is None:
+        if charged.task not in self._tasks:
             yield f"no signed plan has the task {charged.task}"
             return
-        yield from self._count(charged.task, key, 1)
-        if task.charged > task.answers:
-            yield f"{charged.task} was charged {task.charged} answers of {task.answers} planned"
-        if task.once or not key:
-            if key or not task.once:
+        answers, once = self._tasks[charged.task]
+        self.report.charged[charged.task] += 1
+        self._charged_by[key] += 1
+        if self.report.charged[charged.task] > answers:
+            yield f"{charged.task} was charged {self.report.charged[charged.task]} answers of {answers} planned"
+        if once or not key:
+            if key or not once:
                 yield f"{charged.task} was charged to {key or 'no key'}; only a release made once is charged to none"
         elif key not in self._keys:
             yield f"key {key} was never made"
@@ -300,16 +293,16 @@ class _Replay:
         if released.release in self._releases:
             yield f"release {released.release} was made before"
         self._releases.add(released.release)
-        if (task := self._tasks.get(released.task)) is not None:
-            task.released += 1
-            self.report.released[released.task] = task.released
+        if released.task in self._tasks:
+            self.report.released[released.task] += 1
 
     @follow.register
     def _(self, voided: events.ChargeVoided) -> Iterable[str]:
         problems = [*self._settle(voided, "voided", {"charged"})]
         yield from problems
-        if not problems:
-            yield from self._count(voided.task, self._charges[voided.charge][1], -1)
+        if not problems and voided.task in self._tasks:
+            self.report.charged[voided.task] -= 1
+            self._charged_by[self._charges[voided.charge][1]] -= 1
 
     @follow.register
     def _(self, lost: events.ChargeLost) -> Iterable[str]:
@@ -346,11 +339,10 @@ class _Replay:
     def _(self, person: events.PersonSignedIn) -> Iterable[str]:
         if person.by != f"{person.subject} at {person.issuer}" or person.role not in ("viewer", "auditor", "admin"):
             yield f"{person.by} is not who signed in, or has no role that may"
-        self._people.add(person.by)
 
     @follow.register
     def _(self, person: events.PersonSignedOut) -> Iterable[str]:
-        if person.by not in self._people:
+        if person.by not in self._hands.people:
             yield f"{person.by} never signed in"
 
     @follow.register
@@ -429,18 +421,12 @@ class _Replay:
             yield f"charge {event.charge} is of {task}, not of {event.task}"
         self._charges[event.charge] = task, key, state
 
-    def _count(self, task: str, key: str, by: int) -> Iterable[str]:
-        self._charged_by[key] = self._charged_by.get(key, 0) + by
-        if (counted := self._tasks.get(task)) is not None:
-            counted.charged += by
-            self.report.charged[task] = counted.charged
-        return ()
-
     def recompute(self, name: str) -> None:
         """Whether other accountants agree with what a plan promises."""
-        plan, accountant, epsilon, delta = self.plans[name]
+        plan, signed = self.plans[name]
+        accountant, epsilon = signed.accountant, signed.epsilon
         try:
-            found = compare(plan.events(), float(delta))
+            found = compare(plan.events(), float(signed.delta))
         except (AccountantsDisagreeError, UnsupportedEventsError, ValueError) as error:
             self.wrong(f"plan {name}: {error}")
             return

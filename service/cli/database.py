@@ -73,8 +73,7 @@ def _require_within(seconds: float, database: sa.Engine) -> None:
 def status(json: Json = False) -> None:
     """Compare the ledger with its witness: was it restored from a backup, and what was lost? Exits with 1 if so."""
     opened, _, loss = _opened()
-    head = opened.audit.head()
-    number = head.sequence if head else 0
+    number = opened.audit.end().sequence
     if json:
         lost, ended = (_counts(loss), loss.ended) if loss else ({}, ())
         print_json({"events": number, "restored": loss is not None, "lost": lost, "ended": ended})

@@ -151,7 +151,7 @@ class KeptBlocks:
             state.reading = None
 
     async def _keep(self, signed: SignedTask) -> tuple[int, Held]:
-        newest = await asyncio.to_thread(self._audit.head)  # before anything is read
+        newest = await asyncio.to_thread(self._audit.end)  # before anything is read
         plan = read_signed(signed.document)
         task = plan.plan.tasks[signed.name]
         described = await asyncio.to_thread(self._store.get, signed.knowledge_base)
@@ -169,4 +169,4 @@ class KeptBlocks:
         )
         keeper = cast(KeepsBlocks, self._stages.engine)
         kept = await keeper.keep(described_spec(signed.address, task, described, asker=""), slots)
-        return newest.sequence if newest else 0, Held(kept, described.arrived)
+        return newest.sequence, Held(kept, described.arrived)

@@ -115,8 +115,7 @@ class Scrape(Collector):
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())
         yield _responses(self._responses)
-        head = records.audit.head()
-        yield from _audit(head.sequence if head else 0, self._checked)
+        yield from _audit(records.audit.end().sequence, self._checked)
         if records.witness is not None:
             yield from _witness(records.witness.trouble)
 

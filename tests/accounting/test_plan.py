@@ -10,7 +10,7 @@ from pydantic import Field
 from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism, register
 from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
-from accounting.privacy.calibration import GaussianFamily
+from accounting.privacy.calibration import GAUSSIAN, AnyFamily
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import placeholders
 
@@ -444,8 +444,8 @@ class Coin(TextMechanism):
     type: Literal["coin"]
     sides: int = Field(default=2, ge=2)
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> GaussianFamily:
-        return GaussianFamily()
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        return GAUSSIAN
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from scipy import stats
 
 from accounting.plan import calibrate_plan, load_plan
-from accounting.privacy.calibration import GaussianFamily, Grant, calibrate
+from accounting.privacy.calibration import GAUSSIAN, Grant, calibrate
 from accounting.privacy.events import Sampling
 from accounting.privacy.profiles import SymmetricProfile
 from accounting.privacy.subsampling import amplify
@@ -81,7 +81,7 @@ def signed_once(mechanism: str) -> tuple[float, float, Claim]:
     """
     plan = load_plan(_ONCE.replace("MECHANISM", mechanism))
     signed: Any = calibrate_plan(plan, _PUBLIC_SIZE).noise["task"].mechanism
-    drawn = Grant(GaussianFamily(), Sampling("units", 1 / _PUBLIC_SIZE), 1)
+    drawn = Grant(GAUSSIAN, Sampling("units", 1 / _PUBLIC_SIZE), 1)
     (event,) = calibrate([drawn], plan.budget.epsilon, plan.budget.delta)
     wrong: Any = event.mechanism
     return signed.noise_multiplier, wrong.noise_multiplier, lambda _loss: plan.budget.delta

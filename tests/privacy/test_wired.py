@@ -447,9 +447,9 @@ BUGS = {
         "its cohorts, synthetic exemplars",
         "one Gaussian release at",
         "accounting.plan:_granted",
-        "            samplings[name],\n            task.answers,",
-        "            Sampling(task.sampling, 1 / public_size if task.once else samplings[name].probability),\n"
-        "            task.answers,",
+        "task.sampling_probability(public_size))\n",
+        "1 / public_size if task.once else task.sampling_probability(public_size))\n",
+        ("accounting.plan:_noise", "event.sampling.probability", "1.0"),
     ),
     "a release that is made once reads all cohorts": bug(
         "its cohorts, prototypes",

@@ -41,10 +41,7 @@ def test_three_plans_of_a_tenth_fit_into_three_tenths_and_nothing_more_does(ledg
     assert [sign(ledger).version for _ in range(3)] == [1, 2, 3]
     with pytest.raises(BudgetExceededError) as refused:
         sign(ledger, "1e-390", 0)
-    assert refused.value.asked == (Decimal("1e-390"), Decimal(0))
-    assert refused.value.promised == (Decimal("0.3"), Decimal("0.00003"))
-    assert refused.value.free == (Decimal(0), Decimal("0.00007"))
-    for text in ("1e-390", "0.3", "0.00003", "0.00007", "'kb'"):
+    for text in ("(ε = 1e-390, δ = 0)", "(ε = 0.3, δ = 0.00003)", "(ε = 0, δ = 0.00007)", "'kb'"):
         assert text in str(refused.value)
     assert wrong(engine) == []
     assert len(ledger.budgets.plans("kb")) == 3

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from accounting.privacy.accountants import get_accountant
 from accounting.privacy.bounds import UnsupportedEventsError
 from accounting.privacy.calibration import (
-    BoundedRangeFamily,
+    BOUNDED_RANGE,
+    GAUSSIAN,
     CalibrationError,
     Family,
-    GaussianFamily,
     Grant,
-    ProposeTestReleaseFamily,
     calibrate,
+    propose_test_release,
 )
 from accounting.privacy.events import Sampling
 from accounting.privacy.pld import PldAccountant
@@ -28,10 +28,10 @@ def units(q):
 
 
 FOUR_TASKS = [
-    Grant(GaussianFamily(), units(400 / 14732), 1000),
-    Grant(GaussianFamily(), Sampling("blocks", 0.01), 10_000, share=2.0),
-    Grant(BoundedRangeFamily(), units(0.03), 200),
-    Grant(ProposeTestReleaseFamily(delta0=1e-7), units(0.02), 500, share=0.5),
+    Grant(GAUSSIAN, units(400 / 14732), 1000),
+    Grant(GAUSSIAN, Sampling("blocks", 0.01), 10_000, share=2.0),
+    Grant(BOUNDED_RANGE, units(0.03), 200),
+    Grant(propose_test_release(delta0=1e-7), units(0.02), 500, share=0.5),
 ]
 
 
@@ -48,14 +48,14 @@ class TestFit:
             assert PldAccountant(3).bounds(events, delta).upper <= epsilon
 
     def test_prv_fills_it_too(self):
-        events = calibrate([Grant(GaussianFamily(), units(0.05), 50)], 2.0, 1e-5, "prv")
+        events = calibrate([Grant(GAUSSIAN, units(0.05), 50)], 2.0, 1e-5, "prv")
         assert 0.995 * 2.0 <= get_accountant("prv").bounds(events, 1e-5).upper <= 2.0
 
     @pytest.mark.slow
     @given(
         q=st.floats(1e-5, 1.0),
         answers=st.integers(1, 100_000),
-        family=st.sampled_from([GaussianFamily(), BoundedRangeFamily(), ProposeTestReleaseFamily(1e-15)]),
+        family=st.sampled_from([GAUSSIAN, BOUNDED_RANGE, propose_test_release(1e-15)]),
         kind=st.sampled_from(["units", "blocks"]),
         epsilon=st.floats(0.01, 30),
         log_delta=st.floats(-9, -3),
@@ -68,13 +68,13 @@ class TestFit:
         assert 0.995 * epsilon <= PldAccountant().bounds(events, 10**log_delta).upper <= epsilon
 
     def test_the_noise_of_one_gaussian_is_the_exact_one(self):
-        (event,) = calibrate([Grant(GaussianFamily(), units(1.0), 1)], 1.0, 1e-5)
+        (event,) = calibrate([Grant(GAUSSIAN, units(1.0), 1)], 1.0, 1e-5)
         assert event.mechanism.delta(1.0) == pytest.approx(1e-5, rel=0.03)
         assert event.mechanism.delta(1.0) <= 1e-5
 
     def test_equal_shares_have_equal_central_limit_costs(self):
         """answers q² (e^(1/z²) - 1), whatever q and the number of answers."""
-        grants = [Grant(GaussianFamily(), units(q), answers) for q, answers in ((0.01, 1000), (0.2, 30), (0.05, 400))]
+        grants = [Grant(GAUSSIAN, units(q), answers) for q, answers in ((0.01, 1000), (0.2, 30), (0.05, 400))]
         costs = [
             e.count * e.sampling.probability**2 * math.expm1(e.mechanism.noise_multiplier**-2)
             for e in calibrate(grants, 2.0, 1e-5)
@@ -87,17 +87,17 @@ class TestFamilies:
 
     @pytest.mark.parametrize("cost", [1e-8, 0.3, 4.0])
     def test_gaussian(self, cost):
-        assert math.exp(1 / GaussianFamily().mechanism(cost).noise_multiplier ** 2) == pytest.approx(math.exp(cost))
+        assert math.exp(1 / GAUSSIAN.mechanism(cost).noise_multiplier ** 2) == pytest.approx(math.exp(cost))
 
     @pytest.mark.parametrize("cost", [1e-8, 0.3, 4.0])
     def test_bounded_range(self, cost):
-        width = BoundedRangeFamily().mechanism(cost).epsilon
+        width = BOUNDED_RANGE.mechanism(cost).epsilon
         # (e^t - 1)(1 - e^(t-ε)) is the variance of a worst pair's ratio; its largest is at e^t = (e^ε + 1)/2.
         t = math.log((math.exp(width) + 1) / 2)
         assert math.expm1(t) * -math.expm1(t - width) == pytest.approx(math.expm1(cost))
 
     def test_propose_test_release_splits_it(self):
-        mechanism = ProposeTestReleaseFamily(1e-6, choice_share=0.25).mechanism(0.8)
+        mechanism = propose_test_release(1e-6, choice_share=0.25).mechanism(0.8)
         assert mechanism.delta0 == 1e-6
         assert mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.6))
         assert 2 * math.log(math.cosh(mechanism.epsilon / 2)) == pytest.approx(0.2)
@@ -105,31 +105,31 @@ class TestFamilies:
 
 class TestTargetsThatCannotBeMet:
     def test_delta0_of_all_answers_exceeds_delta(self):
-        grant = Grant(ProposeTestReleaseFamily(delta0=0.99 * 5e-5 * 14732 / 400), units(400 / 14732), 100)
+        grant = Grant(propose_test_release(delta0=0.99 * 5e-5 * 14732 / 400), units(400 / 14732), 100)
         with pytest.raises(CalibrationError, match=r"once per answer.*0\.0049.*5e-05"):
             calibrate([grant], 3.0, 5e-5)
 
     def test_a_delta_that_would_allow_publishing_a_unit(self):
         """Two answers that draw a unit with probability 5.6e-5 each: above that delta no noise would be needed."""
         with pytest.raises(CalibrationError, match="promises nothing; lower delta"):
-            calibrate([Grant(GaussianFamily(), units(5.6e-5), 2)], 3.0, 1.5e-4)
+            calibrate([Grant(GAUSSIAN, units(5.6e-5), 2)], 3.0, 1.5e-4)
 
     def test_an_accountant_that_cannot_tell_so_small_an_epsilon(self):
         with pytest.raises(CalibrationError, match=r"no noise gives an epsilon near 0\.0001"):
-            calibrate([Grant(GaussianFamily(), units(0.5), 10)], 1e-4, 1e-9, "rdp")
+            calibrate([Grant(GAUSSIAN, units(0.5), 10)], 1e-4, 1e-9, "rdp")
 
     def test_prv_refuses_a_tiny_delta_and_other_mechanisms(self):
         with pytest.raises(UnsupportedEventsError, match="at least 1e-09"):
-            calibrate([Grant(GaussianFamily(), units(0.1), 10)], 1.0, 1e-12, "prv")
+            calibrate([Grant(GAUSSIAN, units(0.1), 10)], 1.0, 1e-12, "prv")
         with pytest.raises(UnsupportedEventsError, match="BoundedRange"):
-            calibrate([Grant(BoundedRangeFamily(), units(0.1), 10)], 1.0, 1e-6, "prv")
+            calibrate([Grant(BOUNDED_RANGE, units(0.1), 10)], 1.0, 1e-6, "prv")
 
     @pytest.mark.parametrize(
         ("call", "wrong", "named"),
         [
-            (partial(ProposeTestReleaseFamily, 1e-6), [(0.0,), (1.0,), (-0.5,)], "choice_share"),
-            (partial(Grant, GaussianFamily(), units(0.1)), [(0,), (-3,), (1.5,), (True,)], "answers"),
-            (partial(Grant, GaussianFamily(), units(0.1), 1), [(0.0,)], "share"),
+            (partial(propose_test_release, 1e-6), [(0.0,), (1.0,), (-0.5,)], "choice_share"),
+            (partial(Grant, GAUSSIAN, units(0.1)), [(0,), (-3,), (1.5,), (True,)], "answers"),
+            (partial(Grant, GAUSSIAN, units(0.1), 1), [(0.0,)], "share"),
             (partial(calibrate, FOUR_TASKS), [(0.0, 1e-5), (math.inf, 1e-5), (1.0, 0.0), (1.0, 1.0)], "must be"),
             (calibrate, [([], 1.0, 1e-5)], "at least one grant"),
             (calibrate, [(FOUR_TASKS, 1.0, 1e-5, "moments")], "choose one of"),
@@ -141,7 +141,7 @@ class TestTargetsThatCannotBeMet:
                 call(*arguments)
 
 
-@pytest.mark.parametrize("family", [GaussianFamily(), BoundedRangeFamily(), ProposeTestReleaseFamily(1e-6)])
+@pytest.mark.parametrize("family", [GAUSSIAN, BOUNDED_RANGE, propose_test_release(1e-6)])
 def test_the_largest_budget_a_plan_may_have_is_met(family: Family) -> None:
     (event,) = calibrate([Grant(family, Sampling("units", 1.0), 3)], 100.0, 1e-4)
     assert 99.5 < get_accountant("pld").bounds([event], 1e-4).upper <= 100

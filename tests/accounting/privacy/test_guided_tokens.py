@@ -10,10 +10,10 @@ from scipy import special
 from accounting.privacy.accountants import compare, get_accountant
 from accounting.privacy.calibration import (
     Grant,
-    GuidedTokensFamily,
-    ProposeTestReleaseFamily,
-    TokenEnsembleFamily,
     calibrate,
+    guided_tokens,
+    propose_test_release,
+    token_ensemble,
 )
 from accounting.privacy.events import Event, Sampling
 from accounting.privacy.guided_tokens import GuidedTokens
@@ -127,7 +127,7 @@ def test_amplifying_the_two_releases_apart_would_promise_too_little():
 
 def test_calibration_splits_the_budget_by_the_share():
     def grant(share, largest=0.5):
-        family = GuidedTokensFamily(ProposeTestReleaseFamily(1e-8), TokenEnsembleFamily(40, largest), share)
+        family = guided_tokens(propose_test_release(1e-8), token_ensemble(40, largest), share)
         return Grant(family, Sampling("units", 0.05), 50)
 
     events = [calibrate([grant(share)], 1.0, DELTA)[0] for share in (0.2, 0.6)]

@@ -9,7 +9,7 @@ from scipy import stats
 
 from accounting.plan import Budget, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import compare, get_accountant
-from accounting.privacy.calibration import CalibrationError, GaussianFamily, Grant, TokenEnsembleFamily, calibrate
+from accounting.privacy.calibration import GAUSSIAN, CalibrationError, Grant, calibrate, token_ensemble
 from accounting.privacy.events import Event, Sampling, merge
 from accounting.privacy.pairs import lower_epsilon
 from accounting.privacy.profiles import BoundedRange
@@ -99,7 +99,7 @@ def test_charging_realised_tokens_would_promise_too_little():
 
 class TestCalibration:
     def grant(self, tokens=40, largest=0.5, answers=50):
-        return Grant(TokenEnsembleFamily(tokens, largest), Sampling("units", 0.05), answers)
+        return Grant(token_ensemble(tokens, largest), Sampling("units", 0.05), answers)
 
     def test_it_finds_the_range_that_fits(self):
         (event,) = calibrate([self.grant()], 1.0, DELTA)
@@ -113,9 +113,7 @@ class TestCalibration:
             calibrate([self.grant(largest=10.0, answers=1)], 24.0, DELTA)
 
     def test_others_get_what_it_leaves(self):
-        token, votes = calibrate(
-            [self.grant(largest=0.02), Grant(GaussianFamily(), Sampling("units", 0.05), 50)], 4.0, DELTA
-        )
+        token, votes = calibrate([self.grant(largest=0.02), Grant(GAUSSIAN, Sampling("units", 0.05), 50)], 4.0, DELTA)
         assert token.mechanism.epsilon == pytest.approx(0.02)
         assert get_accountant("pld").upper([token, votes], DELTA) >= 3.98
 

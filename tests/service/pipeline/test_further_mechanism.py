@@ -14,7 +14,7 @@ import pytest
 
 from accounting.mechanisms import MECHANISMS, TextMechanism
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
-from accounting.privacy.calibration import GaussianFamily
+from accounting.privacy.calibration import GAUSSIAN, AnyFamily
 from accounting.privacy.profiles import Gaussian
 from aggregation.noise import from_fixed_point
 from aggregation.rnm_gaussian import RnmGaussian, probability_correct, required_margin
@@ -43,8 +43,8 @@ class CandidateVoteMechanism(TextMechanism):
     fold: bool = False
     """Whether case is ignored."""
 
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> GaussianFamily:
-        return GaussianFamily()
+    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
+        return GAUSSIAN
 
 
 @dataclass(frozen=True)
