@@ -65,19 +65,17 @@ class RemoteSteerer:
 
     def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle
-        self._bundles: frozenset[str] | None = None
+        self._bundles = frozenset[str]()  # a replica has some
 
     async def bundles(self) -> frozenset[str]:
         """SHA-256 of the bundles that are served, as last seen."""
-        return self._bundles if self._bundles is not None else await self._ask_for_bundles()
+        if not self._bundles:
+            await self.health()
+        return self._bundles
 
     async def health(self) -> None:
         """Return when vLLM has started, and note its bundles: a new replica may have more."""
-        await self._ask_for_bundles()
-
-    async def _ask_for_bundles(self) -> frozenset[str]:
         self._bundles = await call("restore engine", self._handle, "bundles")
-        return self._bundles
 
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options, float64 (options,)."""
