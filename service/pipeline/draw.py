@@ -4,9 +4,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot, sampling
 from exemplar_store.store import Slots
+from service.records.signed import read_signed, read_task
+
+
+def draw_signed(
+    store: ExemplarStore, signed: SignedTask, *, arrived: int | None, embeddings: bool, all_blocks: bool = False
+) -> Slots:
+    """Draw one query's slots as a signed plan says; other arguments as of :func:`draw`.
+
+    Args:
+        store: holds the exemplars.
+        signed: the task.
+        arrived: see there.
+        embeddings: see there.
+        all_blocks: whether every block is drawn, to read them ahead.
+    """
+    task, noise = read_task(signed)
+    return draw(
+        store,
+        signed.knowledge_base,
+        task,
+        public_size=read_signed(signed.document).public_size,
+        probability=1.0 if all_blocks else noise.sampling_probability,
+        cohorts=signed.plan.cohorts,
+        arrived=arrived,
+        embeddings=embeddings,
+    )
 
 
 def draw(

@@ -96,7 +96,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
 
     @property
     def writing(self) -> Writing:
-        """See :class:`.adapter.OnceAdapter`."""
+        """See :class:`.adapter.Adapter`."""
         return self.text.writing
 
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
