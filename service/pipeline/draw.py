@@ -1,6 +1,7 @@
 """One query's slots, drawn as its plan says. Evaluation draws here too, so it measures the sampler that answers use."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -63,20 +64,13 @@ def draw(
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     if task.sampling == "blocks":
-        return store.sample_blocks(
-            knowledge_base,
-            probability=probability,
-            # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
-            blocks=public_size // task.shots,
-            max_exemplars=task.slot_cap,
-            cohorts=cohorts,
-            arrived=arrived,
-            embeddings=embeddings,
-        )
-    return store.sample_slots(
+        # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
+        sample = partial(store.sample_blocks, blocks=public_size // task.shots)
+    else:
+        sample = partial(store.sample_slots, ensemble=task.ensemble)
+    return sample(
         knowledge_base,
         probability=probability,
-        ensemble=task.ensemble,
         max_exemplars=task.slot_cap,
         cohorts=cohorts,
         arrived=arrived,

@@ -232,8 +232,8 @@ BUGS = {
         "signed, embedding mean, units",
         "slots, and exemplars that each keeps",
         "service.pipeline.draw:draw",
-        "ensemble=task.ensemble,\n        max_exemplars=task.slot_cap",
-        "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
+        "max_exemplars=task.slot_cap",
+        "max_exemplars=2 * task.slot_cap",
     ),
     # --- The mechanisms. ---
     "the whole centre is added back for each slot that speaks": bug(

@@ -38,9 +38,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
-from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.lock_step import MOST_ASKED, UnansweredError, Writing, write
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.engines.admission import Admission
+from service.engines.fan_out import Admission
 from service.engines.protocol import EngineBusyError, Prompt, TaskSpec
 from service.pipeline.latency import Departure, Measured, Turns, smallest_grain_s
 from service.settings import Settings
