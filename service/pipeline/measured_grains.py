@@ -27,13 +27,7 @@ from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    KeepsBlocks,
-    TaskSpec,
-    UnanswerableQueryError,
-)
+from service.engines.protocol import EngineInfo, EngineUnavailableError, KeepsBlocks, TaskSpec, UnanswerableQueryError
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Author, Outputs

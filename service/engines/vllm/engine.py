@@ -188,10 +188,8 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        work = [
-            self._contribution(task, prompts, zero_shot, scores)
-            for prompts, scores in await self._asked(task, query, slots)
-        ]
+        asked = await self._asked(task, query, slots)
+        work = [self._contribution(task, prompts, zero_shot, scores) for prompts, scores in asked]
         with self._admission.slots(task):
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
@@ -318,9 +316,8 @@ class VllmEngine:
             shown = await privately(lambda: self._shown(task, queries, list(new.values())))
             numbers = [next(self._number) for _ in shown]
             try:
-                read = await asyncio.gather(
-                    *(self._read(task, n, *pair) for n, pair in zip(numbers, shown, strict=True))
-                )
+                reading = [self._read(task, number, *own) for number, own in zip(numbers, shown, strict=True)]
+                read = await asyncio.gather(*reading)
                 have.update((digest, kept) for digest, kept in zip(new, read, strict=True) if kept is not None)
             finally:
                 if lost := sorted({*numbers} - {kept.number for kept in have.values()}):
@@ -383,7 +380,7 @@ class VllmEngine:
                 socket.close(linger=0)
 
     async def _contribution(
-        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray] = ()
+        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray]
     ) -> Output | None:
         if not prompts:
             return None
@@ -400,7 +397,7 @@ class VllmEngine:
         key = task.prompt, task.labels, task.answer_field, tuple(tuple(fields.items()) for fields in task.calibration)
         if key not in self._favoured:
             self._favoured[key] = await self._means(task, prompts[1:])
-        return await self._calibrated(task, prompts[:1], self._favoured[key])
+        return await self._calibrated(task, prompts[:1], self._favoured[key], None)
 
     async def _means(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Sequence[np.ndarray]:
         """The :func:`.label_scoring.reference` of label scores, float64 (L,); none where nothing is asked."""
@@ -408,11 +405,7 @@ class VllmEngine:
         return [reference(scores)] if scores else []
 
     async def _calibrated(
-        self,
-        task: TaskSpec,
-        prompts: Sequence[Tokens],
-        known: Sequence[np.ndarray] = (),
-        zero_shot: np.ndarray | None = None,
+        self, task: TaskSpec, prompts: Sequence[Tokens], known: Sequence[np.ndarray], zero_shot: np.ndarray | None
     ) -> np.ndarray:
         """Label probabilities of the first prompt, float64 (L,), calibrated by the others' or by what is known."""
         first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
