@@ -166,7 +166,7 @@ class Grain:
     report = ()
 
     async def of(self, task: SignedTask) -> Measured:
-        return Measured(task.address, 0.0, self.grain_s)
+        return Measured(task.address, self.grain_s)
 
     def overran(self, _task: SignedTask) -> None:
         pass

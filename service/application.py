@@ -18,19 +18,11 @@ from ray.serve.handle import DeploymentHandle
 
 from accounting.ledger.errors import LedgerError
 from exemplar_store import ExemplarStoreError, PackedSlots
-from service.deployments import call, calling, deployment
+from service.deployments import call, calling, deployment, or_refusal
 from service.embedding.embedder import Embedder
 from service.engines.configs import EngineConfig, NearestExemplarConfig, OpenAiCompatibleConfig, VllmConfig
 from service.engines.factory import open_engine
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    Output,
-    Sentence,
-    TaskSpec,
-    UnanswerableQueryError,
-    ZeroShot,
-)
+from service.engines.protocol import EngineInfo, EngineUnavailableError, Output, Sentence, TaskSpec, ZeroShot
 from service.local_ray import keep_to_loopback, require_whole_messages
 from service.private_threads import privately
 from service.restore_engine import RemoteSteerer, RestoreEngine
@@ -126,10 +118,7 @@ class EngineDeployment:
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Call a method of the engine; returns a refusal, since Serve would log a raised one."""
-        try:
-            return await getattr(self._engine, method)(*args)
-        except (EngineUnavailableError, UnanswerableQueryError) as refusal:
-            return refusal
+        return await or_refusal(getattr(self._engine, method)(*args))
 
     async def ask_privately(self, method: str, *args: Any) -> Any:
         """Call one that reads exemplars; None if it fails, since Serve would log a traceback, which may quote them."""

@@ -1,6 +1,6 @@
 """What the Ray Serve deployments have in common: their limit, and what a failed call to one means."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from service.engines.protocol import EngineBusyError, EngineUnavailableError
+from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError
 
 deployment = serve.deployment(max_ongoing_requests=20_000)
 """Out of reach: the service rejects excess requests itself. Serve queues what exceeds its limit, and once a replica has
@@ -33,6 +33,14 @@ def calling(which: str) -> Iterator[None]:
         raise EngineBusyError(f"the {which} has a full queue") from error
     except (RayServeException, RayError, grpc.RpcError, OSError) as error:
         raise EngineUnavailableError(f"the {which} does not answer") from error
+
+
+async def or_refusal(work: Awaitable[Any]) -> Any:
+    """What an engine says; or its refusal, for :func:`call` to raise: Serve would log one that a deployment raised."""
+    try:
+        return await work
+    except (EngineUnavailableError, UnanswerableQueryError) as refusal:
+        return refusal
 
 
 async def call(which: str, handle: DeploymentHandle[Any], method: str, *args: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from ray.serve.handle import DeploymentHandle
 
-from service.deployments import call, deployment
+from service.deployments import call, deployment, or_refusal
 from service.engines.configs import VllmConfig
-from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError
+from service.engines.protocol import EngineUnavailableError, TaskSpec
 from service.local_ray import keep_to_loopback
 from service.telemetry.logs import configure_logs
 
@@ -33,22 +33,9 @@ class RestoreEngine:
 
         self._engine = SteeredVllm(config, isolation, Path(root))
 
-    async def bundles(self) -> frozenset[str] | EngineUnavailableError:
-        """SHA-256 of the bundles that are served, while vLLM lives."""
-        try:
-            await self._engine.health()
-        except EngineUnavailableError as refusal:
-            return refusal
-        return self._engine.bundles
-
-    async def restore(
-        self, task: TaskSpec, text: str, bundle: str, profile: int | None
-    ) -> np.ndarray | EngineUnavailableError | UnanswerableQueryError:
-        """See :meth:`service.engines.vllm.steered.SteeredVllm.restore`; returns a refusal, since Serve would log it."""
-        try:
-            return await self._engine.restore(task, text, bundle, profile)
-        except (EngineUnavailableError, UnanswerableQueryError) as refusal:
-            return refusal
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call a method of :class:`service.engines.vllm.steered.SteeredVllm`; returns a refusal."""
+        return await or_refusal(getattr(self._engine, method)(*args))
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose vLLM has died."""
@@ -65,20 +52,18 @@ class RemoteSteerer:
 
     def __init__(self, handle: DeploymentHandle[Any]):
         self._handle = handle
-        self._bundles: frozenset[str] | None = None
+        self._bundles = frozenset[str]()  # a replica has some
 
     async def bundles(self) -> frozenset[str]:
         """SHA-256 of the bundles that are served, as last seen."""
-        return self._bundles if self._bundles is not None else await self._ask_for_bundles()
+        if not self._bundles:
+            await self.health()
+        return self._bundles
 
     async def health(self) -> None:
         """Return when vLLM has started, and note its bundles: a new replica may have more."""
-        await self._ask_for_bundles()
-
-    async def _ask_for_bundles(self) -> frozenset[str]:
-        self._bundles = await call("restore engine", self._handle, "bundles")
-        return self._bundles
+        self._bundles = await call("restore engine", self._handle, "ask", "bundles")
 
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
         """Probabilities of the options, float64 (options,)."""
-        return await call("restore engine", self._handle, "restore", task, text, bundle, profile)
+        return await call("restore engine", self._handle, "ask", "restore", task, text, bundle, profile)

@@ -21,14 +21,13 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import sqlalchemy as sa
 import structlog
 
 from accounting.ledger.budgets import SignedTask, address
-from accounting.ledger.charges import AnswersExhaustedError, Charged, ChargeStateError, InFlight, Ledger, Release
+from accounting.ledger.charges import AnswersExhaustedError, Charged, InFlight, Ledger, Release
 from accounting.ledger.quotas import QuotaExhaustedError
 from accounting.plan import TaskNoise
 from accounting.tasks import REFUSE, ClassifyTask, GenerateTask
@@ -43,25 +42,22 @@ from service.engines.protocol import (
     UnanswerableQueryError,
     ZeroShot,
 )
-from service.pipeline.draw import draw
+from service.pipeline.draw import draw_signed
 from service.pipeline.kept_blocks import KeptBlocks
 from service.pipeline.latency import Departure, Grains, Measured
 from service.pipeline.made import MadeOnce
-from service.pipeline.making import NotMadeError
-from service.pipeline.mechanisms import adapter as mechanisms
+from service.pipeline.making import NotMadeError, settle
 from service.pipeline.queries import InvalidQueryError, check_query, check_threshold, described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
 from service.problem_kinds import ProblemKind
-from service.records.database import UNAVAILABLE
-from service.records.signed import read_signed, read_task
+from service.records.signed import read_task
 from service.records.text_ledger import TextBudgetExhaustedError
 
 log = structlog.get_logger()
 
 _POLL_S = 0.02
 _DATABASE_S = 60.0  # that it may take to store an answer
-_SETTLE_ATTEMPTS = 10
 _WRITES = "sign another mechanism, or the operator run the engine `vllm`"
 
 
@@ -118,6 +114,8 @@ class _Question:
 
     Attributes:
         signed: the task that it is charged to.
+        task: as it was written.
+        noise: its.
         spec: the task as the engine sees it.
         fields: the query.
         digest: identifies the query in the ledger.
@@ -128,6 +126,8 @@ class _Question:
     """
 
     signed: SignedTask
+    task: ClassifyTask | GenerateTask
+    noise: TaskNoise
     spec: TaskSpec
     fields: Mapping[str, str]
     digest: bytes
@@ -135,14 +135,6 @@ class _Question:
     arrived: int | None
     prior: np.ndarray | None
     measured: Measured
-
-    @property
-    def task(self) -> ClassifyTask | GenerateTask:
-        return read_task(self.signed)[0]
-
-    @property
-    def noise(self) -> TaskNoise:
-        return read_task(self.signed)[1]
 
 
 @dataclass(eq=False, repr=False)
@@ -291,7 +283,7 @@ class Answering:
 
     async def _checked(self, signed: SignedTask, fields: Mapping[str, str], key_id: str) -> _Question:
         """The query as a question that may be charged. Whatever is wrong with it costs nothing."""
-        task, _ = read_task(signed)
+        task, noise = read_task(signed)
         # Public, and it fails where exemplars could not be read: under another encryption key, say.
         knowledge_base = await asyncio.to_thread(self.store.get, signed.knowledge_base)
         engine = await self.stages.engine.describe()
@@ -307,11 +299,11 @@ class Answering:
         measured = await self.grains.of(signed)
         if self.blocks.turns.wait_s(measured) > self.stages.timeout_s:
             raise BusyError("too many questions wait for the language model; come back in a second")
-        grain_s = measured.grain_s
-        spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=grain_s)
+        spec = described_spec(signed.address, task, knowledge_base, asker=key_id, latency_grain_s=measured.grain_s)
         prior = await self._prior(signed, fields, key_id)
         embeddings, arrived = engine.reads_embeddings, knowledge_base.arrived
-        return _Question(signed, spec, fields, self._digest(fields), embeddings, arrived, prior, measured)
+        digest = self._digest(fields)
+        return _Question(signed, task, noise, spec, fields, digest, embeddings, arrived, prior, measured)
 
     async def _charge_and_answer(
         self, question: _Question, key_id: str, idempotency_key: str | None
@@ -389,43 +381,15 @@ class Answering:
             log.error("answer_overran", task=spec.name, grains=late, advice="it is measured again; see the runbook")
             self.grains.overran(question.signed)
         told = {**answer, **_without_exemplars(question.task, ready.zero_shot)}
-        return await self._settle(charge, question, told)
+        return await settle(self.ledger, question.signed, question.digest, charge.id, told)
 
     async def _sample(self, question: _Question) -> Sequence[Slot]:
-        sampling = privately(
-            partial(
-                draw,
-                self.store,
-                question.signed.knowledge_base,
-                question.task,
-                public_size=read_signed(question.signed.document).public_size,
-                probability=question.noise.sampling_probability,
-                cohorts=question.signed.plan.cohorts,
-                arrived=question.arrived,
-                embeddings=question.embeddings,
-            )
-        )
+        signed, arrived, embeddings = question.signed, question.arrived, question.embeddings
+        sampling = privately(lambda: draw_signed(self.store, signed, arrived=arrived, embeddings=embeddings))
         try:
             return await asyncio.wait_for(sampling, self.stages.timeout_s)
         except Exception:
             return [()] * question.task.ensemble
-
-    async def _settle(self, charge: Charged, question: _Question, answer: mechanisms.Answer) -> Release:
-        """Store the release, patiently: the answer is paid for, and a busy database is no reason to lose it."""
-        for attempt in range(_SETTLE_ATTEMPTS):
-            try:
-                return await asyncio.to_thread(self.ledger.release, charge.id, answer)
-            except UNAVAILABLE:
-                await asyncio.sleep(min(2.0**attempt / 10, 5.0))
-            except ChargeStateError:
-                if not attempt:
-                    raise
-                # An attempt before this one was committed though its confirmation was lost: the release is there.
-                stored = await asyncio.to_thread(self.ledger.stored_release, question.signed, question.digest)
-                if stored is not None:
-                    return stored
-                raise
-        return await asyncio.to_thread(self.ledger.release, charge.id, answer)
 
     async def _refused(self, signed: SignedTask, key_id: str, reason: ProblemKind) -> None:
         """Count a refusal. It stands whether or not the database has time to count it."""

@@ -1,12 +1,40 @@
 """One query's slots, drawn as its plan says. Evaluation draws here too, so it measures the sampler that answers use."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from accounting.ledger.budgets import SignedTask
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Slot, sampling
 from exemplar_store.store import Slots
+from service.records.signed import read_signed, read_task
+
+
+def draw_signed(
+    store: ExemplarStore, signed: SignedTask, *, arrived: int | None, embeddings: bool, all_blocks: bool = False
+) -> Slots:
+    """Draw one query's slots as a signed plan says; other arguments as of :func:`draw`.
+
+    Args:
+        store: holds the exemplars.
+        signed: the task.
+        arrived: see there.
+        embeddings: see there.
+        all_blocks: whether every block is drawn, to read them ahead.
+    """
+    task, noise = read_task(signed)
+    return draw(
+        store,
+        signed.knowledge_base,
+        task,
+        public_size=read_signed(signed.document).public_size,
+        probability=1.0 if all_blocks else noise.sampling_probability,
+        cohorts=signed.plan.cohorts,
+        arrived=arrived,
+        embeddings=embeddings,
+    )
 
 
 def draw(
@@ -36,20 +64,13 @@ def draw(
         exemplar_store.UnknownKnowledgeBaseError: no knowledge base has this name.
     """
     if task.sampling == "blocks":
-        return store.sample_blocks(
-            knowledge_base,
-            probability=probability,
-            # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
-            blocks=public_size // task.shots,
-            max_exemplars=task.slot_cap,
-            cohorts=cohorts,
-            arrived=arrived,
-            embeddings=embeddings,
-        )
-    return store.sample_slots(
+        # So many that a block expects the task's shots. At least the ensemble: else the plan would be refused.
+        sample = partial(store.sample_blocks, blocks=public_size // task.shots)
+    else:
+        sample = partial(store.sample_slots, ensemble=task.ensemble)
+    return sample(
         knowledge_base,
         probability=probability,
-        ensemble=task.ensemble,
         max_exemplars=task.slot_cap,
         cohorts=cohorts,
         arrived=arrived,

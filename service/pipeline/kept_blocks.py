@@ -19,7 +19,7 @@ Then an answer takes the time of its question, whatever it draws and whatever wa
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -28,12 +28,12 @@ from accounting.ledger.events import UnitForgotten, UploadEnded
 from accounting.ledger.trail import AuditTrail
 from exemplar_store import ExemplarStore
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, KeepsBlocks
-from service.pipeline.draw import draw
+from service.pipeline.draw import draw_signed
 from service.pipeline.latency import SMALLEST_S, Measured, Turns, on_grain
 from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
 from service.private_threads import privately
-from service.records.signed import identity, read_signed
+from service.records.signed import identity, read_task
 
 _CHANGES = (UploadEnded.kind, UnitForgotten.kind)
 _ROOMY = 1.5  # times what the largest blocks take
@@ -139,11 +139,9 @@ class KeptBlocks:
             await asyncio.sleep(self.turns.read(grain_s))
             held = None
             async with on_grain(grain_s):
-                try:
+                with suppress(Exception):
                     async with asyncio.timeout(4 * grain_s + self._stages.timeout_s):
                         read_to, held = await self._keep(task)
-                except Exception:
-                    held = None
             if held is None:  # why may depend on what was read
                 raise EngineUnavailableError("the exemplars could not be read ahead")
             state.read_to, state.held = read_to, held
@@ -152,21 +150,12 @@ class KeptBlocks:
 
     async def _keep(self, signed: SignedTask) -> tuple[int, Held]:
         newest = await asyncio.to_thread(self._audit.end)  # before anything is read
-        plan = read_signed(signed.document)
-        task = plan.plan.tasks[signed.name]
+        task, _ = read_task(signed)
         described = await asyncio.to_thread(self._store.get, signed.knowledge_base)
+        arrived = described.arrived
         slots = await privately(
-            lambda: draw(
-                self._store,
-                signed.knowledge_base,
-                task,
-                public_size=plan.public_size,
-                probability=1.0,
-                cohorts=signed.plan.cohorts,
-                arrived=described.arrived,
-                embeddings=False,
-            )
+            lambda: draw_signed(self._store, signed, arrived=arrived, embeddings=False, all_blocks=True)
         )
         keeper = cast(KeepsBlocks, self._stages.engine)
         kept = await keeper.keep(described_spec(signed.address, task, described, asker=""), slots)
-        return newest.sequence, Held(kept, described.arrived)
+        return newest.sequence, Held(kept, arrived)

@@ -25,38 +25,46 @@ class GrainTooSmallError(RuntimeError):
     """The latency grain does not hide what a task's largest slots take; nothing was charged."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a task's largest slots take, and its grain.
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a task's largest slots take.
 
     Attributes:
-        task: its address.
         work_s: seconds from the sample to the release, the median of a few runs.
-        grain_s: seconds; set by the operator, or chosen.
-        problem: why the task cannot be served with this grain; empty if it can.
         tokens: of the question that was measured, in a prompt without exemplars; 0 where the engine counts none.
-        beside: tokens of exemplars that were computed in each prompt with it.
-        alone: whether that holds for one question at a time, so questions must take turns.
-        typical_s: seconds with slots of an ordinary length; 0 if that was not measured.
-        blocks: how many the engine is to keep (:mod:`service.pipeline.kept_blocks`); 0: it keeps none, and the work is
-            that with cold caches.
-        block_s: seconds to read the largest of them ahead.
-        rows_s: seconds to read the rows of all.
+        typical_s: seconds with slots of an ordinary length; 0 unless a language model in the deployment was measured.
+        block_s: seconds to read the largest block ahead, which the work is then without; 0: it is with cold caches.
         cold: why blocks are not kept, although the task draws blocks, and what to do; empty if they are.
     """
 
+    work_s: float = 0.0
+    tokens: int = 0
+    typical_s: float = 0.0
+    block_s: float = 0.0
+    cold: str = ""
+
+
+@dataclass(frozen=True)
+class Measured(Work):
+    """The same with the task's grain.
+
+    Attributes:
+        task: its address.
+        grain_s: seconds; set by the operator, or chosen.
+        problem: why the task cannot be served with this grain; empty if it can.
+        beside: tokens of exemplars that were computed in each prompt with the question.
+        alone: whether that holds for one question at a time, so questions must take turns.
+        blocks: how many the engine is to keep (:mod:`service.pipeline.kept_blocks`); 0: it keeps none.
+        rows_s: seconds to read the rows of all.
+    """
+
     task: str
-    work_s: float
     grain_s: float
     problem: str = ""
-    tokens: int = 0
     beside: int = 0
     alone: bool = False
-    typical_s: float = 0.0
     blocks: int = 0
-    block_s: float = 0.0
     rows_s: float = 0.0
-    cold: str = ""
 
     def times(self, tokens: int) -> float:
         """How much longer slots may take of a question of so many tokens: 1 or more.
@@ -171,7 +179,7 @@ class Grains:
             GrainTooSmallError: no grain, or not the one that is set, hides what the task's largest slots take.
             service.engines.protocol.EngineUnavailableError: that could not be measured: the engine does not answer.
         """
-        return Measured(task.address, 0.0, 0.0)
+        return Measured(task.address, 0.0)
 
     async def all(self) -> Sequence[Measured]:
         """Measure every task that has answers left, and report."""

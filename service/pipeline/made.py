@@ -67,11 +67,8 @@ class MadeOnce:
 
     def _opened(self, signed: SignedTask) -> tuple[Release, Reader]:
         which = identity(signed)
-        if which not in self._read:
-            self._read[which] = self._open(signed)
-        return self._read[which]
-
-    def _open(self, signed: SignedTask) -> tuple[Release, Reader]:
+        if which in self._read:
+            return self._read[which]
         stored = self.ledger.stored_release(signed, ONE_RELEASE)
         if stored is None:
             raise NotMadeError(
@@ -83,6 +80,7 @@ class MadeOnce:
         described = self.store.get(signed.knowledge_base)
         spec = described_spec(signed.address, task, described, asker="", latency_grain_s=self.grain_s)
         reader = once_adapter_of(task, noise).open(stored.answer, spec, self.stages.embedder, self._show)
+        self._read[which] = stored, reader
         return stored, reader
 
     async def _show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:

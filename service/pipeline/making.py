@@ -11,6 +11,7 @@ How long the work takes tells how many exemplars there are. It ends after a whol
 public size alone, and where slots write texts, on how many there are and how long one takes with made-up slots.
 """
 
+import asyncio
 import hashlib
 import math
 import os
@@ -27,7 +28,8 @@ from accounting.ledger.quotas import NO_KEY
 from exemplar_store import ExemplarStore, KnowledgeBase, Slot
 from service.embedding.embedder import Embed
 from service.engines.protocol import EngineUnavailableError
-from service.pipeline.measured_grains import Work, largest_work
+from service.pipeline.latency import Work
+from service.pipeline.measured_grains import largest_work
 from service.pipeline.mechanisms.adapter import Answer, Write, once_adapter_of
 from service.pipeline.queries import described_spec
 from service.pipeline.stages import Stages
@@ -43,7 +45,7 @@ NAME_AN_ENGINE = "name the engine's config (--engine-config), or sign in the das
 
 _SHORTEST_GRAIN_S = 1.0
 _GRAIN_S_PER_EXEMPLAR = 0.0005
-_STORE_ATTEMPTS = 10
+_SETTLE_ATTEMPTS = 10
 
 
 class NotMadeError(LedgerError):
@@ -101,7 +103,7 @@ def make(
     answer = adapter.make(units, public, write)
     if padded:
         time.sleep(max(0.0, begun + grain * math.ceil((time.monotonic() - begun) / grain) - time.monotonic()))
-    return store_once(ledger, signed, charge, answer)
+    return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))
 
 
 def _writer(
@@ -217,16 +219,16 @@ def _embedded(texts: Sequence[str], dimension: int, embed: Embed) -> np.ndarray:
     return vectors
 
 
-def store_once(ledger: Ledger, signed: SignedTask, charge_id: str, answer: Answer) -> Release:
-    """Store the release, patiently: it is paid for, and a busy database is no reason to lose it."""
-    for attempt in range(_STORE_ATTEMPTS):
+async def settle(ledger: Ledger, signed: SignedTask, digest: bytes, charge_id: str, answer: Answer) -> Release:
+    """Store a release, patiently: it is paid for, and a busy database is no reason to lose it."""
+    for attempt in range(_SETTLE_ATTEMPTS):
         try:
-            return ledger.release(charge_id, answer)
+            return await asyncio.to_thread(ledger.release, charge_id, answer)
         except UNAVAILABLE:
-            time.sleep(min(2.0**attempt / 10, 5.0))
+            await asyncio.sleep(min(2.0**attempt / 10, 5.0))
         except ChargeStateError:
             # An attempt before this one was committed though its confirmation was lost: the release is there.
-            if attempt and (stored := ledger.stored_release(signed, ONE_RELEASE)) is not None:
+            if attempt and (stored := await asyncio.to_thread(ledger.stored_release, signed, digest)) is not None:
                 return stored
             raise
-    return ledger.release(charge_id, answer)
+    return await asyncio.to_thread(ledger.release, charge_id, answer)

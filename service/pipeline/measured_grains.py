@@ -15,7 +15,7 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice, product
 from string import ascii_lowercase
 from typing import cast
@@ -27,15 +27,9 @@ from accounting.ledger.charges import Ledger
 from accounting.plan import TaskNoise
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import MAX_EXEMPLAR_BYTES, ExemplarStore, KnowledgeBase, Slot, made_up_slots
-from service.engines.protocol import (
-    EngineInfo,
-    EngineUnavailableError,
-    KeepsBlocks,
-    TaskSpec,
-    UnanswerableQueryError,
-)
+from service.engines.protocol import EngineInfo, EngineUnavailableError, KeepsBlocks, TaskSpec, UnanswerableQueryError
 from service.pipeline.kept_blocks import KeptBlocks
-from service.pipeline.latency import Grains, GrainTooSmallError, Measured, smallest_grain_s
+from service.pipeline.latency import Grains, GrainTooSmallError, Measured, Work, smallest_grain_s
 from service.pipeline.mechanisms.adapter import Author, Outputs
 from service.pipeline.queries import InvalidQueryError, described_spec
 from service.pipeline.stages import Ready, Stages
@@ -152,28 +146,21 @@ class MeasuredGrains(Grains):
             work = await largest_work(self._stages, task, noise, spec, knowledge_base, blocks)
         except NotMeasuredError as error:
             log.error("latency_not_measured", task=signed.address, problem=str(error))
-            return Measured(signed.address, 0.0, 0.0, f"{signed.address}: {error}")
-        work_s = work.work_s + read_s
-        grain_s = smallest_grain_s(work_s) if self._grain_s is None else self._grain_s
-        alone = self._grain_s is None and (await self._stages.engine.describe()).is_llm
-        problem = _problem(signed.address, work_s, grain_s)
-        if blocks and not work.block_s:
-            blocks = 0
+            return Measured(signed.address, 0.0, f"{signed.address}: {error}")
+        work = replace(work, work_s=work.work_s + read_s, typical_s=work.typical_s and work.typical_s + read_s)
+        grain_s = smallest_grain_s(work.work_s) if self._grain_s is None else self._grain_s
+        blocks = blocks if work.block_s else 0
         measured = Measured(
             signed.address,
-            work_s,
             grain_s,
-            problem,
-            work.tokens,
-            0 if blocks else spec.slot_tokens,
-            alone,
-            work.typical_s and work.typical_s + read_s,
-            blocks,
-            work.block_s,
-            read_s * blocks / measured_slots(task)[1],
-            work.cold,
+            _problem(signed.address, work.work_s, grain_s),
+            beside=0 if blocks else spec.slot_tokens,
+            alone=self._grain_s is None and (await self._stages.engine.describe()).is_llm,
+            blocks=blocks,
+            rows_s=read_s * blocks / measured_slots(task)[1],
+            **asdict(work),
         )
-        work_ms, grain_ms = round(1000 * work_s, 1), round(1000 * grain_s)
+        work_ms, grain_ms = round(1000 * work.work_s, 1), round(1000 * grain_s)
         log.info("latency_measured", task=signed.address, work_ms=work_ms, grain_ms=grain_ms)
         if measured.cold:
             log.warning("blocks_not_kept", task=signed.address, problem=measured.cold)
@@ -192,25 +179,6 @@ def _problem(address: str, work_s: float, grain_s: float) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a task's largest slots take.
-
-    Attributes:
-        work_s: seconds from the rows read to the release.
-        tokens: of the question; 0 where the engine counts none.
-        typical_s: seconds with typical slots; 0 unless a language model in the deployment was measured.
-        block_s: seconds to read one of them ahead, which the work is then without; 0: it is with cold caches.
-        cold: why, where the task draws blocks.
-    """
-
-    work_s: float = 0.0
-    tokens: int = 0
-    typical_s: float = 0.0
-    block_s: float = 0.0
-    cold: str = ""
-
-
 async def largest_work(
     stages: Stages,
     task: ClassifyTask | GenerateTask,
@@ -219,7 +187,7 @@ async def largest_work(
     knowledge_base: KnowledgeBase,
     blocks: int = 0,
 ) -> Work:
-    """What a sample's largest slots take; nothing if no question can be answered at all.
+    """What a sample's largest slots take, their rows being read; nothing if no question can be answered at all.
 
     Args:
         stages: those that answer.
@@ -290,7 +258,7 @@ async def largest_work(
     typical_s = 0.0
     if local:
         typical_s, _ = await median(replace(spec, slot_tokens=typical_tokens(task, tokens)))
-    return Work(work_s, tokens, typical_s, block_s, cold)
+    return Work(work_s=work_s, tokens=tokens, typical_s=typical_s, block_s=block_s, cold=cold)
 
 
 def typical_tokens(task: ClassifyTask | GenerateTask, question: int) -> int:

@@ -15,13 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sanitization.restore import bundle as bundles
 from sanitization.restore.bundle import LONGEST_TEXT, Bundle, BundleError
 from sanitization.restore.spans import put_back
-from service.engines.protocol import (
-    Engine,
-    EngineUnavailableError,
-    Prompt,
-    TaskSpec,
-    UnanswerableQueryError,
-)
+from service.engines.protocol import Engine, EngineUnavailableError, Prompt, TaskSpec, UnanswerableQueryError
 from service.pipeline.answering import BusyError, refusal
 from service.pipeline.latency import on_grain
 from service.pipeline.queries import InvalidQueryError

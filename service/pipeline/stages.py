@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar, cast
 
 import numpy as np
@@ -76,13 +77,8 @@ class Stages:
         adapter = answer_adapter_of(task, noise)
         async with asyncio.timeout(self.timeout_s):
             zero_shot = await self.engine.zero_shot(written_so(spec, adapter.writing), query)
-            public = Public(
-                query,
-                zero_shot,
-                self.embedder,
-                lambda words, ordered: self._reconstruct(spec, query, words, ordered, zero_shot),
-                prior,
-            )
+            reconstruct = partial(self._reconstruct, spec, query, zero_shot)
+            public = Public(query, zero_shot, self.embedder, reconstruct, prior)
             return Ready(self, spec, query, zero_shot, await adapter.prepare(public))
 
     async def show(self, spec: TaskSpec, query: Mapping[str, str], exemplars: Slot) -> np.ndarray | str:
@@ -117,7 +113,7 @@ class Stages:
             return None
 
     async def _reconstruct(
-        self, spec: TaskSpec, query: Mapping[str, str], words: Sequence[str], ordered: bool, zero_shot: ZeroShot
+        self, spec: TaskSpec, query: Mapping[str, str], zero_shot: ZeroShot, words: Sequence[str], ordered: bool
     ) -> Sentence:
         """A sentence made of released words; several tries, since the words alone are the poorer answer."""
         for attempt in range(_RECONSTRUCT_ATTEMPTS):

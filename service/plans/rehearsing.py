@@ -19,7 +19,7 @@ from accounting.tasks import ClassifyTask
 from aggregation.rehearsal import Counts
 from service.engines.protocol import TaskSpec
 from service.pipeline.answering import BusyError, check_may_leave
-from service.pipeline.making import ONE_RELEASE, charge_once, check_readable, grain_s, store_once
+from service.pipeline.making import ONE_RELEASE, charge_once, check_readable, grain_s, settle
 from service.pipeline.mechanisms.adapter import Answer
 from service.pipeline.mechanisms.rehearsal import RehearsalAdapter
 from service.pipeline.queries import described_spec
@@ -196,7 +196,7 @@ async def finish(records: Records, stages: Stages, charged: Charged, *, padded: 
         await asyncio.sleep(grain * math.ceil(took / grain) - took)
     if failure is not None:
         raise failure
-    stored = await asyncio.to_thread(store_once, records.ledger, charged.signed, charged.charge, released)
+    stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)
     return Rehearsed(charged.signed.address, adapter.counts(stored.answer))
 
 

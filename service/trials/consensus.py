@@ -21,7 +21,7 @@ from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Outp
 from service.pipeline.mechanisms.embedding_mean import NearestCandidate
 from service.pipeline.mechanisms.keyword_joint_em import RankedKeywords
 from service.pipeline.mechanisms.keyword_ptr import TestedKeywords
-from service.pipeline.mechanisms.rnm_gaussian import LabelBelief, LabelVote
+from service.pipeline.mechanisms.rnm_gaussian import LabelVote
 from service.pipeline.stages import Ready
 
 _SHOWN = 20
@@ -57,9 +57,8 @@ async def consensus(ready: Aggregator, outputs: Outputs) -> Consensus:
     raise TypeError(f"{type(ready).__name__} registers no noiseless answer")
 
 
-@consensus.register(LabelVote)
-@consensus.register(LabelBelief)
-async def _most_voted(ready: LabelVote | LabelBelief, outputs: Outputs) -> Consensus:
+@consensus.register
+async def _most_voted(ready: LabelVote, outputs: Outputs) -> Consensus:
     """Of ``rnm_gaussian``."""
     votes = [output for output in outputs if isinstance(output, np.ndarray)]
     summed = from_fixed_point(sum_votes(votes, len(ready.labels), ready.mechanism.vote))

@@ -18,7 +18,7 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar, Layout
+from exemplar_store import Exemplar, Layout, Slot, sampling
 from service.embedding.embedder import Embed
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec
@@ -28,7 +28,6 @@ from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Publ
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.trials.consensus import Consensus, consensus, likeliest
-from service.trials.public_slots import draw_slots
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
@@ -210,6 +209,43 @@ class Trials:
             answered=answered,
             engine=engine,
         )
+
+
+def draw_slots(
+    task: ClassifyTask | GenerateTask, probability: float, public_size: int, exemplars: Sequence[Exemplar]
+) -> list[Slot]:
+    """One query's slots: a few public exemplars standing in for a knowledge base, as they will look in production.
+
+    Drawn at the plan's own probability, a few exemplars would leave all but every slot empty; and there are not enough
+    of them to give each slot its share. So the number of exemplars in every slot is drawn by the real sampler, as from
+    a knowledge base of the public size; then each slot takes that many of the exemplars supplied, a uniform choice,
+    none of them twice (all of them, if it wants more than there are). Sizes, empty slots and the cap are thereby those
+    of production, and what one slot holds does not depend on the others.
+
+    What this cannot show: the same exemplars stand in many slots, which therefore agree more than they would on as many
+    different ones; and every exemplar counts as a unit of its own.
+
+    Args:
+        task: with its sampling, ensemble and cap.
+        probability: the plan's, of each unit or block.
+        public_size: of the knowledge base that the exemplars stand in for.
+        exemplars: the public ones.
+
+    Returns:
+        ``ensemble`` slots where units are sampled; where blocks are, a slot for each block drawn.
+    """
+    if task.sampling == "blocks":
+        blocks = public_size // task.shots
+        drawn = sampling.poisson_sample(blocks, probability)
+        sizes = [sampling.poisson_sample(public_size, 1 / blocks).size for _ in drawn]
+    else:
+        drawn = sampling.poisson_sample(public_size, probability)
+        sizes = np.bincount(sampling.below(task.ensemble, drawn.size), minlength=task.ensemble).tolist()
+    return [_choose(exemplars, min(size, task.slot_cap)) for size in sizes]
+
+
+def _choose(exemplars: Sequence[Exemplar], count: int) -> Slot:
+    return tuple(exemplars[i] for i in np.argsort(sampling.words(len(exemplars)))[:count])
 
 
 def check_exemplars(

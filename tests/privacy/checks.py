@@ -47,7 +47,7 @@ from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import Prompt, TaskSpec
 from service.pipeline.latency import Departure
 from service.pipeline.making import NotMadeError, make
-from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
+from service.pipeline.mechanisms.rnm_gaussian import LabelVote
 from service.plans.signing import sign
 from service.records.records import Records
 from service.services import Services
@@ -425,7 +425,7 @@ def noise_is_fresh(kind: str) -> None:
 def _probability(votes: RnmGaussian, contributions: Sequence[Any]) -> object:
     """The answer of a posterior."""
     posterior = LabelPosterior(votes.sigma, 9, Calibration(1, 5, 0.14, 1))
-    belief = LabelBelief(votes, posterior, ["red", "blue"], np.array([0.5, 0.5]))
+    belief = LabelVote(votes, ["red", "blue"], np.array([0.5, 0.5]), posterior)
     return json.dumps(asyncio.run(belief.release(contributions)))
 
 

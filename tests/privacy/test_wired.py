@@ -125,7 +125,7 @@ BUGS = {
     "the posterior is told how many slots vote": bug(
         "posterior, blocks, the only voice",
         "some answer is undecided",
-        "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+        "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
         "return believed(",
         "self = __import__('dataclasses').replace(self, posterior=LabelPosterior("
         "self.posterior.sigma, sum(vote is not None for vote in votes) or 1e-6, self.posterior.calibration))\n"
@@ -134,7 +134,7 @@ BUGS = {
     "probabilities of the votes without noise": bug(
         "noise",
         "reads contributions beside the noisy sum",
-        "service.pipeline.mechanisms.rnm_gaussian:LabelBelief.release",
+        "service.pipeline.mechanisms.rnm_gaussian:LabelVote.release",
         "self.mechanism.noisy_votes(votes)",
         "self.mechanism.noisy_votes(votes) * 0 + sum(vote for vote in votes if vote is not None)",
     ),
@@ -184,10 +184,11 @@ BUGS = {
         "order of the steps",
         "service.pipeline.answering:Answering._spend",
         "late = await departure.wait()",
-        "stored = await self._settle(charge, question, answer)\n    late = await departure.wait()",
+        "stored = await settle(self.ledger, question.signed, question.digest, charge.id, answer)\n"
+        "    late = await departure.wait()",
         (
             "service.pipeline.answering:Answering._spend",
-            "return await self._settle(charge, question, told)",
+            "return await settle(self.ledger, question.signed, question.digest, charge.id, told)",
             "return stored",
         ),
     ),
@@ -216,9 +217,9 @@ BUGS = {
     "twice the sampling probability": bug(
         "signed, soft votes, units",
         "number and probability of what is drawn",
-        "service.pipeline.answering:Answering._sample",
-        "probability=question.noise.sampling_probability",
-        "probability=min(1.0, 2 * question.noise.sampling_probability)",
+        "service.pipeline.draw:draw_signed",
+        "else noise.sampling_probability",
+        "else min(1.0, 2 * noise.sampling_probability)",
     ),
     "blocks of one exemplar, whatever the shots": bug(
         "signed, soft votes, blocks",
@@ -231,8 +232,8 @@ BUGS = {
         "signed, embedding mean, units",
         "slots, and exemplars that each keeps",
         "service.pipeline.draw:draw",
-        "ensemble=task.ensemble,\n        max_exemplars=task.slot_cap",
-        "ensemble=task.ensemble,\n        max_exemplars=2 * task.slot_cap",
+        "max_exemplars=task.slot_cap",
+        "max_exemplars=2 * task.slot_cap",
     ),
     # --- The mechanisms. ---
     "the whole centre is added back for each slot that speaks": bug(
@@ -512,8 +513,12 @@ BUGS = {
         "order of a release",
         "service.pipeline.making:make",
         "    if padded:",
-        "    made = store_once(ledger, signed, charge, answer)\n    if padded:",
-        ("service.pipeline.making:make", "return store_once(ledger, signed, charge, answer)", "return made"),
+        "    made = asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))\n    if padded:",
+        (
+            "service.pipeline.making:make",
+            "return asyncio.run(settle(ledger, signed, ONE_RELEASE, charge, answer))",
+            "return made",
+        ),
     ),
     "a rehearsal is stored before the wait": bug(
         "stored last, once",
@@ -521,10 +526,10 @@ BUGS = {
         "service.plans.rehearsing:finish",
         "        released = await _released(records, stages, charged, adapter)",
         "        released = await _released(records, stages, charged, adapter)\n"
-        "        stored = store_once(records.ledger, charged.signed, charged.charge, released)",
+        "        stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
         (
             "service.plans.rehearsing:finish",
-            "await asyncio.to_thread(store_once, records.ledger, charged.signed, charged.charge, released)",
+            "await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
             "stored",
         ),
     ),

@@ -117,7 +117,7 @@ class FixedGrain:
         self._grain_s = grain_s
 
     async def of(self, task: SignedTask) -> Measured:
-        return Measured(task.address, 0.0, self._grain_s)
+        return Measured(task.address, self._grain_s)
 
     async def all(self) -> tuple[()]:
         return ()

@@ -147,16 +147,14 @@ class NearestExemplarEngine:
     def _answer_publicly(self, task: TaskSpec, query: Mapping[str, str]) -> ZeroShot:
         q: np.ndarray = self._embedder.embed([query[task.input_field]])[0].astype(np.float64)
         if task.kind == "classify":
-            return self._compare_labels(task, q)
+            labels = label_directions(task, self._embed_public)
+            scores = (labels * q).sum(axis=1)
+            context = _Probe(np.column_stack([q, *labels]), scores)
+            return ZeroShot(_softmax(scores, PUBLIC_TEMPERATURE), context=context)
         if task.document_field is None:
             texts = rank(q, task.public_answers, self._embed_public(task.public_answers), task.candidates)
             return ZeroShot(texts=texts, embedded=task.responses_embedded, context=q)
         return self._read_document(task, q, query[task.document_field])
-
-    def _compare_labels(self, task: TaskSpec, q: np.ndarray) -> ZeroShot:
-        labels = label_directions(task, self._embed_public)
-        scores = (labels * q).sum(axis=1)
-        return ZeroShot(_softmax(scores, PUBLIC_TEMPERATURE), context=_Probe(np.column_stack([q, *labels]), scores))
 
     def _read_document(self, task: TaskSpec, q: np.ndarray, document: str) -> ZeroShot:
         units = split(document)

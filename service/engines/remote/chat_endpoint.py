@@ -114,13 +114,13 @@ class ChatEndpoint:
             **self._config.extra_body,
         }
         content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
-        reply = await self._try_in_turn(content)
+        reply = await self._try(content)
         for attempt in range(1, self._config.max_attempts):
             if isinstance(reply, str) or not reply.passing:
                 break
             # Waits without its place: a slot in trouble holds up no other.
             await asyncio.sleep(_wait_s(attempt, reply.retry_after_s))
-            reply = await self._try_in_turn(content)
+            reply = await self._try(content)
         return reply
 
     async def check(self) -> Failure | None:
@@ -144,13 +144,9 @@ class ChatEndpoint:
         else:
             loop.run_until_complete(self._client.aclose())
 
-    async def _try_in_turn(self, content: bytes) -> str | Failure:
-        async with self._places:
-            return await self._try(content)
-
     async def _try(self, content: bytes) -> str | Failure:
         try:
-            async with asyncio.timeout(self._config.request_timeout_s):
+            async with self._places, asyncio.timeout(self._config.request_timeout_s):
                 self._loop = asyncio.get_running_loop()
                 async with self._client.stream(
                     "POST",

@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import structlog
 
-from service.engines.admission import Admission
 from service.engines.configs import OpenAiCompatibleConfig
-from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.prompts import CHARACTERS_PER_TOKEN, filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
     EngineBusyError,

@@ -38,9 +38,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from service.engines.admission import Admission
 from service.engines.configs import VllmConfig
-from service.engines.fan_out import all_in_time, candidate_texts, samples_wanted
+from service.engines.fan_out import Admission, all_in_time, candidate_texts, samples_wanted
 from service.engines.lock_step import MOST_ASKED, UnansweredError, Writing, write
 from service.engines.prompts import filled, fitting, render, render_keywords, rendered
 from service.engines.protocol import (
@@ -58,7 +57,7 @@ from service.engines.vllm.grammars import Grammars, Matcher
 from service.engines.vllm.isolation import Isolation
 from service.engines.vllm.label_scoring import LabelTrie, calibrated, reference
 from service.engines.vllm.scheduler import LET_GO, PIN, PIN_TOKENS
-from service.engines.vllm.sessions import Session
+from service.engines.vllm.sessions import Session, one_token
 from service.engines.vllm.tokens import Tokenization, Tokens
 from service.private_threads import privately
 
@@ -189,10 +188,8 @@ class VllmEngine:
         Raises:
             service.engines.protocol.EngineUnavailableError: vLLM has died.
         """
-        work = [
-            self._contribution(task, prompts, zero_shot, scores)
-            for prompts, scores in await self._asked(task, query, slots)
-        ]
+        asked = await self._asked(task, query, slots)
+        work = [self._contribution(task, prompts, zero_shot, scores) for prompts, scores in asked]
         with self._admission.slots(task):
             outputs = await all_in_time(work, self._config.timeout_s)
         if self._llm.errored:
@@ -313,19 +310,18 @@ class VllmEngine:
         async with self._reading:
             have = self._kept.setdefault(key, {})
             if gone := [have.pop(digest).number for digest in have.keys() - wanted.keys()]:
-                await self._ask(task, [0], _one_token({LET_GO: gone}))
+                await self._ask(task, [0], _parameters(extra_args={LET_GO: gone}))
             new = {digest: block for digest, block in wanted.items() if digest not in have}
             queries = (_saying(_ANY[0]), *task.calibration, _saying(_ANY[1]))
             shown = await privately(lambda: self._shown(task, queries, list(new.values())))
             numbers = [next(self._number) for _ in shown]
             try:
-                read = await asyncio.gather(
-                    *(self._read(task, n, *pair) for n, pair in zip(numbers, shown, strict=True))
-                )
+                reading = [self._read(task, number, *own) for number, own in zip(numbers, shown, strict=True)]
+                read = await asyncio.gather(*reading)
                 have.update((digest, kept) for digest, kept in zip(new, read, strict=True) if kept is not None)
             finally:
                 if lost := sorted({*numbers} - {kept.number for kept in have.values()}):
-                    await self._ask(task, [0], _one_token({LET_GO: lost}))
+                    await self._ask(task, [0], _parameters(extra_args={LET_GO: lost}))
             if not blocks:
                 del self._kept[key]
         return self._this
@@ -348,7 +344,7 @@ class VllmEngine:
         beginning = prompts[0][: max(length, 0)]
         try:
             pin = {PIN: number, PIN_TOKENS: len(beginning)}
-            await self._ask(task, public[0] if public else prompts[0], _one_token(pin))
+            await self._ask(task, public[0] if public else prompts[0], _parameters(extra_args=pin))
             scores = await self._means(task, public)
         except Exception:  # this block's alone
             return None
@@ -358,14 +354,10 @@ class VllmEngine:
         self, task: TaskSpec, query: Mapping[str, str], blocks: Sequence[_Kept | None]
     ) -> list[list[Tokens]]:
         """The query's prompt of each block that is kept; none of others."""
-        kept = [block for block in blocks if block is not None]
-        shown = iter(self._shown(task, [query], [block.shown for block in kept], cut=False))
-        prompts = [next(shown)[1] if block is not None else [] for block in blocks]
+        shown = self._shown(task, [query], [block.shown if block else () for block in blocks], cut=False)
         return [
-            slot_prompts
-            if block is not None and slot_prompts and slot_prompts[0][: len(block.beginning)] == block.beginning
-            else []
-            for slot_prompts, block in zip(prompts, blocks, strict=True)
+            prompts if block and prompts and prompts[0][: len(block.beginning)] == block.beginning else []
+            for (_, prompts), block in zip(shown, blocks, strict=True)
         ]
 
     async def describe(self) -> EngineInfo:
@@ -388,7 +380,7 @@ class VllmEngine:
                 socket.close(linger=0)
 
     async def _contribution(
-        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray] = ()
+        self, task: TaskSpec, prompts: Sequence[Tokens], zero_shot: ZeroShot, known: Sequence[np.ndarray]
     ) -> Output | None:
         if not prompts:
             return None
@@ -405,7 +397,7 @@ class VllmEngine:
         key = task.prompt, task.labels, task.answer_field, tuple(tuple(fields.items()) for fields in task.calibration)
         if key not in self._favoured:
             self._favoured[key] = await self._means(task, prompts[1:])
-        return await self._calibrated(task, prompts[:1], self._favoured[key])
+        return await self._calibrated(task, prompts[:1], self._favoured[key], None)
 
     async def _means(self, task: TaskSpec, prompts: Sequence[Tokens]) -> Sequence[np.ndarray]:
         """The :func:`.label_scoring.reference` of label scores, float64 (L,); none where nothing is asked."""
@@ -413,11 +405,7 @@ class VllmEngine:
         return [reference(scores)] if scores else []
 
     async def _calibrated(
-        self,
-        task: TaskSpec,
-        prompts: Sequence[Tokens],
-        known: Sequence[np.ndarray] = (),
-        zero_shot: np.ndarray | None = None,
+        self, task: TaskSpec, prompts: Sequence[Tokens], known: Sequence[np.ndarray], zero_shot: np.ndarray | None
     ) -> np.ndarray:
         """Label probabilities of the first prompt, float64 (L,), calibrated by the others' or by what is known."""
         first = await self._score(task, prompts[0])  # its exemplars are cached now, for the others
@@ -497,11 +485,8 @@ class VllmEngine:
         fit = self._fitting(task, slots) if task.slot_tokens and cut else slots
         kept = {i: slot for i, slot in enumerate(fit) if slot}
         while kept:
-            tokens = iter(
-                self._tokens_of(task).prompts([render(task.prompt, q, slot) for slot in kept.values() for q in queries])
-            )
-            for i in list(kept):
-                prompts = [next(tokens) for _ in queries]
+            texts = [render(task.prompt, query, slot) for slot in kept.values() for query in queries]
+            for i, prompts in zip(list(kept), self._each(task, texts, len(queries)), strict=True):
                 if all(len(prompt) <= room for prompt, room in zip(prompts, rooms, strict=True)):
                     shown[i] = kept.pop(i), prompts
             kept = {i: slot[:-1] for i, slot in kept.items() if len(slot) > 1 and cut}
@@ -514,27 +499,25 @@ class VllmEngine:
         lengths = iter(self._tokens_of(task).lengths([text for slot in few for text in rendered(task.prompt, slot)]))
         return [fitting(slot, [next(lengths) for _ in slot], task.slot_tokens) for slot in few]
 
+    def _each(self, task: TaskSpec, texts: Sequence[str], count: int) -> list[list[Tokens]]:
+        """Prompts of these texts, of which each slot has so many."""
+        prompts = self._tokens_of(task).prompts(texts)
+        return [prompts[at : at + count] for at in range(0, len(prompts), count)]
+
     def _filled(
-        self,
-        task: TaskSpec,
-        queries: Sequence[Mapping[str, str]],
-        slots: Sequence[Slot],
-        sizes: Sequence[tuple[int, int]],
+        self, task: TaskSpec, queries: Sequence[Mapping[str, str]], slots: Sequence[Slot], sizes: list[tuple[int, int]]
     ) -> list[list[Tokens]]:
         """Prompts of exactly as many tokens as there is room for; none for a slot whose text is too short.
 
         ``sizes`` are of each query its tokens without exemplars, which the last ones are, and with all that fit.
         """
         characters = _MOST_TOKEN_CHARACTERS * task.slot_tokens
-        tokens = iter(
-            self._tokens_of(task).prompts([filled(task.prompt, q, slot, characters) for slot in slots for q in queries])
-        )
-        prompts = [[next(tokens) for _ in queries] for _ in slots]
+        texts = [filled(task.prompt, query, slot, characters) for slot in slots for query in queries]
         return [
-            [[*prompt[: room - end], *prompt[-end:]] for prompt, (end, room) in zip(slot_prompts, sizes, strict=True)]
-            if all(len(prompt) >= room for prompt, (_, room) in zip(slot_prompts, sizes, strict=True))
+            [[*prompt[: room - end], *prompt[-end:]] for prompt, (end, room) in zip(prompts, sizes, strict=True)]
+            if all(len(prompt) >= room for prompt, (_, room) in zip(prompts, sizes, strict=True))
             else []
-            for slot_prompts in prompts
+            for prompts in self._each(task, texts, len(queries))
         ]
 
     def _check_fits(self, prompt: Tokens, task: TaskSpec, slot_tokens: int = 0) -> None:
@@ -560,9 +543,8 @@ class VllmEngine:
 
     def _make_trie(self, labels: tuple[str, ...], prompt: Prompt, answer_field: str) -> LabelTrie:
         try:
-            return LabelTrie(
-                self._tokens["classify"].labels(labels, prompt, answer_field), self._tokens["classify"].ends()
-            )
+            tokens = self._tokens["classify"]
+            return LabelTrie(tokens.labels(labels, prompt, answer_field), tokens.ends())
         except ValueError as error:
             raise UnanswerableQueryError(
                 f"this task's labels cannot be asked of the language model ({error}): an admin must rename them"
@@ -617,11 +599,6 @@ def _digest(task: TaskSpec, slot: Slot) -> bytes:
     return hashlib.sha256("\0".join(rendered(task.prompt, slot)).encode()).digest()
 
 
-def _one_token(extra: dict[str, int] | dict[str, list[int]]) -> SamplingParams:
-    """Reads a prompt, and says nothing of it."""
-    return _parameters(extra_args=dict(extra))
-
-
 @lru_cache(maxsize=8)
 def _likeliest(count: int) -> SamplingParams:
     return _parameters(logprobs=count, skip_clone=True)
@@ -634,5 +611,4 @@ def _next_token(wanted: tuple[int, ...], extra: tuple[tuple[str, int], ...] = ()
 
 
 def _parameters(**wanted: Any) -> SamplingParams:
-    final = RequestOutputKind.FINAL_ONLY
-    return SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, output_kind=final, **wanted)
+    return one_token(output_kind=RequestOutputKind.FINAL_ONLY, **wanted)

@@ -1,15 +1,25 @@
-"""From what people call a model to what vLLM loads: a checked folder, or an id at Hugging Face."""
+"""From what people call a model to what vLLM loads: a checked folder, or an id at Hugging Face.
 
+Models in GGUF files are unpacked, which vLLM cannot read on CPUs: once, to safetensors. That gives the same bytes every
+time. They stay in the cache, and are checked whenever an engine starts. On a processor with instructions for it, the
+layers multiply integers of 8 bits, which is more than twice as fast: weights are rounded once, by rows, and what they
+multiply is rounded by each token's own largest value, so no other prompt has a part in it.
+"""
+
+import fcntl
 import json
+import shutil
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from sanitization.digests import file_digest
+from sanitization.digests import file_digest, model_digest
+from service.embedding.words import cache_folder
 from service.engines.protocol import EngineUnavailableError
-from service.engines.vllm.gguf import unpacked
+from service.engines.vllm.memory import require_memory
 
 # By what a config calls them: what people do, the package, and the SHA-256 of the GGUF file in it.
 _PACKAGED = {
@@ -19,6 +29,22 @@ _PACKAGED = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",  # pragma: allowlist secret
     ),
 }
+
+_INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
+_INT8_LAYERS = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "layers": {
+            "targets": ["Linear"],
+            "weights": {**_INT8, "strategy": "channel", "dynamic": False},
+            "input_activations": {**_INT8, "strategy": "token", "dynamic": True},
+        }
+    },
+}
+"""As compressed-tensors calls it, which vLLM reads."""
 
 
 def model_folder(model: str, *, exact: bool = False) -> str:
@@ -35,11 +61,11 @@ def model_folder(model: str, *, exact: bool = False) -> str:
     int8 = not exact and not torch.cuda.is_available() and bool(torch.cpu.get_capabilities().get("avx512_vnni"))
     if model in _PACKAGED:
         name, requirement, digest = _PACKAGED[model]
-        return str(unpacked(_packaged_file(name, requirement, digest), digest, name, int8=int8))
+        return str(_unpacked(_packaged_file(name, requirement, digest), digest, name, int8=int8))
     if path.suffix == ".gguf":
         if not path.is_file():
             raise EngineUnavailableError(f"there is no file {path}")
-        return str(unpacked(path, file_digest(path), path.stem, int8=int8))
+        return str(_unpacked(path, file_digest(path), path.stem, int8=int8))
     if path.is_file():
         raise EngineUnavailableError(f"{path} is no model: give a folder or a .gguf file")
     if path.is_dir():
@@ -72,3 +98,72 @@ def _check(folder: Path) -> None:
                 pass
     except (SafetensorError, OSError, LookupError, ValueError) as error:
         raise EngineUnavailableError(f"{folder} is damaged, fetch the model again: {error}") from error
+
+
+def _unpacked(gguf: Path, digest: str, name: str, *, int8: bool) -> Path:
+    """The folder with the model of a file.
+
+    Args:
+        gguf: the file.
+        digest: its SHA-256.
+        name: of the folder, which people see as the model's.
+        int8: whether its layers are to multiply integers; else all is bfloat16.
+
+    Raises:
+        service.engines.protocol.EngineUnavailableError: the file is no model that `transformers` reads, the folder is
+            damaged, or there is too little memory or room.
+    """
+    name += "-int8" if int8 else ""
+    home = cache_folder() / "models" / digest[:32]
+    folder, partial = home / name, home / f"{name}.partial"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / f"{name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when a process dies
+            if not folder.exists():
+                try:
+                    _convert(gguf, partial, int8=int8)
+                    (partial / "sha256").write_text(model_digest(partial))
+                    partial.rename(folder)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise EngineUnavailableError(f"{gguf} cannot be unpacked in {home}: {error}") from error
+    with suppress(OSError, ValueError):
+        if (folder / "sha256").read_text() == model_digest(folder):
+            return folder
+    raise EngineUnavailableError(f"{folder} is damaged: delete it, and it is made again")
+
+
+def _convert(gguf: Path, folder: Path, *, int8: bool) -> None:
+    """Write a file's model and tokenizer.
+
+    Raises:
+        OSError, safetensors.SafetensorError: there is too little room.
+        service.engines.protocol.EngineUnavailableError: see :func:`_unpacked`.
+    """
+    try:
+        import accelerate  # noqa: F401  (transformers wants it for such files)
+        from gguf import GGUFReader
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    except ImportError as error:
+        raise EngineUnavailableError(f"GGUF files need {error.name}: pip install accelerate gguf") from error
+    where = {"gguf_file": gguf.name, "local_files_only": True}
+    try:
+        size = 2 * sum(int(tensor.n_elements) for tensor in GGUFReader(gguf).tensors)
+        require_memory(2 * size, f"unpack {gguf}")  # its tensors, once by file and once by layer
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)  # nosec B615  (a local file)
+        model = AutoModelForCausalLM.from_pretrained(  # nosec B615
+            gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
+        )
+    except (OSError, LookupError, TypeError, ValueError, NotImplementedError) as error:
+        raise EngineUnavailableError(f"{gguf} is damaged, or no model that transformers reads: {error}") from error
+    weights = model.state_dict()
+    if int8:
+        model.config.quantization_config = _INT8_LAYERS
+        layers = {f"{at}.weight" for at, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+        for at in layers - {"lm_head.weight"}:
+            scale = weights[at].float().abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+            weights[at], weights[f"{at}_scale"] = (weights[at].float() / scale).round().to(torch.int8), scale
+    model.save_pretrained(folder, state_dict=weights)
+    tokenizer.save_pretrained(folder)

@@ -77,12 +77,9 @@ def _likeliest(count: int) -> SamplingParams:
 
 
 def _parameters(**wanted: Any) -> SamplingParams:
-    return SamplingParams(
-        temperature=0.0,
-        max_tokens=1,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-        flat_logprobs=True,
-        skip_clone=True,
-        **wanted,
-    )
+    return one_token(output_kind=RequestOutputKind.DELTA, flat_logprobs=True, skip_clone=True, **wanted)
+
+
+def one_token(**wanted: Any) -> SamplingParams:
+    """Reads a prompt, and wants nothing written but a token, which is thrown away."""
+    return SamplingParams(temperature=0.0, max_tokens=1, detokenize=False, **wanted)

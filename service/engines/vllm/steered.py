@@ -54,9 +54,13 @@ class SteeredVllm(VllmEngine):
             replace(isolation, arguments={**isolation.arguments, **steering}),
         )
 
-    @property
-    def bundles(self) -> frozenset[str]:
-        """SHA-256 of the bundles that are served."""
+    async def bundles(self) -> frozenset[str]:
+        """SHA-256 of the bundles that are served, while vLLM lives.
+
+        Raises:
+            service.engines.protocol.EngineUnavailableError: it has died.
+        """
+        await self.health()
         return frozenset(self._rows)
 
     async def restore(self, task: TaskSpec, text: str, bundle: str, profile: int | None) -> np.ndarray:
@@ -65,7 +69,7 @@ class SteeredVllm(VllmEngine):
         Args:
             task: the bundle's.
             text: redacted.
-            bundle: its SHA-256, one of :attr:`bundles`.
+            bundle: its SHA-256, one of :meth:`bundles`.
             profile: below the bundle's k; None steers nothing.
 
         Raises:

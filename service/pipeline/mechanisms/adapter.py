@@ -120,6 +120,11 @@ class Adapter(ABC, Generic[M, P]):
             raise TypeError(f"{written.type} is not released with {profile}")
         self.task, self.written, self.noise = task, written, profile
 
+    @property
+    def writing(self) -> Writing | None:
+        """How slots write one text together; None: each gives an answer of its own, or none is asked."""
+        return None
+
     @abstractmethod
     def outlook(self) -> Outlook:
         """What a good release takes."""
@@ -145,11 +150,6 @@ class Adapter(ABC, Generic[M, P]):
 
 class AnswerAdapter(Adapter[M, P]):
     """Of a mechanism that releases each answer by itself."""
-
-    @property
-    def writing(self) -> Writing | None:
-        """How slots write one answer together; None: each gives one of its own."""
-        return None
 
     @abstractmethod
     async def prepare(self, public: Public) -> Aggregator | Author:
@@ -222,11 +222,6 @@ class OnceAdapter(Adapter[M, P]):
         super().__init__(task, noise)
         if noise.sampling_probability != 1:
             raise TypeError(f"{self.written.type} reads every unit, so its noise must not count on sampling")
-
-    @property
-    def writing(self) -> Writing | None:
-        """How slots write its texts together; None: it takes no engine to make it."""
-        return None
 
     def public_texts(self, field: str) -> Sequence[str]:
         """Public texts whose embeddings the release is made with.

@@ -25,30 +25,18 @@ _LIKELIER = 4.0
 
 @dataclass(frozen=True)
 class LabelVote:
-    """The label of the largest noisy vote."""
+    """The label of the largest noisy vote; or with a posterior the likeliest, given the noisy votes and zero-shot."""
 
     mechanism: RnmGaussian
     labels: Sequence[str]
     prior: np.ndarray
+    posterior: LabelPosterior | None = None
 
     async def release(self, outputs: Outputs) -> Answer:
         """See :class:`.adapter.Aggregator`."""
         votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
-        return {"label": self.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
-
-
-@dataclass(frozen=True)
-class LabelBelief:
-    """The label that is likeliest to be right, given the noisy votes and zero-shot."""
-
-    mechanism: RnmGaussian
-    posterior: LabelPosterior
-    labels: Sequence[str]
-    prior: np.ndarray
-
-    async def release(self, outputs: Outputs) -> Answer:
-        """See :class:`.adapter.Aggregator`."""
-        votes = [output if isinstance(output, np.ndarray) else None for output in outputs]
+        if self.posterior is None:
+            return {"label": self.labels[await privately(lambda: self.mechanism.release(votes, self.prior))]}
         noisy_votes = await privately(lambda: self.mechanism.noisy_votes(votes))
         return believed(self.labels, self.posterior.probabilities(noisy_votes, self.prior))
 
@@ -89,19 +77,17 @@ class RnmGaussianAdapter(AnswerAdapter[RnmGaussianMechanism, Gaussian]):
             return None
         return LabelPosterior(self.mechanism.sigma, self.task.ensemble, posterior_model(self.written, self.task.labels))
 
-    async def prepare(self, public: Public) -> LabelVote | LabelBelief:
+    async def prepare(self, public: Public) -> LabelVote:
         """See :class:`.adapter.Adapter`."""
         prior = np.asarray(public.zero_shot.probabilities, dtype=np.float64)
         shaped = prior.shape == (len(self.task.labels),) and np.isfinite(prior).all()
         if not shaped or (prior < 0).any() or not prior.any():
             raise ValueError("the engine's zero-shot output is no distribution over the labels")
-        if self.posterior is None:
-            return LabelVote(self.mechanism, self.task.labels, prior)
-        if public.prior is None:
-            return LabelBelief(self.mechanism, self.posterior, self.task.labels, prior)
-        echo = _HEARD * self.posterior.calibration.echo
-        heard = replace(self.posterior, calibration=replace(self.posterior.calibration, echo=echo))
-        return LabelBelief(self.mechanism, heard, self.task.labels, public.prior)
+        posterior = self.posterior
+        if posterior is not None and public.prior is not None:
+            model, prior = posterior.calibration, public.prior
+            posterior = replace(posterior, calibration=replace(model, echo=_HEARD * model.echo))
+        return LabelVote(self.mechanism, self.task.labels, prior, posterior)
 
     def outlook(self) -> Outlook:
         """See :class:`.adapter.Adapter`; ``noise_votes`` is the standard deviation on each label's votes."""

@@ -58,7 +58,10 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
 
     def open(self, made: Mapping[str, Any], spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
         """See :class:`.adapter.OnceAdapter`."""
-        return self.reader(self._noisy_votes(made), spec, embedder, show)
+        slot = self.shown(self._noisy_votes(made), spec, embedder)
+        # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
+        unshared = f"public exemplars of {spec.knowledge_base}"
+        return FewShots(replace(spec, knowledge_base=unshared, slot_tokens=0), slot, show)
 
     def votes(self, public: np.ndarray) -> ExemplarVotes:
         """The signed mechanism for candidates of such embeddings."""
@@ -73,17 +76,6 @@ class SyntheticExemplarsAdapter(OnceLabelAdapter[SyntheticExemplarsMechanism, Ga
         fields = self._chosen(noisy_votes)
         embeddings = embedder.embed([row[spec.input_field] for row in fields])
         return tuple(Exemplar(row, embedding) for row, embedding in zip(fields, embeddings, strict=True))
-
-    def reader(self, noisy_votes: np.ndarray, spec: TaskSpec, embedder: TextEmbedder, show: Show) -> FewShots:
-        """What answers with them."""
-        slot = self.shown(noisy_votes, spec, embedder)
-        # A cache of prompts must share nothing with private slots; and of what is public nothing is left out.
-        shown = replace(
-            spec,
-            knowledge_base=f"public exemplars of {spec.knowledge_base}",
-            slot_tokens=0,
-        )
-        return FewShots(shown, slot, show)
 
     def _noisy_votes(self, made: Mapping[str, Any]) -> np.ndarray:
         return np.array([made["votes"][str(number)] for number in range(len(self.written.candidates))])

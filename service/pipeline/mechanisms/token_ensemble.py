@@ -61,7 +61,7 @@ class TokenEnsembleAdapter(TextAdapter[TokenEnsembleMechanism, profiles.TokenEns
 
     @property
     def writing(self) -> Writing:
-        """See :class:`.adapter.AnswerAdapter`."""
+        """See :class:`.adapter.Adapter`."""
         m = self.written
         ensemble = TokenEnsemble(self.pull, m.reach(self.pull, self.task.ensemble), m.temperature)
         banned = tuple(text.casefold() for text in m.banned)

@@ -96,7 +96,7 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
 
     @property
     def writing(self) -> Writing:
-        """See :class:`.adapter.OnceAdapter`."""
+        """See :class:`.adapter.Adapter`."""
         return self.text.writing
 
     def make(self, units: Iterable[Sequence[Exemplar]], public: np.ndarray, write: Write) -> Answer:
@@ -123,13 +123,8 @@ class WrittenTextsAdapter(OnceAdapter[TokenEnsembleMechanism, TokenEnsemble]):
         """See :class:`.adapter.OnceAdapter`."""
         rows = self.chosen(made)
         # A cache of prompts must share nothing with private slots.
-        shown = replace(
-            spec,
-            knowledge_base=f"written texts of {spec.knowledge_base}",
-            slot_tokens=0,
-            candidates=1,
-            public_answers=(),
-        )
+        unshared = f"written texts of {spec.knowledge_base}"
+        shown = replace(spec, knowledge_base=unshared, slot_tokens=0, candidates=1, public_answers=())
         embeddings = embedder.embed([row[self.task.response_field] for row in rows]) if rows else np.empty((0, 0))
         return WrittenTexts(self.task, shown, rows, embeddings, embedder, show)
 

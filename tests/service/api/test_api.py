@@ -400,7 +400,7 @@ def test_a_task_says_how_long_its_answers_take_once_that_was_measured(api: Api) 
         api.services.grains.report = measured
         return api("analyst", "GET", "/v1/tasks/toys.colour").json().get("latency")
 
-    measured = Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise it")
+    measured = Measured("toys.colour@1", 24.0, work_s=12.0, typical_s=9.5, cold="raise it")
     told = {"typical_s": 9.5, "largest_s": 12.0, "grain_s": 24.0, "kept_blocks": 0, "cold": "raise it"}
     assert latency() is latency(replace(measured, problem="it could not be measured")) is None
     assert latency(measured) == told
@@ -416,7 +416,7 @@ def test_a_plans_preview_estimates_latency_from_a_comparable_task_that_was_measu
         shown = api("admin", "POST", "/v1/knowledge-bases/toys/plans?dry_run=true", content=plan).json()
         return shown.get("latency"), shown["preview"]["tasks"]["colour"]["llm_tokens"]
 
-    measured = Measured("toys.colour@1", 12.0, 25.0, typical_s=9.5)
+    measured = Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)
     same, tokens = previewed(small, measured)
     assert same == {"colour": {"like": "toys.colour@1", "typical_s": 9.5, "largest_s": 12.0, "grain_s": 25.0}}
     larger = small.replace("ensemble: 10", "ensemble: 15")

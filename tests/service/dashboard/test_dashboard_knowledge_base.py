@@ -52,7 +52,8 @@ def test_plans_are_told_in_human_terms(browser: Browser) -> None:
     assert "toys.colour@1 picks a label 20 answers left" in page
     assert re.search(r"Needed for 95 % good releases (out of reach|\d+ of 10 slots)", page)
     assert re.search(r"PLD \d", page)
-    browser.services.grains.report = [Measured("toys.colour@1", 12.0, 24.0, typical_s=9.5, cold="raise kv_cache_gib")]
+    measured = Measured("toys.colour@1", 24.0, work_s=12.0, typical_s=9.5, cold="raise kv_cache_gib")
+    browser.services.grains.report = [measured]
     page = browser.said(f"{HOME}/plans")
     assert "24.0 s (typical slots take 9.5 s, the largest 12.0 s)" in page
     assert "Blocks are not read ahead: raise kv_cache_gib." in page

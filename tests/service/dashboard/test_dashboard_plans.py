@@ -144,7 +144,7 @@ def test_what_the_plan_would_give_is_what_the_command_line_shows(browser: Browse
 
 def test_the_preview_estimates_latency_from_a_task_that_was_measured(browser: Browser) -> None:
     assert "an estimate from" not in send(browser).text
-    browser.services.grains.report = [Measured("toys.colour@1", 12.0, 25.0, typical_s=9.5)]
+    browser.services.grains.report = [Measured("toys.colour@1", 25.0, work_s=12.0, typical_s=9.5)]
     assert "25.0 s (typical slots take 9.5 s, the largest 12.0 s): an estimate from toys.colour@1" in send(browser).text
 
 

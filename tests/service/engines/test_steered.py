@@ -43,15 +43,7 @@ class Running:
         return self.runner.run(asyncio.wait_for(asking, 120))
 
     def answer(self, bundle: Bundle, query: str, profile: int, mode: Mode) -> str:
-        class Served:
-            """As the deployment hands it on."""
-
-            async def bundles(_) -> frozenset[str]:  # noqa: N805
-                return self.engine.bundles
-
-            restore, health = staticmethod(self.engine.restore), staticmethod(self.engine.health)
-
-        restoring = Restoring(self.root, MajorityEngine(), Served(), timeout_s=60, max_in_flight=4)
+        restoring = Restoring(self.root, MajorityEngine(), self.engine, timeout_s=60, max_in_flight=4)
         asked = RedactedText(
             bundle=bundle.address, bundle_sha256=bundle.sha256, query=query, profile=profile, mode=mode
         )
@@ -93,7 +85,7 @@ def test_the_service_steers_or_fills_in(running: Running, reference: SteeredMode
 
 
 def test_a_bundle_of_another_model_steers_nothing(running: Running) -> None:
-    assert running.engine.bundles == {running.bundle.sha256}
+    assert running.runner.run(running.engine.bundles()) == {running.bundle.sha256}
     with pytest.raises(SteeringNotServedError):
         running.answer(running.others, "has ___ now", 1, "steer")
     assert running.answer(running.others, "has ___ now", 1, "text") in running.others.manifest.options

@@ -120,7 +120,7 @@ async def test_questions_go_on_after_a_public_time_however_long_reading_takes(se
         return lambda: services.records.forget("toys", unit, by="t")
 
     await services.grains.all()
-    largest = Measured("t", 0.1, 0.2, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
+    largest = Measured("t", 0.2, work_s=0.1, tokens=15, blocks=8, block_s=2.0, rows_s=0.5)
     monkeypatch.setattr(services.grains, "of", lambda _task: asyncio.sleep(0, largest))
     monkeypatch.setattr(kept_blocks, "on_grain", grain)
     monkeypatch.setattr(kept_blocks.Turns, "read", lambda _turns, takes_s: grains.append(takes_s) or 0.0)

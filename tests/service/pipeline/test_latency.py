@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.engines.admission import Admission
+from service.engines.fan_out import Admission
 from service.engines.protocol import EngineBusyError, Prompt, TaskSpec
 from service.pipeline.latency import Departure, Measured, Turns, smallest_grain_s
 from service.settings import Settings
@@ -141,7 +141,7 @@ BESIDE = replace(ALONE, alone=False)
 
 def test_longer_questions_than_were_measured_have_more_time() -> None:
     assert [ALONE.times(tokens) for tokens in (0, 99, 100)] == [1.0, 1.0, 1.0]
-    assert Measured("t", 2.0, 5.0).times(400) == 1.0  # the engine counts none
+    assert Measured("t", 5.0, work_s=2.0).times(400) == 1.0  # the engine counts none
     for measured, beside in ((ALONE, 300), (replace(ALONE, beside=0), 0)):
         for tokens in (101, 150, 400, 3000):
             # A calibrated slot: the question in one prompt, and in eight others that do not grow with it.

@@ -17,7 +17,7 @@ from aggregation.rehearsal import REPEATS, Rehearsal
 from exemplar_store import Exemplar, KnowledgeBase, Slot
 from service.engines.protocol import EngineUnavailableError, TaskSpec, UnanswerableQueryError, ZeroShot
 from service.pipeline import rehearsing
-from service.pipeline.mechanisms.rnm_gaussian import LabelBelief
+from service.pipeline.mechanisms.rnm_gaussian import LabelVote
 from service.pipeline.queries import task_spec
 from service.pipeline.rehearsing import cast, count, longest_question_s
 from service.pipeline.stages import Stages
@@ -157,12 +157,12 @@ def test_the_longest_question_s_probe_slots_and_all_releases_are_measured(longes
             worked.append("ask")
             return await super().contributions(task, query, slots, zero_shot)
 
-    async def released(belief: LabelBelief, outputs):
+    async def released(vote: LabelVote, outputs):
         worked.append("release")
-        return await release(belief, outputs)
+        return await release(vote, outputs)
 
-    release = LabelBelief.release
-    monkeypatch.setattr(LabelBelief, "release", released)
+    release = LabelVote.release
+    monkeypatch.setattr(LabelVote, "release", released)
     monkeypatch.setattr(rehearsing, "time", SimpleNamespace(monotonic=lambda: float(len(worked))))
     engine, noise = Working(), TaskNoise(sampling_probability=1.0, mechanism=Gaussian(1.0))
     spec = task_spec("toys.colour", task(), "a rehearsal", "text", response_field=None, asker="")
