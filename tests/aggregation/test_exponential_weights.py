@@ -4,11 +4,9 @@ import secrets
 from decimal import Decimal
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from aggregation.exponential_weights import draw, exponentials, shares
-from tests.laws import ALPHA, p_value
 
 
 def exact_exponential(rate: float, steps: int) -> Fraction:
@@ -56,10 +54,3 @@ def test_each_index_has_as_many_points_as_its_share(monkeypatch: pytest.MonkeyPa
 
             monkeypatch.setattr(secrets, "randbelow", fixed)
             assert draw(weights) == index
-
-
-def test_draws_have_the_stated_law() -> None:
-    weights = exponentials(0.5, 6)
-    counts = np.bincount([draw(weights) for _ in range(20_000)], minlength=6)
-    law = np.exp(-0.5 * np.arange(6))
-    assert p_value(counts, 20_000, law / law.sum()) > ALPHA
