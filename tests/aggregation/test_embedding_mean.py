@@ -13,7 +13,7 @@ from aggregation.embedding_mean import EmbeddingMean
 from aggregation.noise import ONE, from_fixed_point
 from tests.laws import ALPHA, p_value
 
-TRIALS = 10_000
+TRIALS = 4_000
 D = 3
 
 EAST, NORTH = np.eye(2)

@@ -16,7 +16,7 @@ from aggregation.exponential_weights import shares
 from aggregation.keyword_joint_em import JointExponentialMechanism, required_votes
 from tests.laws import ALPHA, p_value, probability_of_top_k
 
-TRIALS = 5_000
+TRIALS = 2_000
 DOMAIN = tuple("abcdefg")
 
 SMALL = [
@@ -116,13 +116,12 @@ def against(counts: tuple[int, ...], k: int, epsilon: float, claimed: float) -> 
 
 
 @pytest.mark.parametrize(("counts", "k"), SMALL)
-@pytest.mark.parametrize("epsilon", [1.0, 6.0])
-def test_drawn_sequences_have_the_law_of_the_definition(counts, k, epsilon) -> None:
-    assert against(counts, k, epsilon, claimed=epsilon) > ALPHA
+def test_drawn_sequences_have_the_law_of_the_definition(counts, k) -> None:
+    assert against(counts, k, epsilon=2.0, claimed=2.0) > ALPHA
 
 
 def test_another_epsilon_is_noticed_by_that_test() -> None:
-    """It escapes with probability 2e-63."""
+    """It escapes with probability 2e-15."""
     assert against((1, 5, 3, 3, 2), 2, epsilon=1.0, claimed=3.0) < ALPHA
 
 

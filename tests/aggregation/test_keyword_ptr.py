@@ -11,7 +11,7 @@ from aggregation.keyword_ptr import GAP_SENSITIVITY, KeywordPtr, gap, top_words
 from aggregation.keywords import count_words
 from tests.laws import ALPHA, p_value
 
-TRIALS = 8_000
+TRIALS = 4_000
 K_MAX = 5
 
 words = st.frozensets(st.sampled_from("abcdefg"))
