@@ -1,16 +1,13 @@
 import copy
 import re
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import yaml
-from pydantic import Field
 
-from accounting.mechanisms import LARGEST_DELTA0, MECHANISMS, Calibration, RnmGaussianMechanism, TextMechanism, register
+from accounting.mechanisms import LARGEST_DELTA0, Calibration, RnmGaussianMechanism
 from accounting.plan import Budget, CalibratedPlan, PlanError, calibrate_plan, load_plan
 from accounting.privacy.accountants import get_accountant
-from accounting.privacy.calibration import GAUSSIAN, AnyFamily
 from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelease
 from accounting.tasks import placeholders
 
@@ -130,6 +127,7 @@ def test_the_plan_of_the_documentation_loads() -> None:
         (changed(tasks__topic__prompt__exemplar="{text!r} {label}"), "not a plain {field} placeholder"),
         (changed(tasks__topic__prompt__exemplar="{text {label}"), "tasks.topic.prompt.exemplar: "),
         (changed(tasks__topic__mechanism__type="laplace"), "tasks.topic.mechanism.type: "),
+        (changed(tasks__topic__mechanism={"type": "keyword_joint_em", "k": 5}), "tasks.topic.mechanism.type: "),
         (changed(tasks__topic__mechanism__prior_weight=-1), "tasks.topic.mechanism.prior_weight: "),
         (changed(tasks__topic__mechanism__decide="vote"), "tasks.topic.mechanism.decide: "),
         (changed(tasks__topic__mechanism__calibration={"echo": 3}), "tasks.topic.mechanism.calibration.echo: "),
@@ -244,11 +242,6 @@ def test_errors_in_text_tasks_name_the_key(changes: dict[str, Any], problem: str
     with pytest.raises(PlanError) as caught:
         load_plan(changed(texts(), **{f"tasks__reply__{key}": value for key, value in changes.items()}))
     assert problem in str(caught.value)
-
-
-def test_a_labelled_task_votes() -> None:
-    with pytest.raises(PlanError, match=r"tasks.topic.mechanism.type: "):
-        load_plan(changed(tasks__topic__mechanism=JOINT))
 
 
 def test_a_text_task_has_defaults_and_may_state_everything() -> None:
@@ -436,43 +429,3 @@ def test_an_epsilon_beyond_what_the_samplers_are_exact_for_is_refused() -> None:
     large = plan.model_copy(update={"budget": Budget(epsilon=25.1, delta=plan.budget.delta)})
     with pytest.raises(PlanError, match=r"budget\.epsilon: 25\.1 is above 25"):
         calibrate_plan(large, 8000)
-
-
-class Coin(TextMechanism):
-    """Defined here, and known to plans for one test."""
-
-    type: Literal["coin"]
-    sides: int = Field(default=2, ge=2)
-
-    def family(self, delta: float, answers: int, probability: float, ensemble: int) -> AnyFamily:
-        return GAUSSIAN
-
-
-@pytest.fixture
-def coin() -> Iterator[None]:
-    register(Coin)
-    yield
-    del MECHANISMS["coin"]
-
-
-@pytest.mark.slow
-def test_a_registered_mechanism_is_read_and_signed_like_any_other(coin: None) -> None:
-    document = alone("reply")
-    document["tasks"]["tossed"] = {**document["tasks"]["reply"], "mechanism": {"type": "coin", "sides": 3}}
-    calibrated = signed(document, 10_000)
-    assert calibrated.plan.tasks["tossed"].mechanism == Coin(type="coin", sides=3)
-    assert isinstance(calibrated.noise["tossed"].mechanism, Gaussian)
-    again = CalibratedPlan.model_validate_json(calibrated.model_dump_json())
-    assert (again, again.digest) == (calibrated, calibrated.digest)
-    with pytest.raises(PlanError, match=r"^tasks.tossed.mechanism.sides: input should be greater"):
-        load_plan(changed(document, tasks__tossed__mechanism__sides=1))
-    with pytest.raises(PlanError, match=r"one of embedding_mean, keyword_joint_em, keyword_ptr, token_ensemble, coin$"):
-        load_plan(changed(document, tasks__tossed__mechanism__type="dice"))
-
-
-def test_a_type_keeps_its_meaning(coin: None) -> None:
-    class Other(Coin):
-        pass
-
-    with pytest.raises(ValueError, match="another mechanism coin"):
-        register(Other)

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-import aggregation.embedding_mean
 from aggregation.embedding_mean import EmbeddingMean
 from aggregation.noise import ONE, from_fixed_point
 from tests.laws import ALPHA, p_value
 
-TRIALS = 10_000
+TRIALS = 4_000
 D = 3
 
 EAST, NORTH = np.eye(2)
@@ -56,13 +55,6 @@ centres = units.flatmap(lambda v: st.floats(0, 1).map(lambda length: length * v)
 radii = st.one_of(st.sampled_from([1.0, 0.5, 0.3, 2.0]), st.floats(0.05, 2.0))
 
 
-@pytest.mark.parametrize("radius", [1.0, 0.3])
-def test_sigma_is_twice_the_radius_times_the_noise_multiplier(radius: float) -> None:
-    mechanism = EmbeddingMean(3.0, radius)
-    assert mechanism.sensitivity == 2 * radius
-    assert mechanism.sigma == pytest.approx(6.0 * radius)
-
-
 # --- Sensitivity ------------------------------------------------------------------------------------------------------
 
 
@@ -86,16 +78,6 @@ def test_no_contribution_is_longer_than_the_radius_in_any_dimension(dimension: i
     for vector in unit(rng.normal(size=(20, dimension))):
         for base in (centre, np.zeros(dimension)):
             assert squared(EmbeddingMean(1.0, radius).sum([vector], base)) <= (Fraction(radius) * ONE) ** 2
-
-
-@pytest.mark.parametrize(("radius", "centre"), [(1.0, [0.0, 0.0]), (0.5, [0.5, 0.0]), (0.3, [0.0, 0.0])])
-def test_the_sensitivity_is_attained(radius: float, centre: list[float]) -> None:
-    """From one end of a diameter to the other: DP-ICL's theorem 4 takes the radius, 1, for it, which is half."""
-    mechanism = EmbeddingMean(1.0, radius)
-    change = mechanism.sum([EAST], np.array(centre)) - mechanism.sum([-EAST], np.array(centre))
-    moved = math.sqrt(squared(change)) / ONE
-    assert moved == pytest.approx(mechanism.sensitivity, rel=1e-9)
-    assert moved > 1.9 * radius
 
 
 # --- The sum ----------------------------------------------------------------------------------------------------------
@@ -150,12 +132,6 @@ def test_release_probability_matches_the_closed_form(mechanism, candidates, lead
     assert p_value(np.array([wins]), TRIALS, exact) > ALPHA
 
 
-def test_the_candidate_is_nearest_to_the_noisy_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    noise = np.array([-2 * ONE, 5 * ONE])
-    monkeypatch.setattr(aggregation.embedding_mean, "add_gaussian_noise", lambda total, _sigma: total + noise)
-    assert EmbeddingMean(1.0).release([EAST] * 3, np.array([EAST, NORTH])) == 1
-
-
 def test_candidates_are_compared_by_cosine() -> None:
     """A long candidate has no advantage."""
     candidates = np.array([[10.0, 10.0], [0.1, 0.01]])
@@ -183,13 +159,6 @@ def test_a_centred_sum_of_radius_one_chooses_as_the_paper_does() -> None:
 @pytest.mark.parametrize("centred", [False, True])
 def test_one_candidate_is_released_whatever_was_asked(centred: bool) -> None:
     assert EmbeddingMean(1.0, 1.0, centred, 3).release([None, EAST, NORTH], np.array([EAST])) == 0
-
-
-@pytest.mark.slow
-def test_no_contribution_and_no_centre_give_every_candidate_the_same_chance() -> None:
-    candidates = np.array([EAST, NORTH, -EAST, -NORTH])
-    counts = np.bincount([EmbeddingMean(1.0).release([None] * 5, candidates) for _ in range(TRIALS)], minlength=4)
-    assert p_value(counts, TRIALS, 1 / 4) > ALPHA
 
 
 # --- Planning ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from aggregation.keyword_ptr import GAP_SENSITIVITY, KeywordPtr, gap, top_words
 from aggregation.keywords import count_words
 from tests.laws import ALPHA, p_value
 
-TRIALS = 8_000
+TRIALS = 4_000
 K_MAX = 5
 
 words = st.frozensets(st.sampled_from("abcdefg"))
@@ -63,47 +63,16 @@ def test_a_gap_above_two_fixes_the_top_words(before, after, others) -> None:
             assert set(top_words(count_words(one), k)) == set(top_words(count_words(other), k))
 
 
-def test_a_gap_of_two_does_not_fix_them() -> None:
-    """So 2, not 1, is what the test must exceed."""
-    others = [{"b"}] * 3 + [{"a"}] * 2
-    one, other = [*others, {"b"}], [*others, {"a"}]
-    assert gaps(one)[0] == 2
-    assert top_words(count_words(one), 1) != top_words(count_words(other), 1)
-
-
-def test_the_sensitivity_is_attained_at_both_ends_at_once() -> None:
-    """One gap falls by 2 and another rises by 2: the log-likelihood ratios span 4·ε/4, no less than ε."""
-    others = [{"a", "b", "c"}] * 5 + [{"a"}] * 5
-    moves = gaps([*others, {"b", "c"}]) - gaps([*others, {"a", "d"}])
-    assert moves.tolist() == [-2, 0, 2, -1, 0]
-
-
 # --- Choosing k -------------------------------------------------------------------------------------------------------
 
 
-def chosen(epsilon: float, ordered: list[int]) -> np.ndarray:
-    chooser = mechanism(epsilon=epsilon, k_min=2, k_max=5)
-    return np.bincount([chooser.choose_k(ordered) for _ in range(TRIALS)], minlength=6)[2:]
-
-
 def test_k_is_drawn_by_the_exponential_mechanism() -> None:
+    """Noise of scale 2/ε, as in the code published with DP-ICL, escapes with less than 1e-100."""
     ordered = [30, 30, 27, 21, 21, 20, 0]  # gaps 3, 6, 0 and 1 at 2 to 5
-    exact = softmax(np.array([3, 6, 0, 1]) * 1.0 / 4)
-    assert p_value(chosen(1.0, ordered), TRIALS, exact) > ALPHA
-
-
-def test_half_the_gumbel_noise_is_noticed_by_that_test() -> None:
-    """Scale 2/ε, as in the code published with DP-ICL, is what twice the ε would draw."""
-    ordered = [30, 30, 27, 21, 21, 20, 0]
-    exact = softmax(np.array([3, 6, 0, 1]) * 1.0 / 4)
-    assert p_value(chosen(2.0, ordered), TRIALS, exact) < ALPHA  # escapes with less than 1e-100
-
-
-def test_the_gumbel_scale_is_never_rounded_down() -> None:
-    for epsilon in (0.1, 0.3, 1.0, 3.0, 7.7):
-        scale = mechanism(epsilon=epsilon).gumbel_scale
-        assert scale == pytest.approx(4 / epsilon)
-        assert scale > 4 / epsilon
+    chooser = mechanism(epsilon=1.0, k_min=2, k_max=5)
+    chosen = np.bincount([chooser.choose_k(ordered) for _ in range(TRIALS)], minlength=6)[2:]
+    assert p_value(chosen, TRIALS, softmax(np.array([3, 6, 0, 1]) / 4)) > ALPHA
+    assert p_value(chosen, TRIALS, softmax(np.array([3, 6, 0, 1]) / 2)) < ALPHA
 
 
 # --- The test ---------------------------------------------------------------------------------------------------------
@@ -154,13 +123,6 @@ def test_every_outcome_has_its_exact_probability() -> None:
     assert p_value(np.array([seen[o] for o in outcomes]), TRIALS, law) > ALPHA
 
 
-def test_the_release_is_alphabetical() -> None:
-    """Words in many slots or few: their order in the answer tells nothing."""
-    for first, second in (("zebra", "ant"), ("ant", "zebra")):
-        contributions = [{"zebra", "ant"}] * 40 + [{first}] * 20 + [{second}] * 10
-        assert mechanism(k_min=2, k_max=2).release(contributions) == ("ant", "zebra")
-
-
 def test_clear_winners_are_released_and_nothing_else() -> None:
     contributions = [{"a", "b", f"only-{i}"} for i in range(100)]
     assert mechanism(k_min=1, k_max=30).release(contributions) == ("a", "b")
@@ -173,16 +135,6 @@ def test_fewer_words_than_k_fall_back(contributions) -> None:
     released = [release for _ in range(2_000) if (release := releaser.release(contributions)) is not None]
     assert p_value(np.array([len(released)]), 2_000, 0.05) > ALPHA
     assert all(len(release) < 2 for release in released)
-
-
-def test_a_last_word_needs_no_successor() -> None:
-    """The gap of the last word is its own count."""
-    assert gap(counts_in_order([{"a"}] * 7), 1) == 7
-
-
-@pytest.mark.parametrize("contribution", [None, ["b"] * 3, "b", {"b", 1}, 7])
-def test_what_is_no_set_of_words_abstains(contribution: object) -> None:
-    assert mechanism(k_min=1, k_max=1).release([{"a"}] * 30 + [contribution] * 25) == ("a",)  # type: ignore[list-item]
 
 
 # --- Public mistakes --------------------------------------------------------------------------------------------------

@@ -102,13 +102,6 @@ def test_a_prototype_points_along_the_mean_of_the_posterior(sums: list, sigma: f
     assert shrunk(noisy, sentence, sigma)[0] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-6)
 
 
-def test_much_is_learned_from_many_units_and_nothing_from_none() -> None:
-    sentences = np.eye(2)
-    assert shrunk(np.array([[0.0, 900.0], [0.0, 0.0]]), sentences, 3.0) == pytest.approx(
-        np.array([[0, 1], [0, 1]]), abs=0.01
-    )
-
-
 def test_probabilities_are_a_softmax_of_cosines() -> None:
     found = Prototypes(np.eye(2), 0.5).probabilities(np.array([0.6, 0.8]))
     odds = math.exp((0.8 - 0.6) / 0.5)

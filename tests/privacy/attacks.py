@@ -51,6 +51,11 @@ def texts(public: Sequence[str], mechanism: str) -> Sequence[str]:
 
 
 MANY_LABELS = 200
+OF_MANY = [
+    "kind: classify",
+    "label_field: says",
+    f"labels: [{', '.join(f'label{number}' for number in range(MANY_LABELS))}]",
+]
 
 
 def points_to_the_canary(answers: Sequence[Answer]) -> bool:
@@ -109,12 +114,7 @@ ATTACKS = {
     # One exemplar of each label, all embedded alike, where the others have nothing.
     "prototypes, an exemplar of each label": Attack(
         "units",
-        [
-            "kind: classify",
-            "label_field: says",
-            f"labels: [{', '.join(f'label{number}' for number in range(MANY_LABELS))}]",
-            "mechanism: {type: prototypes}",
-        ],
+        [*OF_MANY, "mechanism: {type: prototypes}"],
         usual=["label0"] * 20,
         canary="label{number}",
         events={"the sums point to the canary": points_to_the_canary},
@@ -124,9 +124,7 @@ ATTACKS = {
     "synthetic exemplars, an exemplar of each label": Attack(
         "units",
         [
-            "kind: classify",
-            "label_field: says",
-            f"labels: [{', '.join(f'label{number}' for number in range(MANY_LABELS))}]",
+            *OF_MANY,
             "mechanism:",
             "  type: synthetic_exemplars",
             "  per_label: 1",

@@ -8,8 +8,7 @@ from typing import Any
 import coverage
 import pytest
 
-from service.embedding.embedder import Embedder
-from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
+from tests.service.engines.conftest import embedder, engine  # noqa: F401  (fixtures)
 
 
 def untraced() -> Generator[None, Any, Any]:
@@ -32,13 +31,3 @@ def pytest_runtest_setup() -> Generator[None, Any, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call() -> Generator[None, Any, Any]:
     return (yield from untraced())
-
-
-@pytest.fixture(scope="session")
-def embedder() -> Embedder:
-    return Embedder(threads=1)
-
-
-@pytest.fixture(scope="session")
-def engine(embedder: Embedder) -> NearestExemplarEngine:
-    return NearestExemplarEngine(embedder)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from exemplar_store import ExemplarStore, Layout, read_json_lines
+import numpy as np
+
+from exemplar_store import ExemplarStore, Layout, Slot, read_json_lines
 from service.embedding.embedder import Embedder
+from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.engines.protocol import Prompt, TaskSpec
 
 QUERY = {"text": "The parcel arrived with a broken lid."}
@@ -22,3 +26,20 @@ def ingest(store: ExemplarStore, units: Sequence[str], canary: str | None, embed
         rows.append({"unit_id": canary, **QUERY, "label": LABELS[1]})
     stream = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
     store.ingest("audit", read_json_lines(stream, Layout(("text", "label"))), embedder.embed)
+
+
+Slots = Sequence[np.ndarray | None]
+
+
+def voting(engine: NearestExemplarEngine) -> Callable[[Sequence[Slot]], Slots]:
+    """Asks the engine about a sample, as the service does; about the same slot only once, since slots are isolated."""
+    zero_shot = asyncio.run(engine.zero_shot(TASK, QUERY))
+    known: dict[tuple[str, ...], np.ndarray | None] = {}
+
+    def vote(slot: Slot) -> np.ndarray | None:
+        texts = tuple(exemplar.fields["text"] for exemplar in slot)
+        if texts not in known:
+            (known[texts],) = asyncio.run(engine.contributions(TASK, QUERY, [slot], zero_shot))
+        return known[texts]
+
+    return lambda slots: [vote(slot) for slot in slots]

@@ -6,12 +6,10 @@ attacker's query word for word; where it joins other units' block, it flips that
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -20,17 +18,16 @@ from accounting.privacy.events import Event, Sampling
 from accounting.privacy.pld import PldAccountant
 from accounting.privacy.profiles import BoundedRange, Gaussian
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, Slot
+from exemplar_store import ExemplarStore
 from exemplar_store.tables import knowledge_bases, metadata
 from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
-from tests.privacy.parcels import LABELS, QUERY, TASK, ingest
+from tests.privacy.parcels import LABELS, Slots, ingest, voting
 
 BLOCKS = 3
 CANARYS = 1  # the canary's block
-Slots = Sequence[np.ndarray | None]
 Answers = tuple[list[Slots], list[Slots]]
 
 
@@ -56,30 +53,15 @@ def neighbours(embedder: Embedder, others: int) -> list[ExemplarStore]:
     return stores
 
 
-def votes(store: ExemplarStore, engine: NearestExemplarEngine, probability: float) -> Callable[[], Slots]:
-    """Draws a sample and asks the engine about it, as the service does; about the same slot only once."""
-    loop = asyncio.new_event_loop()
-    zero_shot = loop.run_until_complete(engine.zero_shot(TASK, QUERY))
-    known: dict[tuple[str, ...], np.ndarray | None] = {}
-
-    def vote(slot: Slot) -> np.ndarray | None:
-        texts = tuple(exemplar.fields["text"] for exemplar in slot)
-        if texts not in known:
-            (known[texts],) = loop.run_until_complete(engine.contributions(TASK, QUERY, [slot], zero_shot))
-        return known[texts]
-
-    def draw() -> Slots:
-        slots = store.sample_blocks("audit", probability=probability, blocks=BLOCKS, max_exemplars=100)
-        return [vote(slot) for slot in slots]
-
-    return draw
-
-
 def draw(engine: NearestExemplarEngine, embedder: Embedder, *, others: int, probability: float, trials: int) -> Answers:
     """Trial by trial, without the canary and with it."""
+    ask = voting(engine)
     without, with_canary = (
-        [draw_votes() for _ in range(trials)]
-        for draw_votes in (votes(store, engine, probability) for store in neighbours(embedder, others))
+        [
+            ask(store.sample_blocks("audit", probability=probability, blocks=BLOCKS, max_exemplars=100))
+            for _ in range(trials)
+        ]
+        for store in neighbours(embedder, others)
     )
     return without, with_canary
 

@@ -10,10 +10,8 @@ so far to the canary's label that the two labels are about as likely with the ca
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -27,9 +25,9 @@ from service.embedding.embedder import Embedder
 from service.engines.embedded.nearest_exemplar import NearestExemplarEngine
 from service.records.database import open_database
 from tests.privacy.audit import Counts, caught, claim, judge
-from tests.privacy.parcels import LABELS, QUERY, TASK, ingest
+from tests.privacy.parcels import LABELS, Slots, ingest, voting
 
-Trials = list[Sequence[np.ndarray | None]]
+Trials = list[Slots]
 
 OTHERS, SLOTS, Z, LEAD = 6, 2, 0.4, 1.0
 """Units beside the canary, slots, the noise multiplier, and votes that the public prior has for the canary's label."""
@@ -47,16 +45,11 @@ def store_with(canary: bool, embedder: Embedder) -> ExemplarStore:
 
 def draw(q: float, number: int, engine: NearestExemplarEngine, embedder: Embedder) -> tuple[Trials, Trials]:
     """What the slots answer without the canary and with it, sampled and asked as the service does, trial by trial."""
-
-    async def trials(store: ExemplarStore) -> Trials:
-        zero_shot = await engine.zero_shot(TASK, QUERY)  # public: once for all
-        drawn = []
-        for _ in range(number):
-            slots = store.sample_slots("audit", probability=q, ensemble=SLOTS, max_exemplars=100)
-            drawn.append(await engine.contributions(TASK, QUERY, slots, zero_shot))
-        return drawn
-
-    without, with_canary = (asyncio.run(trials(store_with(canary, embedder))) for canary in (False, True))
+    ask = voting(engine)
+    without, with_canary = (
+        [ask(store.sample_slots("audit", probability=q, ensemble=SLOTS, max_exemplars=100)) for _ in range(number)]
+        for store in (store_with(canary, embedder) for canary in (False, True))
+    )
     return without, with_canary
 
 

@@ -39,11 +39,6 @@ class Stopwatch(Departure):
         return 0
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder()
-
-
 async def work(side: World, task: str) -> list[float]:
     """Seconds of processor time after the sample, per answer."""
     Stopwatch.taken.clear()

@@ -143,13 +143,6 @@ def test_a_lifetime_budget_is_for_ever(ledger: Ledger, engine: sa.Engine):
     assert ledger.budgets.statuses()[0].tightest.epsilon == Decimal("0.3")
 
 
-def test_a_budget_is_opened_with_its_knowledge_base_or_not_at_all(ledger: Ledger, engine: sa.Engine):
-    with engine.connect() as connection, connection.begin() as creating:
-        ledger.budgets.open(connection, "other", 1, 0)
-        creating.rollback()
-    assert [status.knowledge_base for status in ledger.budgets.statuses()] == ["kb"]
-
-
 @pytest.mark.parametrize(
     "statement",
     [

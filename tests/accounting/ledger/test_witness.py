@@ -121,15 +121,6 @@ def running(deployment: Deployment) -> Deployment:
     return deployment
 
 
-@pytest.mark.slow
-def test_what_was_charged_was_witnessed_before(running: Deployment) -> None:
-    charge = running.charge(b"2")
-    newest = running.trail.head()
-    assert newest.particulars.charge == charge.id
-    assert running.witness.head() == Mark(newest.sequence, newest.hash)
-    assert running.witness.events(0) == running.trail.events()
-
-
 def test_a_restored_ledger_is_refused_and_charges_nothing(running: Deployment) -> None:
     running.answer(b"2")
     running.restore()

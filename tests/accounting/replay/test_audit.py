@@ -356,6 +356,7 @@ def test_what_is_rolled_back_leaves_no_event(ledger, engine):
         connection.begin()
         ledger.budgets.open(connection, "kb", 1, 0)
         connection.rollback()
+    assert ledger.budgets.statuses() == []
     assert AuditTrail(engine).head() is None
     assert [json.loads(line) for line in AuditTrail(engine).export()] == [{"end": {"sequence": 0, "hash": FIRST}}]
 

@@ -49,6 +49,7 @@ class ChatServer:
         self.most_at_once = 0
         self.hung_up = 0
         self._at_once = 0
+        self._serving: set[asyncio.Task[None]] = set()
         self._attempts: Counter[tuple[str, int | None]] = Counter()
 
     async def __aenter__(self) -> ChatServer:
@@ -65,10 +66,6 @@ class ChatServer:
         for task in list(self._serving):
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
-
-    @property
-    def _serving(self) -> set[asyncio.Task[None]]:
-        return self.__dict__.setdefault("_tasks", set())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -44,7 +44,8 @@ def exemplars(embedder) -> list[Exemplar]:
 
 @pytest.fixture(scope="module")
 def zero_shot(engine):
-    return asyncio.run(engine.zero_shot(TASK, QUERY))
+    """As Ray carries it between replicas."""
+    return pickle.loads(pickle.dumps(asyncio.run(engine.zero_shot(TASK, QUERY))))  # noqa: S301
 
 
 def contributions(engine, slots, zero_shot, task=TASK):
@@ -140,13 +141,6 @@ def test_the_input_and_label_fields_are_the_tasks(engine, exemplars):
     assert contributions(engine, [(renamed,)], probe, task)[0] is not None
     with pytest.raises(ValueError, match=r"'kb\.t' needs the field 'body'"):
         asyncio.run(engine.zero_shot(task, QUERY))
-
-
-def test_the_context_survives_pickling(engine, exemplars, zero_shot):
-    """Ray carries it between replicas."""
-    carried = pickle.loads(pickle.dumps(zero_shot))  # noqa: S301
-    slots = [tuple(exemplars[:3])]
-    assert as_bytes(contributions(engine, slots, carried)) == as_bytes(contributions(engine, slots, zero_shot))
 
 
 def test_a_broken_model_is_an_unavailable_engine():

@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from exemplar_store import Exemplar
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
-from service.engines.protocol import EngineUnavailableError, Prompt, TaskSpec
+from service.engines.protocol import Prompt, TaskSpec
 from service.engines.vllm import memory, model_folder
+from tests.service.engines.test_model_folder import refusal
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +53,6 @@ def folder() -> Path:
 @pytest.fixture(scope="module")
 def exact() -> Path:
     return Path(model_folder.model_folder("smollm2", exact=True))
-
-
-def refusal(model: Path | str) -> str:
-    with pytest.raises(EngineUnavailableError) as refused:
-        model_folder.model_folder(str(model))
-    return str(refused.value)
 
 
 def test_it_is_unpacked_once(folder: Path) -> None:

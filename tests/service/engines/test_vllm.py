@@ -40,10 +40,8 @@ from service.engines.protocol import (
 from service.engines.vllm.label_scoring import calibrated
 from service.pipeline.latency import GrainTooSmallError
 from service.pipeline.queries import task_spec
-from service.plans.signing import sign
-from service.services import open_services
-from service.settings import Settings
-from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, nearly_noiseless
+from tests.service.conftest import PLAN, TEXT_PLAN, nearly_noiseless
+from tests.service.pipeline.test_measured_grains import padded
 from tests.service.shell import Shell
 
 pytestmark = pytest.mark.slow
@@ -76,6 +74,7 @@ def slot(number: int, size: int = 3) -> tuple[Exemplar, ...]:
 
 
 SLOTS = [slot(number) for number in range(8)]
+FULL = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
 
 
 class Running:
@@ -344,8 +343,7 @@ def test_writing_is_measured_with_the_largest_slots_alone(running):
     asked = replace(WRITTEN, measuring=True, slot_tokens=64)
     with pytest.raises(UnansweredError):
         running.write(asked, [slot(1, 1), ()])
-    full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
-    running.write(asked, [full, full])
+    running.write(asked, [FULL, FULL])
 
 
 def ruled(**rules):
@@ -409,9 +407,8 @@ def test_measuring_a_grammar_does_all_its_work(running, monkeypatch):
         return await likeliest(public, read, count, beside)
 
     monkeypatch.setattr(_Public, "likeliest", noted)
-    full = (replace(exemplar(1), fields={"text": "parcel " * 200, "team": "Keys"}),)
     asked = replace(ruled(regex="(yes|no), [0-9]{2}"), measuring=True, slot_tokens=64)
-    running.write(asked, [full, full])
+    running.write(asked, [FULL, FULL])
     assert len(asked_for) == 80
     assert {count for count, beside in asked_for if beside} == {128}
 
@@ -481,11 +478,8 @@ PLANS = {
 def test_the_largest_slots_are_asked_for_true_and_none_can_ask_for_more(running, tmp_path, name):
     """The planted bug is what was measured before: exemplars too long to be shown, so nothing was asked."""
     calibrated = nearly_noiseless(load_plan(PLANS[name]))
-    url = f"sqlite:///{tmp_path / 'service.sqlite'}"
-    records = make_records(tmp_path, epsilon=200, settings=Settings(database_url=url, development=True))
-    sign(records, calibrated, "test")
-    services = open_services(records, running.engine, EMBEDDER)
-    task, signed = calibrated.plan.tasks[name], records.ledger.budgets.task(f"toys.{name}")
+    services = padded(tmp_path, calibrated, running.engine)
+    task, signed = calibrated.plan.tasks[name], services.records.ledger.budgets.task(f"toys.{name}")
     with running.watched() as asked:
         measured = running.run(services.grains.of(signed))
     assert measured.problem == ""

@@ -6,20 +6,20 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from unittest.mock import AsyncMock, Mock, create_autospec
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accounting.ledger.charges import AnswersExhaustedError, IdempotencyConflictError
+from accounting.ledger.charges import AnswersExhaustedError
 from accounting.ledger.quotas import QuotaExhaustedError, set_quota
-from accounting.ledger.tables import charges, tasks
+from accounting.ledger.tables import charges
 from accounting.plan import calibrate_plan, load_plan
 from aggregation.rnm_gaussian import RnmGaussian
-from exemplar_store import ExemplarStore, WrongKeyError
+from exemplar_store import WrongKeyError
 from service.engines.protocol import EngineBusyError, EngineUnavailableError, UnanswerableQueryError, ZeroShot
-from service.pipeline.answering import Answering, BusyError, StillAnsweringError
+from service.pipeline.answering import BusyError, StillAnsweringError
 from service.pipeline.queries import InvalidQueryError, check_query
 from service.plans.signing import sign
 from service.services import Services, open_services
@@ -32,11 +32,6 @@ def run(coroutine):
 
 def ask(services: Services, query="toy", **options):
     return run(services.answering.answer("toys.colour", query, key_id="k", **options))
-
-
-async def started(answering: Answering) -> None:
-    while not answering._running:  # noqa: ASYNC110  (there is no event to wait for, and none is needed elsewhere)
-        await asyncio.sleep(0.001)
 
 
 def test_an_answer_is_a_label_charged_once_and_repeated_for_free(services: Services, toy_engine) -> None:
@@ -115,19 +110,16 @@ async def hangs(*_args):
 
 
 @pytest.mark.parametrize(
-    ("owner", "method", "failing"),
+    "failing",
     [
-        ("engine", "contributions", AsyncMock(side_effect=RuntimeError("private detail"))),
-        ("engine", "contributions", hangs),
-        ("engine", "contributions", AsyncMock(return_value=[np.array([np.nan, 7.0]), "?"] * 5)),
-        ("store", "sample_slots", Mock(side_effect=OSError("disk"))),
+        AsyncMock(side_effect=RuntimeError("private detail")),
+        hangs,
+        AsyncMock(return_value=[np.array([np.nan, 7.0]), "?"] * 5),
     ],
-    ids=["the engine fails", "it hangs", "it says what means nothing", "the store fails"],
+    ids=["the engine fails", "it hangs", "it says what means nothing"],
 )
-def test_after_the_probe_every_failure_is_an_abstention(
-    services: Services, toy_engine, monkeypatch: pytest.MonkeyPatch, owner: str, method: str, failing
-) -> None:
-    monkeypatch.setattr({"engine": toy_engine, "store": services.records.store}[owner], method, failing)
+def test_after_the_probe_every_failure_is_an_abstention(services: Services, toy_engine, monkeypatch, failing) -> None:
+    monkeypatch.setattr(toy_engine, "contributions", failing)
     monkeypatch.setattr(services.answering, "stages", replace(services.answering.stages, timeout_s=0.2))
     assert ask(services).release.answer["label"] in ("red", "blue")
     assert states(services) == {"released": 1}
@@ -170,25 +162,6 @@ async def test_a_caller_who_hangs_up_while_the_charge_is_written_loses_nothing(s
     with pytest.raises(asyncio.CancelledError):
         await call
     await services.answering.drain()
-    assert states(services) == {"released": 1}
-
-
-def test_idempotency_key_names_one_query(services: Services) -> None:
-    first = ask(services, "one", idempotency_key="abc")
-    assert ask(services, "one", idempotency_key="abc").release == first.release
-    with pytest.raises(IdempotencyConflictError):
-        ask(services, "two", idempotency_key="abc")
-    assert states(services) == {"released": 1}
-
-
-async def test_a_busy_replica_refuses_before_charging(services: Services) -> None:
-    small = answering(services, max_in_flight=1)
-    calls = [small.answer("toys.colour", f"q{i}", key_id="k") for i in range(2)]
-    first = asyncio.create_task(calls[0])
-    await started(small)
-    with pytest.raises(BusyError, match="come back"):
-        await calls[1]
-    await first
     assert states(services) == {"released": 1}
 
 
@@ -292,34 +265,6 @@ def test_a_slot_that_breaks_the_engine_silences_itself_alone(services: Services,
     assert [output is None for output in counted.call_args.args[0]] == [
         poison or not slot for poison, slot in zip(poisoned, slots, strict=True)
     ]
-
-
-def test_what_was_signed_is_what_is_done(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every number the accounting rests on, from the signed plan to the sampler and the mechanism."""
-    records = make_records(tmp_path)
-    plan = load_plan(
-        PLAN.replace("shots: 2", "shots: 3\n    max_exemplars: 5")
-        .replace("ensemble: 10", "ensemble: 7")
-        .replace("vote: hard", "vote: soft, prior_weight: 2.5")
-    )
-    calibrated = calibrate_plan(plan, public_size=60)
-    sign(records, calibrated, "test")
-    records.store.forget("toys", "u1")  # the live size is another than the public one
-    services = open_services(records, MajorityEngine(), EMBEDDER)
-    sampled = Mock(wraps=records.store.sample_slots)
-    released = create_autospec(RnmGaussian.release, side_effect=RnmGaussian.release)
-    monkeypatch.setattr(records.store, "sample_slots", sampled)
-    monkeypatch.setattr(RnmGaussian, "release", released)
-    run(services.answering.answer("toys.colour", "q", key_id="k"))
-    drawn = {"probability": 21 / 60, "ensemble": 7, "max_exemplars": 5, "cohorts": (1,), "arrived": 60}
-    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
-    noise = calibrated.noise["colour"]
-    assert noise.sampling_probability == 21 / 60
-    mechanism, _, prior = released.call_args.args
-    assert mechanism == RnmGaussian(noise.mechanism.noise_multiplier, 2, "soft", 2.5)
-    assert prior.tolist() == [0.5, 0.5]
-    with records.database.connect() as connection:
-        assert connection.execute(sa.select(tasks.c.answers)).scalar_one() == plan.tasks["colour"].answers
 
 
 def test_neither_a_twin_nor_a_timestamp_tells_when_the_work_was_done(services: Services) -> None:
@@ -431,51 +376,37 @@ BLOCKS_PLAN = PLAN.replace("shots: 2", "shots: 7\n    max_exemplars: 9\n    samp
 )
 
 
-def blocks_services(tmp_path, engine: MajorityEngine, plan: str = BLOCKS_PLAN) -> Services:
+def signed(tmp_path, engine: MajorityEngine, plan: str) -> Services:
     records = make_records(tmp_path)
     sign(records, calibrate_plan(load_plan(plan), public_size=60), "test")
     return open_services(records, engine, EMBEDDER)
 
 
-def test_a_plan_with_blocks_is_sampled_by_blocks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    services = blocks_services(tmp_path, MajorityEngine())
+@pytest.mark.parametrize(
+    ("plan", "sampler", "drawn"),
+    [
+        (PLAN, "sample_slots", {"probability": 20 / 60, "ensemble": 10, "max_exemplars": 4}),
+        (BLOCKS_PLAN, "sample_blocks", {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9}),
+    ],
+)
+def test_who_can_be_drawn_is_as_signed_and_there_before_the_charge(tmp_path, monkeypatch, plan, sampler, drawn) -> None:
+    """A sample that cannot be read is as many slots that abstain."""
+    engine = MajorityEngine()
+    services = signed(tmp_path, engine, plan)
     store = services.records.store
     store.forget("toys", "u1")  # the live size is another than the public one
-    sampled = Mock(wraps=store.sample_blocks)
-    monkeypatch.setattr(store, "sample_blocks", sampled)
-    monkeypatch.delattr(ExemplarStore, "sample_slots")
+    sampled = Mock(side_effect=OSError("disk"))
+    monkeypatch.setattr(store, sampler, sampled)
     assert ask(services).release.answer["label"] in ("red", "blue")
-    drawn = {"probability": 28 / 60, "blocks": 8, "max_exemplars": 9, "cohorts": (1,), "arrived": 60}
-    sampled.assert_called_once_with("toys", **drawn, embeddings=False)
-
-
-def test_the_engine_sees_the_same_prompts_again_and_again(tmp_path) -> None:
-    engine = MajorityEngine()
-    services = blocks_services(tmp_path, engine)
-    for i in range(20):
-        ask(services, f"toy {i}")
-    slots = [tuple(exemplar.fields["text"] for exemplar in slot) for *_, slots in engine.shown for slot in slots]
-    assert len({len(slots) for *_, slots in engine.shown}) > 1  # drawn independently, so not always as many
-    assert len(slots) > 30  # of 20 queries with a mean of 28/60 of 8 blocks each: 75, deviation 6
-    assert len(set(slots)) <= 8
-    seen = [text for slot in set(slots) for text in slot]
-    assert len(seen) == len(set(seen))
-    assert max(map(len, slots)) <= 9
-
-
-def test_if_blocks_cannot_be_read_every_slot_abstains(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = MajorityEngine()
-    services = blocks_services(tmp_path, engine)
-    monkeypatch.setattr(services.records.store, "sample_blocks", Mock(side_effect=OSError("disk")))
-    assert ask(services).release.answer["label"] in ("red", "blue")
-    assert [[*slots] for *_, slots in engine.shown] == [[()] * 4]
+    sampled.assert_called_once_with("toys", **drawn, cohorts=(1,), arrived=60, embeddings=False)
+    assert [[*slots] for *_, slots in engine.shown] == [[()] * load_plan(plan).tasks["colour"].ensemble]
     assert states(services) == {"released": 1}
 
 
 @pytest.mark.parametrize("plan", [PLAN, BLOCKS_PLAN])
 def test_embeddings_are_read_for_engines_that_compare_them(tmp_path, monkeypatch, plan: str) -> None:
     engine = MajorityEngine()
-    services = blocks_services(tmp_path, engine, plan)
+    services = signed(tmp_path, engine, plan)
     info = run(engine.describe())
     for reads_embeddings in (False, True):
         engine.shown.clear()

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from accounting import mechanisms
 from accounting.mechanisms import MECHANISMS, TextMechanism
 from accounting.plan import CalibratedPlan, calibrate_plan, load_plan
 from accounting.privacy.calibration import GAUSSIAN, AnyFamily
@@ -120,6 +121,14 @@ def test_it_is_signed_charged_and_answered_and_its_release_is_read_again(tmp_pat
     release = client.get(f"/v1/releases/{answer.release.id}").json()
     assert (release["text"], release["method"], release["task"]) == ("a red kite", "voted for", "toys.story@1")
     assert "CandidateVoteMechanism" in client.app.openapi()["components"]["schemas"]
+
+
+def test_a_type_keeps_its_meaning() -> None:
+    class Other(CandidateVoteMechanism):
+        pass
+
+    with pytest.raises(ValueError, match="another mechanism candidate_vote"):
+        mechanisms.register(Other)
 
 
 def test_its_preview_says_what_it_takes(dpicl: Shell, plan_file: Path) -> None:

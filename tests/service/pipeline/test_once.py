@@ -40,7 +40,6 @@ from tests.service.conftest import (
     unwitnessed,
     upload,
 )
-from tests.service.pipeline.dying import die_at, killed
 
 PLAN = (
     TOYS.replace("epsilon: 4", "epsilon: 90").replace("answers: 20", "answers: 2\n    when_spent: for-ever")
@@ -337,40 +336,6 @@ def test_it_takes_a_whole_number_of_grains(records: Records, monkeypatch) -> Non
     assert slept == [pytest.approx(0.7)]
     assert making.grain_s(60) == 1
     assert making.grain_s(100_000) == 50
-
-
-STEPS = {
-    "before charge": {},
-    "after charge": {"charged": 1},
-    "after read": {"charged": 1},
-    "after release": {"released": 1},
-}
-
-
-def sign_and_die(url: str, plan: CalibratedPlan, step: str) -> None:
-    """Sign a plan and be killed at the step."""
-    records = open_records(unwitnessed(url))
-    charge, release = ((records.ledger, name) for name in ("charge", "release"))
-    die_at(step, {"charge": charge, "read": (records.store, "every_unit"), "release": release})
-    sign(records, plan, "test", embed=embed)
-
-
-@BOTH
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at(plan: str, step: str, database_url: str, tmp_path: Path) -> None:
-    records = opened(tmp_path, database_url)
-    killed(sign_and_die, database_url, noisy(alone(plan)), step)
-    assert states(records, "for-ever") == STEPS[step]
-    if STEPS[step] == {"charged": 1}:
-        with pytest.raises(NotMadeError):
-            release(records, "toys.for-ever", embed)
-    else:
-        release(records, "toys.for-ever", embed)
-        assert states(records, "for-ever") == {"released": 1}
-    assert replay(records, recompute=False).problems == []
-    assert sum(states(records).values()) == 1
-    records.database.dispose()
 
 
 def test_only_the_chosen_exemplars_are_shown(records: Records) -> None:

@@ -124,18 +124,6 @@ def test_an_output_that_cannot_be_embedded_silences_its_own_slot_alone(tmp_path:
         assert embedded[2:] == [[text] for text in embedded[1]]
 
 
-def test_the_same_is_embedded_whatever_the_slots_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    services, embedder = make_services(tmp_path, "embedding_mean", answers=4), Embedding(bag_of_letters)
-    bounded = Mock(wraps=embedder.embed_bounded)
-    monkeypatch.setattr(embedder, "embed_bounded", bounded)
-    services.answering.stages = replace(services.answering.stages, embedder=embedder)
-    said = ([None] * 20, ["red"] * 20, [f"text {i} " * 99 for i in range(20)], ["red", None] * 10)
-    for number, outputs in enumerate(said):
-        monkeypatch.setattr(services.engine.engine, "contributions", AsyncMock(return_value=outputs))
-        ask(services, f"query {number}")
-    assert [len(call.args[0]) for call in bounded.call_args_list] == [20] * 4
-
-
 @pytest.mark.slow
 def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -> None:
     services = make_services(tmp_path, "keyword_joint_em")
@@ -149,10 +137,10 @@ def test_without_a_sentence_the_words_are_released_as_they_are(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("garbage", [np.ones(3), 7, "", "   ", b"red", ["red"], {"red"}])
-def test_unusable_outputs_abstain(tmp_path: Path, mechanism: str, garbage, monkeypatch: pytest.MonkeyPatch) -> None:
-    services = make_services(tmp_path, mechanism)
-    monkeypatch.setattr(services.engine, "contributions", AsyncMock(return_value=[garbage] * 20))
-    released = ask(services).release.answer
-    assert released["text"]
-    assert released.get("fallback", True) is True
+def test_unusable_outputs_abstain(tmp_path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = make_services(tmp_path, mechanism, answers=7)
+    for number, garbage in enumerate((np.ones(3), 7, "", "   ", b"red", ["red"], {"red"})):
+        monkeypatch.setattr(services.engine, "contributions", AsyncMock(return_value=[garbage] * 20))
+        released = ask(services, f"toy {number}").release.answer
+        assert released["text"]
+        assert released.get("fallback", True) is True
