@@ -8,9 +8,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
@@ -108,6 +110,14 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands keep what they remember of a person here, not among the files of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """By all of a process's clients over HTTP: each would read them anew, which takes as long as many a request."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
         yield
 
 

@@ -4,10 +4,11 @@ import multiprocessing
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import uvicorn
 
 FRESH = multiprocessing.get_context("forkserver")
@@ -25,6 +26,24 @@ def free_ports(number: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def answers(url: str, timeout: float = 20) -> bool:
+    """Whether a service says at this address, within so many seconds, that all is well."""
+    try:
+        return httpx.get(url, timeout=timeout).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 @contextmanager

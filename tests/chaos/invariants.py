@@ -27,6 +27,7 @@ from service.api.releases import view
 from tests.chaos import toys
 from tests.chaos.load import NOTHING_CHARGED, Received
 from tests.chaos.world import World
+from tests.e2e.serving import opened
 
 _PIECE = 1 << 20
 _SECRETS = (toys.EXEMPLAR_CANARY, toys.UNIT_CANARY, toys.QUESTION_CANARY)
@@ -73,30 +74,30 @@ class Evidence:
 
 def collect(world: World) -> Evidence:
     """Read the databases and files; the service must have stopped."""
-    records = world.records()
     received = tuple(world.load.received)
-    with records.database.connect() as connection:
-        ledger = violations(connection)
-        charged = {
-            row.id: Charge(row.query_digest, row.state, _unix(row.created_at), row.settled_at and _unix(row.settled_at))
-            for row in connection.execute(sa.select(charges))
-        }
-        ids = connection.execute(sa.select(releases.c.id)).scalars().all()
-    stored = {id: _stored(records.ledger.get_release(id)) for id in ids}
-    if records.witness is not None:
-        records.witness.catch_up()  # raises if the ledger lacks what was witnessed
-    evidence = Evidence(
-        export=tuple(records.audit.export()),
-        ledger=tuple(ledger),
-        charges=charged,
-        stored=stored,
-        received=received,
-        digests={one.question: _digest(records.digest_key, one.question) for one in received},
-        shown={} if world.endpoint is None else {q: tuple(at) for q, at in world.endpoint.shown.items()},
-        found=(*world.wrong, *sorted(set(world.load.leaks)), *_leaks(world)),
-    )
-    records.database.dispose()
-    return evidence
+    with opened(world.environment) as records:  # which raises in the end if the ledger lacks what was witnessed
+        with records.database.connect() as connection:
+            ledger = violations(connection)
+            charged = {
+                row.id: Charge(
+                    row.query_digest,
+                    row.state,
+                    row.created_at.timestamp(),
+                    row.settled_at and row.settled_at.timestamp(),
+                )
+                for row in connection.execute(sa.select(charges))
+            }
+            ids = connection.execute(sa.select(releases.c.id)).scalars().all()
+        return Evidence(
+            export=tuple(records.audit.export()),
+            ledger=tuple(ledger),
+            charges=charged,
+            stored={id: _stored(records.ledger.get_release(id)) for id in ids},
+            received=received,
+            digests={one.question: _digest(records.digest_key, one.question) for one in received},
+            shown={} if world.endpoint is None else {q: tuple(at) for q, at in world.endpoint.shown.items()},
+            found=(*world.wrong, *sorted(set(world.load.leaks)), *_leaks(world)),
+        )
 
 
 def replayed(evidence: Evidence) -> Report:

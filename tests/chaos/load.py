@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,16 +136,6 @@ class Load:
     def _remember(self, told: Received) -> Received:
         self.received.append(told)
         return told
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether it came true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 def _document(response: httpx.Response) -> dict[str, Any] | None:

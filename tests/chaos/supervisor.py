@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import psutil
+
+from tests.processes import answers
 
 _TICK_S = 0.5
 _PROBE_EVERY_S = 5.0
@@ -92,7 +93,7 @@ class Supervisor:
             assert self._process is not None
             reason = "" if self._process.poll() is None else "exited"
             if not reason and time.monotonic() - probed >= _PROBE_EVERY_S:
-                alive = self._alive()
+                alive = answers(f"{self._url}/healthz", _PROBE_TIMEOUT_S)
                 probed = time.monotonic()
                 alive_at = probed if alive else alive_at
                 late = time.time() - self.starts[-1] > _STARTUP_S if alive_at is None else probed - alive_at > _HUNG_S
@@ -103,12 +104,6 @@ class Supervisor:
                 alive_at = None
                 if not self._stopping.is_set():
                     self._launch()
-
-    def _alive(self) -> bool:
-        try:
-            return httpx.get(f"{self._url}/healthz", timeout=_PROBE_TIMEOUT_S).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def _look(self) -> None:
         """Remember who descends from whom while the parents live: an orphan no longer tells."""

@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,20 +14,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import yaml
 
 from service.cli.serve import DEFAULT_CONFIG
-from service.records.records import Records, open_records
-from service.settings import Settings
 from tests.chaos import toys
 from tests.chaos.endpoint import Endpoint, modelling
-from tests.chaos.load import Load, wait_for
+from tests.chaos.load import Load
 from tests.chaos.postgres import Postgres, running
 from tests.chaos.supervisor import Supervisor
-from tests.processes import free_ports
+from tests.e2e.serving import DPICL, opened
+from tests.processes import answers, free_ports, wait_for
 
-DPICL = Path(sys.executable).parent / "dpicl"
 RECOVERS_IN_S = 240.0
 _READY_IN_S = 240.0
 
@@ -87,22 +83,10 @@ class World:
     supervisor: Supervisor = field(init=False)
     load: Load = field(init=False)
 
-    def records(self) -> Records:
-        """The database, opened as the service opens it; dispose of its engine."""
-        own = {name[6:].lower(): value for name, value in self.environment.items() if name.startswith("DPICL_")}
-        return open_records(Settings(**own))  # type: ignore[arg-type]
-
     def note(self, fault: str, began: float, *, within: float = RECOVERS_IN_S) -> None:
         """Wait until a question asked after ``began`` (monotonic) is answered, and note how long that took."""
         wait_for(lambda: self.load.answered_after(began) is not None, within)
         self.faults.append((fault, self.load.answered_after(began)))
-
-    def ready(self) -> bool:
-        """Whether the service says that it is."""
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=10).status_code == 200
-        except httpx.HTTPError:
-            return False
 
 
 @contextmanager
@@ -132,7 +116,7 @@ def world(scenario: Scenario, seed: int) -> Iterator[World]:
         _fill(this)
         config = folder / "serve.yaml"
         config.write_text(_config(this))
-        command = [str(DPICL), "serve", "--port", str(port), "--config", str(config)]
+        command = [DPICL, "serve", "--port", str(port), "--config", str(config)]
         this.supervisor = Supervisor(command, {**os.environ, **this.environment}, this.url, folder / "serve.log")
         this.load = Load(
             this.url,
@@ -143,7 +127,7 @@ def world(scenario: Scenario, seed: int) -> Iterator[World]:
         )
         stack.callback(lambda: this.supervisor.stop())
         this.supervisor.start()
-        if not wait_for(this.ready, _READY_IN_S):
+        if not wait_for(lambda: answers(f"{this.url}/readyz", 10), _READY_IN_S):
             raise RuntimeError(f"the service did not start: {(folder / 'serve.log').read_text()[-2000:]}")
         stack.callback(this.load.stop)
         this.load.start()
@@ -174,13 +158,10 @@ def _environment(this: World) -> dict[str, str]:
 
 
 def _fill(this: World) -> None:
-    records = this.records()
-    toys.fill(records, remote_engine=this.scenario.remote, answers=this.scenario.answers)
-    for name, role, rate in (("analyst", "analyst", None), ("admin", "admin", None), ("slow", "analyst", 30)):
-        _, this.tokens[name] = records.keys.create(name, role, rate_per_minute=rate)  # type: ignore[arg-type]
-    if records.witness is not None:
-        records.witness.catch_up()
-    records.database.dispose()
+    with opened(this.environment) as records:
+        toys.fill(records, remote_engine=this.scenario.remote, answers=this.scenario.answers)
+        for name in ("analyst", "admin"):
+            _, this.tokens[name] = records.keys.create(name, name)  # type: ignore[arg-type]
 
 
 def _config(this: World) -> str:

@@ -13,7 +13,7 @@ import secrets
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,12 +22,11 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-import yaml
 
 from exemplar_store import Layout
-from service.cli.serve import DEFAULT_CONFIG
 from service.plans.signing import sign
 from tests.e2e.serving import calibrated, embedder, opened, started
+from tests.processes import answers, wait_for
 from tests.service.telemetry.trace_receiver import TraceReceiver, receiving
 
 PLAN = """
@@ -54,20 +53,6 @@ tasks:
     public_answers: [A red kite rises., A blue boat sinks.]
     mechanism: {type: embedding_mean}
 """
-TALKATIVE = """
-from ray import serve
-from service import application
-
-class Talkative(application.EngineDeployment.func_or_class):
-    async def ask(self, *call):
-        print("asked", call, flush=True)
-        return await super().ask(*call)
-
-application.EngineDeployment = serve.deployment(name="EngineDeployment", max_ongoing_requests=20_000)(Talkative)
-build = application.build
-"""
-"""An application whose engine prints each question, as somebody might do to debug it."""
-
 _AT_REST = ("exemplar", "unit", "upload", "token", "ask", "secret")
 """Plants that the database may not hold in the clear. A caller's Idempotency-Key, say, it does hold."""
 
@@ -135,17 +120,6 @@ class Service:
         found = re.search(r"(/[^\s=]*/session_\d[\d_-]+)", titles)
         assert found, titles
         return Path(found[1])
-
-    def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 180
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.url}/readyz", timeout=20).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.5)
-        pytest.fail("the service did not come back: " + self.log.read_text()[-3000:])
 
 
 @contextmanager
@@ -297,7 +271,7 @@ def break_things(service: Service) -> None:
             replica.kill()
             for one in asked:
                 one.result()
-        service.wait_until_ready()
+        assert wait_for(lambda: answers(f"{service.url}/readyz"), 180), service.log.read_text()[-3000:]
 
 
 def shown(service: Service) -> Mapping[str, bytes]:
@@ -321,7 +295,7 @@ def shown(service: Service) -> Mapping[str, bytes]:
 
 
 def leaks(service: Service, session: Path, told: Mapping[str, bytes]) -> set[tuple[str, str]]:
-    """Which canaries came out, and where. Called when the service has stopped, and all is written."""
+    """Which canaries came out, and where. All of them once the service has stopped, and all is written."""
     files = [service.log, *(path for path in session.rglob("*") if path.is_file() and not path.is_symlink())]
     places = {str(path): path.read_bytes() for path in files} | dict(told)
     places["traces"] = b"".join(request.SerializeToString() for request in service.traces.requests)
@@ -334,33 +308,14 @@ def leaks(service: Service, session: Path, told: Mapping[str, bytes]) -> set[tup
     return found | stored | timed
 
 
-def run(folder: Path, *options: str, provoke: Callable[[Service], None], **environment: str) -> set[tuple[str, str]]:
-    """What leaks from a service in whose life all of this happens."""
-    with planted(folder, *options, **environment) as service:
-        session = service.session()
-        provoke(service)
-        told = shown(service)
-    assert len(service.traces.spans) > 3
-    assert any((session / "logs").rglob("*"))
-    return leaks(service, session, told)
-
-
 def test_no_canary_comes_out(tmp_path: Path) -> None:
-    def everything(service: Service) -> None:
+    with planted(tmp_path) as service:
+        session = service.session()
         ask_well(service)
         ask_badly(service)
         break_things(service)
         ask_well(service)
-
-    assert run(tmp_path, provoke=everything) == set()
-
-
-def test_a_service_that_prints_questions_and_times_is_caught(tmp_path: Path) -> None:
-    (tmp_path / "talkative.py").write_text(TALKATIVE)
-    config = yaml.safe_load(DEFAULT_CONFIG.read_text())
-    config["applications"][0] |= {"import_path": "talkative:build", "logging_config": {"enable_access_log": True}}
-    (tmp_path / "serve.yaml").write_text(yaml.safe_dump(config))
-    options = ("--config", str(tmp_path / "serve.yaml"))
-    found = run(tmp_path, *options, provoke=ask_well, PYTHONPATH=str(tmp_path))
-    assert {"askclassify", "askfields", "askchat", "story"} <= {where for where, place in found if "worker" in place}
-    assert "times of calls" in {where for where, _ in found}
+        told = shown(service)
+    assert len(service.traces.spans) > 3
+    assert any((session / "logs").rglob("*"))
+    assert leaks(service, session, told) == set()

@@ -4,13 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import psutil
 import pytest
@@ -26,7 +24,7 @@ from service.pipeline.queries import InvalidQueryError
 from service.plans.signing import sign
 from service.records.records import Records
 from service.services import open_services
-from tests.processes import free_ports
+from tests.processes import answers, free_ports, wait_for
 from tests.service.conftest import EMBEDDER, PLAN, TEXT_PLAN, make_records, states
 
 pytestmark = pytest.mark.slow
@@ -67,16 +65,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with log.open("wb") as sink:
         process = subprocess.Popen(command, env=environment, stdout=sink, stderr=subprocess.STDOUT)
     try:
-        for _ in range(360):
-            assert process.poll() is None, log.read_text()[-4000:]
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            time.sleep(0.5)
-        else:
-            pytest.fail(log.read_text()[-4000:])
+        up = wait_for(lambda: process.poll() is not None or answers(f"http://127.0.0.1:{port}/health"), 180)
+        assert (up, process.poll()) == (True, None), log.read_text()[-4000:]
         yield Server(f"http://127.0.0.1:{port}/v1", log)
     finally:
         family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]

@@ -5,7 +5,6 @@ import base64
 import json
 import secrets
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -20,6 +19,7 @@ from service.settings import Settings
 from tests.deploy.overlays import ROOT, environment, groups, pods, serve_config, service_pod, settings
 from tests.e2e.kuberay import Pod, ray_started
 from tests.e2e.serving import DPICL
+from tests.processes import wait_for
 from tests.service.conftest import PLAN, make_records
 
 IMAGE = ROOT / "deploy" / "images" / "cpu.Dockerfile"
@@ -108,11 +108,6 @@ def probes(overlay: str, group: str) -> dict[str, Any]:
     return {name: container[f"{name}Probe"] for name in ("liveness", "readiness")}
 
 
-def became_ready(pod: Pod, probe: dict[str, Any]) -> bool:
-    """Asked as Kubernetes asks: a service that has just started still measures how long answers can take."""
-    return any(pod.probe(probe) == 200 or time.sleep(1) for _ in range(60))
-
-
 def test_local_answers(tmp_path: Path):
     ledger, witness = (f"sqlite:///{tmp_path / name}.sqlite" for name in ("ledger", "witness"))
     with running("local", tmp_path, ledger, witness) as (pod, key):
@@ -137,7 +132,8 @@ def test_production_answers_after_gpu_in_the_same_cluster(tmp_path: Path, new_po
         left = []
         for overlay in ("gpu", "production"):
             pod.deploy(here(serve_config(overlay), pod))
-            assert became_ready(pod, ready)
+            # As Kubernetes asks: a service that has just started still measures how long answers can take.
+            assert wait_for(lambda: pod.probe(ready) == 200, 60)
             answer = ask(pod, key, f"a toy for {overlay}?")
             assert answer.status_code == 200, answer.text
             left.append(answer.json()["cost"]["answers_left"])

@@ -27,7 +27,7 @@ from accounting.plan import calibrate_plan, load_plan
 from accounting.replay.books import violations
 from service.plans.signing import sign
 from service.records.records import Records
-from tests.processes import free_ports
+from tests.processes import free_ports, wait_for
 from tests.service.conftest import PLAN, make_records
 
 ANSWERS = 250
@@ -101,13 +101,6 @@ class Running:
         return self.program.stdout.readline().strip()
 
 
-def until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
-        time.sleep(0.2)
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[Running]:
     journal = folder / "journal"
@@ -146,7 +139,7 @@ def running(folder: Path) -> Iterator[Running]:
             finally:
                 program.kill()
                 records.database.dispose()
-        until(lambda: not processes_of(url), 30, "every process is gone")
+        assert wait_for(lambda: not processes_of(url), 30), "every process is gone"
 
 
 def processes_of(database_url: str) -> list[int]:
@@ -206,12 +199,12 @@ def test_a_replica_and_a_node_die_under_load(tmp_path: Path) -> None:
         asked = during(service, service.kill_a_replica)
         (killed,) = first - service.alive()
         assert service.at_work(killed), "no question lost its engine between the probe and its slots"
-        until(lambda: len(service.alive()) == 3, 90, "the replica is replaced")
+        assert wait_for(lambda: len(service.alive()) == 3, 90), "the replica is replaced"
 
         before = service.alive()
         asked += during(service, service.remove_a_node)
         # A worker has room for two, and there is one worker left.
-        until(lambda: len(service.alive()) == 2, 90, "two replicas are left")
+        assert wait_for(lambda: len(service.alive()) == 2, 90), "two replicas are left"
         assert before - service.alive(), "the node's replicas died with it"
         asked += use_up(service)
         sampled = service.sampled()
