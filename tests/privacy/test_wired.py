@@ -529,8 +529,8 @@ BUGS = {
         "        stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
         (
             "service.plans.rehearsing:finish",
-            "await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
-            "stored",
+            "\n    stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)",
+            "",
         ),
     ),
     "removal alone is composed": bug(
