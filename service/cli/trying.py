@@ -91,7 +91,7 @@ def try_(
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field, response = field_of(plan, name, embedded_field), response_field(plan, name)
+        field, response = field_of(plan, name, embedded_field), response_field(plan.tasks[name])
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 
