@@ -13,6 +13,7 @@ from typing import Any
 from accounting.plan import Plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
+from exemplar_store.callbacks import do_nothing
 from exemplar_store.cohorts import FIRST
 from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
@@ -47,10 +48,6 @@ class Asked:
     answer: str
     zero_shot: ZeroShot
     outputs: Outputs
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """A :data:`Progress` that reports nothing."""
 
 
 def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
@@ -139,7 +136,7 @@ class Dataset:
         return read_file(file)
 
     @contextmanager
-    def filled(self, embed: Embed | None, progress: Progress = silent) -> Iterator[ExemplarStore]:
+    def filled(self, embed: Embed | None, progress: Progress = do_nothing) -> Iterator[ExemplarStore]:
         """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``.
 
         Args:
@@ -170,7 +167,7 @@ class Dataset:
             database.dispose()
 
     async def ask(
-        self, store: ExemplarStore, engine: Engine, *, same_slots: bool = False, progress: Progress = silent
+        self, store: ExemplarStore, engine: Engine, *, same_slots: bool = False, progress: Progress = do_nothing
     ) -> list[Asked]:
         """Ask the engine every question.
 

@@ -9,6 +9,7 @@ from accounting.mechanisms import Calibration
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
+from exemplar_store.callbacks import Progress
 from service.embedding.embedder import TextEmbedder
 from service.engines.protocol import Engine
 from service.evaluation.dataset import Asked, Dataset
@@ -16,12 +17,6 @@ from service.evaluation.tables import Grid, Table
 
 Rows = Sequence[Any]
 """Of the table: dataclasses, all of one class."""
-Progress = Callable[[int, int], None]
-"""Called with how many rows of the table there are, and how many it will have."""
-
-
-def silent(done: int, total: int) -> None:
-    """A :data:`Progress` that reports nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,11 @@ class Evaluator(ABC):
     @abstractmethod
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> Rows:
         """The table.
+
+        Args:
+            given: what the engine said.
+            grid: what to evaluate.
+            progress: told how many rows of the table there are, and how many it will have.
 
         Raises:
             accounting.plan.PlanError: a budget that cannot be kept.

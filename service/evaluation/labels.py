@@ -16,8 +16,9 @@ from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point, 
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
+from exemplar_store.callbacks import Progress, do_nothing
 from service.evaluation.dataset import Asked, Dataset
-from service.evaluation.evaluator import Evaluator, Pass, Progress, draw_line, mark_epsilons, silent
+from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.fitting import Labelled, fit
 from service.evaluation.tables import Grid, Table
 from service.pipeline.mechanisms.rnm_gaussian import posterior_model
@@ -83,12 +84,12 @@ _COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars
 """By votes, or by what is released once."""
 
 
-def plot(results: Sequence[LabelScores], title: str) -> Any:
+def plot(rows: Sequence[LabelScores], title: str) -> Any:
     """A figure with accuracy against ε, a panel for each number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
-    private = [result for result in results if result.epsilon is not None]
-    flat = {(result.method, result.vote): result for result in results if result.epsilon is None}
+    private = [result for result in rows if result.epsilon is not None]
+    flat = {(result.method, result.vote): result for result in rows if result.epsilon is None}
     panels = list(dict.fromkeys(result.answers for result in private))
     figure = Figure(figsize=(2.2 + 2.9 * len(panels), 4.4), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -105,8 +106,8 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
                 lines.setdefault((result.method, result.vote, result.decide), []).append(result)
         for (method, vote, decide), line in lines.items():
             label = f"{vote} votes, {decide}" if vote else method
-            style = {"color": _COLOURS[vote or method], "linestyle": _LINES.get(decide, "-"), "linewidth": 1}
-            draw_line(axes, line, "accuracy", "standard_error", marker=".", label=label, **style)
+            look: dict[str, Any] = {"color": _COLOURS[vote or method], "linestyle": _LINES.get(decide, "-")}
+            draw_line(axes, line, "accuracy", "standard_error", linewidth=1, marker=".", label=label, **look)
         mark_epsilons(axes, [result for line in lines.values() for result in line])
         axes.set_title("any number of answers" if answers is None else f"{answers:,} answers", fontsize="medium")
     every[0].set_ylabel("accuracy, %")
@@ -173,7 +174,7 @@ class LabelEvaluator(OfLabels):
             self.calibration = self._fit(votes)
         return self.scores(votes, grid, progress)
 
-    def scores(self, votes: Votes, grid: Grid, progress: Progress = silent) -> list[LabelScores]:
+    def scores(self, votes: Votes, grid: Grid, progress: Progress = do_nothing) -> list[LabelScores]:
         """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
 
         Raises:

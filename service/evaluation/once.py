@@ -13,9 +13,10 @@ import numpy as np
 
 from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
+from exemplar_store.callbacks import Progress
 from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME
-from service.evaluation.evaluator import Pass, Progress
+from service.evaluation.evaluator import Pass
 from service.evaluation.labels import LabelScores, OfLabels, score, sureness, with_noise
 from service.evaluation.tables import Grid
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of

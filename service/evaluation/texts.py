@@ -7,7 +7,7 @@ sentences are computed once and noise is drawn many times.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import yaml
@@ -15,11 +15,12 @@ import yaml
 from accounting.mechanisms import TextMechanism
 from accounting.plan import TaskNoise, parse_plan
 from accounting.tasks import GenerateTask
+from exemplar_store.callbacks import Progress, do_nothing
 from service.embedding.embedder import TextEmbedder
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec
 from service.evaluation.dataset import Asked, Dataset
-from service.evaluation.evaluator import Evaluator, Pass, Progress, draw_line, mark_epsilons, silent
+from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
 from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
@@ -138,18 +139,18 @@ class Texts:
         return self._sentences[key]
 
 
-def plot(results: Sequence[TextScores], title: str) -> Any:
+def plot(rows: Sequence[TextScores], title: str) -> Any:
     """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.8), layout="constrained")
     axes = figure.subplots()
-    mechanisms = list(dict.fromkeys(result.mechanism for result in results if result.mechanism))
-    several = len({result.answers for result in results if result.answers}) > 1
-    for style, result in zip((":", "-."), [r for r in results if not r.mechanism], strict=False):
+    mechanisms = list(dict.fromkeys(result.mechanism for result in rows if result.mechanism))
+    several = len({result.answers for result in rows if result.answers}) > 1
+    for style, result in zip((":", "-."), [r for r in rows if not r.mechanism], strict=False):
         axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
     for number, mechanism in enumerate(mechanisms):
-        chosen = [result for result in results if result.mechanism == mechanism]
+        chosen = [result for result in rows if result.mechanism == mechanism]
         for result in chosen:
             if result.epsilon is None:
                 axes.axhline(result.rouge1, color=f"C{number}", linestyle="--", linewidth=1)
@@ -157,7 +158,7 @@ def plot(results: Sequence[TextScores], title: str) -> Any:
             line = [result for result in chosen if result.answers == answers]
             label = f"{mechanism}, {answers:,} answers" if several else mechanism
             draw_line(axes, line, "rouge1", "rouge1_error", color=f"C{number}", marker=marker, label=label)
-    mark_epsilons(axes, [result for result in results if result.epsilon is not None])
+    mark_epsilons(axes, [result for result in rows if result.epsilon is not None])
     axes.set(ylabel="ROUGE-1, % (dashed: without noise)", title=title)
     axes.legend(fontsize="x-small")
     return figure
@@ -190,8 +191,7 @@ class TextEvaluator(Evaluator):
             document["tasks"][self.data.task_name]["mechanism"] = yaml.safe_load(written)
         except yaml.YAMLError:
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
-        mechanism: TextMechanism = parse_plan(document).tasks[self.data.task_name].mechanism
-        return mechanism
+        return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
 
     def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
@@ -199,7 +199,7 @@ class TextEvaluator(Evaluator):
         rows: list[TextScores] = given.run(self.scores(texts, grid, progress))
         return rows
 
-    async def scores(self, texts: Texts, grid: Grid, progress: Progress = silent) -> list[TextScores]:
+    async def scores(self, texts: Texts, grid: Grid, progress: Progress = do_nothing) -> list[TextScores]:
         """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
 
         Every mechanism is given the whole of the plan's budget.
