@@ -18,7 +18,9 @@ import numpy as np
 
 from accounting.plan import CalibratedPlan
 from accounting.tasks import ClassifyTask, GenerateTask
-from exemplar_store import Exemplar, Layout
+from exemplar_store import Exemplar, Layout, Slot
+from exemplar_store.sampling import below, poisson_sample
+from exemplar_store.sampling import words as random_words
 from service.embedding.embedder import Embed
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import EngineInfo, Sentence, TaskSpec
@@ -28,7 +30,6 @@ from service.pipeline.mechanisms.adapter import Aggregator, Answer, Author, Publ
 from service.pipeline.queries import InvalidQueryError, check_query, task_spec
 from service.pipeline.stages import Stages
 from service.trials.consensus import Consensus, consensus, likeliest
-from service.trials.public_slots import draw_slots
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
@@ -43,7 +44,6 @@ class Trial:
     """What came of it. All of it is public, as the exemplars are.
 
     Attributes:
-        task: its name.
         answer: one answer, as the mechanism released it.
         consensus: what the slots said before noise.
         repeats: how often noise was drawn for the same slots, the answer's included.
@@ -57,7 +57,6 @@ class Trial:
         engine: what answered.
     """
 
-    task: str
     answer: Answer
     consensus: Consensus
     repeats: int
@@ -197,7 +196,6 @@ class Trials:
             again = cast(Aggregator, await answer_adapter_of(task, noise).prepare(public))
             drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
-            task=name,
             answer=drawn[0],
             consensus=noiseless,
             repeats=repeats,
@@ -222,6 +220,42 @@ def check_exemplars(
     """
     layout = Layout(task.exemplar_fields, unit_id="")  # a name that no field of a prompt can have
     return [layout.row(number, {**exemplar, "": str(number)}).fields for number, exemplar in enumerate(exemplars, 1)]
+
+
+def draw_slots(
+    task: ClassifyTask | GenerateTask, probability: float, public_size: int, exemplars: Sequence[Exemplar]
+) -> list[Slot]:
+    """One query's slots of a few public exemplars that stand in for a knowledge base, as they will be in production.
+
+    Drawn at the plan's own probability, a few exemplars would leave all but every slot empty; and there are not enough
+    of them to give each slot its share. So the number of exemplars in every slot is drawn by the real sampler, as from
+    a knowledge base of the public size; then each slot takes that many of the exemplars supplied, a uniform choice,
+    none of them twice (all of them, if it wants more than there are). Sizes, empty slots and the cap are thereby those
+    of production, and what one slot holds does not depend on the others.
+
+    What this cannot show: the same exemplars stand in many slots, which therefore agree more than they would on as many
+    different ones; and every exemplar counts as a unit of its own.
+
+    Args:
+        task: with its sampling, ensemble and cap.
+        probability: the plan's, of each unit or block.
+        public_size: of the knowledge base that the exemplars stand in for.
+        exemplars: the public ones.
+
+    Returns:
+        ``ensemble`` slots where units are sampled; where blocks are, a slot for each block drawn.
+    """
+    if task.sampling == "blocks":
+        blocks = public_size // task.shots
+        sizes = [poisson_sample(public_size, 1 / blocks).size for _ in poisson_sample(blocks, probability)]
+    else:
+        drawn = poisson_sample(public_size, probability).size
+        sizes = np.bincount(below(task.ensemble, drawn), minlength=task.ensemble).tolist()
+    return [_choose(exemplars, min(size, task.slot_cap)) for size in sizes]
+
+
+def _choose(exemplars: Sequence[Exemplar], count: int) -> Slot:
+    return tuple(exemplars[i] for i in np.argsort(random_words(len(exemplars)))[:count])
 
 
 async def _embedded(rows: Sequence[Mapping[str, str]], fields: Sequence[str], embed: Embed | None) -> list[Exemplar]:

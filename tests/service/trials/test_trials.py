@@ -20,8 +20,7 @@ from service.engines.protocol import EngineBusyError, EngineUnavailableError, Un
 from service.pipeline.answering import BusyError
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
-from service.trials.public_slots import draw_slots
-from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials
+from service.trials.trials import MAX_EXEMPLARS, MAX_REPEATS, Trial, Trials, draw_slots
 from tests.service.conftest import (
     EMBEDDER,
     PLAN,
