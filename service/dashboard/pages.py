@@ -127,7 +127,7 @@ class Visit:
         return self._may(Right.AUDIT)
 
     def _may(self, right: Right) -> bool:
-        return self._session is not None and may(self._session.role, right)
+        return self._session is not None and may(self._session.actor.role, right)
 
     @property
     def is_htmx(self) -> bool:
