@@ -30,29 +30,20 @@ class Heartbeat:
         database: the records'.
         engine: what answers.
         restore_engine: what answers redacted texts, if it is another.
-        clock: seconds, monotonic.
     """
 
-    def __init__(
-        self,
-        database: sa.Engine,
-        engine: Engine,
-        restore_engine: Steerer | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: sa.Engine, engine: Engine, restore_engine: Steerer | None) -> None:
         self._looks: dict[Part, Callable[[], Awaitable[None]]] = {
             "database": partial(asyncio.to_thread, _ping, database),
             "engine": engine.health,
         }
         if restore_engine is not None:
             self._looks["restore engine"] = restore_engine.health
-        self._clock = clock
         self._alive_until: dict[Part, float] = {}
 
     def alive(self, what: Part) -> bool:
         """Whether it gave a sign of life lately."""
-        return self._clock() < self._alive_until.get(what, 0.0)
+        return time.monotonic() < self._alive_until.get(what, 0.0)
 
     def missing(self) -> Part | None:
         """The first part that gave none."""
@@ -80,7 +71,7 @@ class Heartbeat:
         except Exception:  # whatever it is, it is no sign of life, and the next look comes all the same
             self._alive_until.pop(what, None)
         else:
-            self._alive_until[what] = self._clock() + _MISSED_S
+            self._alive_until[what] = time.monotonic() + _MISSED_S
 
 
 def _ping(database: sa.Engine) -> None:

@@ -33,6 +33,8 @@ from service.trials.consensus import Consensus, consensus, likeliest
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
+_MOST_AT_ONCE = 2
+"""Trials; more are refused, so that they take little from private queries."""
 _MOST_WRITTEN = 3
 """Repeats of an answer that the slots write: each takes as long as an answer."""
 _EMBED_BATCH = 8
@@ -86,13 +88,11 @@ class Trials:
     Args:
         stages: those that answer private queries, too.
         latency_grain_s: trials take a multiple of this (:mod:`service.pipeline.latency`).
-        max_in_flight: trials at once; more are refused, so that they take little from private queries.
     """
 
-    def __init__(self, stages: Stages, *, latency_grain_s: float = 0.0, max_in_flight: int = 2):
+    def __init__(self, stages: Stages, *, latency_grain_s: float = 0.0):
         self._stages = stages
         self._grain_s = latency_grain_s
-        self._max_in_flight = max_in_flight
         self._in_flight = 0
 
     async def try_task(
@@ -151,8 +151,8 @@ class Trials:
             response_field=response_field,
             asker=asker,
         )
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
+        if self._in_flight >= _MOST_AT_ONCE:
+            raise BusyError(f"{_MOST_AT_ONCE} tasks are being tried; come back in a second")
         self._in_flight += 1
         try:
             async with on_grain(self._grain_s):
