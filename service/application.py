@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -211,14 +212,24 @@ class RemoteEngine:
         return await call("engine deployment", self._handle, *args)
 
 
-def _open(
-    engine: DeploymentHandle[Any],
-    embedder: DeploymentHandle[Any],
-    config: EngineConfig,
-    local: DeploymentHandle[Any] | None,
-    restore: DeploymentHandle[Any] | None = None,
-    apart: Apart | None = None,
-) -> Services:
+@dataclass(frozen=True)
+class Beside:
+    """The deployments that a process with the records works with.
+
+    Attributes:
+        config: the engine's.
+        engine: what answers.
+        embedder: sentence embeddings.
+        local: then answers slots instead of the engine.
+    """
+
+    config: EngineConfig
+    engine: DeploymentHandle[Any]
+    embedder: DeploymentHandle[Any]
+    local: DeploymentHandle[Any] | None
+
+
+def _open(beside: Beside, *, restore: DeploymentHandle[Any] | None = None, apart: Apart | None = None) -> Services:
     """The records that the environment names, beside the other deployments."""
     from service.records.records import open_records
     from service.services import open_services
@@ -229,11 +240,11 @@ def _open(
     require_whole_messages()
     return open_services(
         open_records(Settings()),
-        RemoteEngine(engine, embedder),
-        RemoteEmbedder(embedder),
-        sanitize=getattr(config, "sanitize", None),
-        local=None if local is None else RemoteEngine(local, embedder),
-        realign=getattr(config, "realign", None),
+        RemoteEngine(beside.engine, beside.embedder),
+        RemoteEmbedder(beside.embedder),
+        sanitize=getattr(beside.config, "sanitize", None),
+        local=None if beside.local is None else RemoteEngine(beside.local, beside.embedder),
+        realign=getattr(beside.config, "realign", None),
         steerer=None if restore is None else RemoteSteerer(restore),
         apart=apart,
     )
@@ -247,14 +258,8 @@ class PrivateWork:
     its reason if that may depend on what was read: Serve would log a raised one with its traceback.
     """
 
-    def __init__(
-        self,
-        engine: DeploymentHandle[Any],
-        embedder: DeploymentHandle[Any],
-        config: EngineConfig,
-        local: DeploymentHandle[Any] | None,
-    ):
-        self._services = _open(engine, embedder, config, local)
+    def __init__(self, beside: Beside):
+        self._services = _open(beside)
 
     async def make(self, task: str) -> str | None:
         """Make a task's one release; why it is not made, if it is not."""
@@ -318,19 +323,10 @@ _OTHER_PLACES = 32
 class Ingress:
     """HTTP, the query pipeline and the database pool."""
 
-    def __init__(
-        self,
-        engine: DeploymentHandle[Any],
-        embedder: DeploymentHandle[Any],
-        config: EngineConfig,
-        local: DeploymentHandle[Any] | None = None,
-        restore: DeploymentHandle[Any] | None = None,
-        work: DeploymentHandle[Any] | None = None,
-    ):
+    def __init__(self, beside: Beside, work: DeploymentHandle[Any], restore: DeploymentHandle[Any] | None):
         from service.api.gate import Doors
 
-        apart = None if work is None else RemotePrivateWork(work)
-        self._services = _open(engine, embedder, config, local, restore, apart)
+        self._services = _open(beside, restore=restore, apart=RemotePrivateWork(work))
         self._doors = Doors(self._services.records.settings.max_queries_in_flight + _OTHER_PLACES)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -366,5 +362,6 @@ def build(args: dict[str, Any]) -> Application:
         local = beside.bind(NearestExemplarConfig(), embedder)
     if checked.restore is not None:
         restore = RestoreEngine.options(ray_actor_options={"num_cpus": 0.2}).bind(checked.restore)  # type: ignore[attr-defined]
-    work = PrivateWork.bind(engine, embedder, checked.engine, local)  # type: ignore[attr-defined]
-    return Ingress.bind(engine, embedder, checked.engine, local, restore, work)  # type: ignore[attr-defined]
+    others = Beside(checked.engine, engine, embedder, local)  # Serve puts handles where applications are
+    work = PrivateWork.bind(others)  # type: ignore[attr-defined]
+    return Ingress.bind(others, work, restore)  # type: ignore[attr-defined]

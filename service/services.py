@@ -62,23 +62,23 @@ class Services:
     restoring: Restoring
 
 
-def check_sanitizers(settings: Settings, sanitize: SanitizeConfig | None) -> None:
+def check_sanitizers(settings: Settings, sanitize: SanitizeConfig | None) -> Sequence[str]:
     """Whether questions can be sanitised if they are to be.
+
+    Returns:
+        The public texts, if the settings name any.
 
     Raises:
         SanitizersMissingError: they cannot.
         OSError: the public texts cannot be read.
         ValueError: they are too few or too many.
     """
-    public_texts = _public_texts(settings)
+    public_texts = () if settings.public_texts is None else read_public_texts(settings.public_texts)
     if sanitize is not None and not (public_texts if sanitize.mechanism == WHOLE else settings.sanitizer_words):
         raise SanitizersMissingError(
             f"the engine's questions are to be sanitised by {sanitize.mechanism}: set {setting_for(sanitize.mechanism)}"
         )
-
-
-def _public_texts(settings: Settings) -> Sequence[str]:
-    return () if settings.public_texts is None else read_public_texts(settings.public_texts)
+    return public_texts
 
 
 def open_services(
@@ -112,8 +112,8 @@ def open_services(
     """
     settings = records.settings
     check_witness(settings)
-    sanitizers = Sanitizers(settings.sanitizer_words, _public_texts(settings), embedder, cache_folder())
-    check_sanitizers(settings, sanitize)
+    public_texts = check_sanitizers(settings, sanitize)
+    sanitizers = Sanitizers(settings.sanitizer_words, public_texts, embedder, cache_folder())
     if sanitize is not None:
         engine = SanitizingEngine(engine, sanitize, sanitizers, records.texts, local)
     if notices := [NOTICE] * records.synthetic + [UNPADDED] * settings.latency_unpadded:

@@ -28,7 +28,7 @@ from service.embedding.embedder import Embedder
 from service.engines.configs import VllmConfig
 from service.engines.factory import open_engine
 from service.engines.vllm.label_scoring import calibrated, reference
-from service.evaluation import dataset as data
+from service.evaluation.dataset import Dataset
 from service.sources.typed import read_file
 
 NOTHING = ("N/A", "", "[MASK]")
@@ -65,7 +65,7 @@ async def scores_of(arguments: argparse.Namespace, task: ClassifyTask, rows: lis
     try:
         plan = load_plan(arguments.plan.read_text())
         (name,) = plan.tasks
-        spec = data.specification(plan, name, task.query_fields[0])
+        spec = Dataset(arguments.data, plan, name, task.query_fields[0]).specification
         spec = replace(spec, labels=tuple(words.values()), calibration=(), slot_tokens=4096)
         (field,) = task.query_fields
         queries = [{field: row[field]} for row in rows]
@@ -94,7 +94,7 @@ def main() -> None:
     assert isinstance(task, ClassifyTask)
     if arguments.shots:
         task = task.model_copy(update={"shots": arguments.shots})
-    rows = data.questions(arguments.data, arguments.queries)
+    rows = list(read_file(arguments.data / "test.jsonl"))[: arguments.queries]
     truth = np.array([task.labels.index(row[task.label_field]) for row in rows])
     scores = asyncio.run(scores_of(arguments, task, rows))
     asked, public = scores[:, : len(rows)], {"nothing": scores[:, -len(NOTHING) :], "public": scores[:, len(rows) : -3]}

@@ -48,12 +48,13 @@ from service.embedding.words import cache_folder
 from service.engines.configs import VllmConfig
 from service.engines.prompts import render
 from service.engines.protocol import TaskSpec
-from service.evaluation import dataset
+from service.evaluation.dataset import NAME, Dataset
 from service.evaluation.replies import KeptEngine
 from service.evaluation.text_metrics import similarities
 from service.pipeline.draw import draw
 from service.pipeline.queries import InvalidQueryError
 from service.pipeline.stages import Stages
+from service.sources.typed import read_file
 
 TIMEOUT_S = 600.0
 CONDITIONS = ("zero_shot", "slot", "alone", "keyword_ptr:8", "token_ensemble:1", "token_ensemble:3", BASE)
@@ -105,24 +106,24 @@ class Asking:
 @cache
 def training(base: Path) -> tuple[int, str]:
     """How many training rows a knowledge base has, and a digest of them."""
-    return dataset.training_size(base), hashlib.sha256((base / "train.jsonl").read_bytes()).hexdigest()
+    file = base / "train.jsonl"
+    return sum(1 for _ in read_file(file)), hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 async def said(
     name: str, bases: Sequence[Path], condition: str, kept: KeptEngine, questions: int, until: float
 ) -> list[Said]:
     """Answers to a set's first questions: those that are kept, and others until this time."""
-    asked = [(base, row) for base in bases for row in dataset.questions(base)]
+    asked = [(base, row) for base in bases for row in read_file(base / "test.jsonl")]
     random.Random(7).shuffle(asked)
     plan, what, stages = planned(name, condition), condition.partition(":")[0], Stages(kept, Embedder(), TIMEOUT_S)
-    field = plan.tasks[TASK].query_fields[0]
-    spec, answers = dataset.specification(plan, TASK, field), []
+    data = [Dataset(base, plan, TASK, plan.tasks[TASK].query_fields[0], DATA[name].unit_id) for base in bases]
+    spec, answers = data[0].specification, []
     with ExitStack() as opened:
 
         @cache
         def store(base: Path) -> Any:
-            filled = dataset.filled(base, plan, TASK, None, field=field, unit_id=DATA[name].unit_id)
-            return opened.enter_context(filled)
+            return opened.enter_context(data[bases.index(base)].filled(None))
 
         for base, row in asked[:questions]:
             size, digest = training(base)
@@ -132,7 +133,7 @@ async def said(
             key = kept.key(what, digest, spec, task.model_dump(mode="json"), noise.model_dump(mode="json"), query)
             if kept.get(key) is None and time.monotonic() < until:
                 await kept.describe()  # starts it, and does not count
-                slots = partial(draw, store(base), dataset.NAME, task, embeddings=False, **drawn)
+                slots = partial(draw, store(base), NAME, task, embeddings=False, **drawn)
                 start = time.monotonic()
                 text, fallback = await Asking(stages, task, noise, spec).answer(what, query, slots)
                 kept.store(key, [text, fallback, time.monotonic() - start])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +12,12 @@ from pydantic import Field
 from rich.progress import TaskID
 
 from accounting.mechanisms import LabelMechanism
-from accounting.plan import Plan
 from service.cli.gathering import Options
 from service.cli.output import Json, TaskName, print_json, print_table, progress
 from service.cli.trying import EngineConfigFile, engine_of, plan_and_task
 from service.embedding.words import cache_folder
 from service.engines.factory import open_engine
-from service.evaluation import dataset as data
+from service.evaluation.dataset import Dataset, Progress, embedded_field
 from service.evaluation.evaluator import Evaluator, Pass
 from service.evaluation.labels import LabelEvaluator, LabelScores
 from service.evaluation.once import PrototypesEvaluator, SyntheticExemplarsEvaluator
@@ -25,21 +25,20 @@ from service.evaluation.replies import KeptEngine
 from service.evaluation.tables import Grid, read_csv, write_csv
 from service.evaluation.texts import TextEvaluator
 
-ONCE: dict[str, Callable[[Plan, str], Evaluator]] = {
+ONCE: dict[str, Callable[[Dataset], Evaluator]] = {
     "prototypes": PrototypesEvaluator,
     "synthetic_exemplars": SyntheticExemplarsEvaluator,
 }
 """By the mechanism, of labels from a release that is made once."""
 
 
-def evaluator_of(plan: Plan, task_name: str, mechanisms: Sequence[str]) -> Evaluator:
+def evaluator_of(data: Dataset, mechanisms: Sequence[str]) -> Evaluator:
     """That of the task's kind; the mechanisms are those to compare for free text."""
-    task = plan.tasks[task_name]
-    if task.kind == "generate":
-        if task.once:
-            raise ValueError(f"{task_name} writes texts once: export them, and try a plan on them")
-        return TextEvaluator(plan, task_name, mechanisms)
-    return ONCE.get(task.mechanism.type, LabelEvaluator)(plan, task_name)
+    if data.task.kind == "generate":
+        if data.task.once:
+            raise ValueError(f"{data.task_name} writes texts once: export them, and try a plan on them")
+        return TextEvaluator(data, mechanisms)
+    return ONCE.get(data.task.mechanism.type, LabelEvaluator)(data)
 
 
 class Noise(Options):
@@ -119,9 +118,11 @@ def evaluate(
     if noise.fit and (plan.tasks[name].once or not isinstance(plan.tasks[name].mechanism, LabelMechanism)):
         raise ValueError(f"--fit: {name} releases no votes, so it has no calibration")
     drawn_beside = [row for file in drawn.beside for row in read_csv(file, LabelScores)]
-    field = data.embedded_field(plan, name, questions.embedded_field)
-    evaluator = evaluator_of(plan, name, noise.mechanism)
-    evaluator.check(dataset, questions.queries)
+    field = embedded_field(plan, name, questions.embedded_field)
+    data = Dataset(dataset, plan, name, field, questions.unit_id, questions.queries)
+    evaluator = evaluator_of(data, noise.mechanism)
+    # Bad rows are told before much time is spent.
+    title = f"{plan.knowledge_base}.{name}, {len(data.questions)} test queries"
     grid = Grid(noise.epsilon, noise.answers or evaluator.answers, noise.draws, noise.prior, noise.fit)
     config = engine_of(engine_config)
     embedder = Embedder(threads=cores())
@@ -129,15 +130,10 @@ def evaluate(
     engine: Any = KeptEngine(config, embedder, folder) if config.is_llm else open_engine(config, embedder)
     # Language models read no embeddings, but what is released once is made of them.
     embed = None if config.is_llm and not plan.tasks[name].once else embedder.embed
-    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine):
-        options: dict[str, Any] = {"field": field, "progress": shown, "unit_id": questions.unit_id}
-        with data.filled(dataset, plan, name, embed, **options) as store:
-            how: dict[str, Any] = {"limit": questions.queries, "same_slots": questions.same_slots}
-            asked = runner.run(data.ask(store, dataset, plan, name, engine, **how, **options))
-            specification, size = data.specification(plan, name, field), data.training_size(dataset)
-            given = Pass(asked, store, size, specification, engine, embedder, runner.run)
-            rows = evaluator.evaluate(given, grid, lambda done: shown("results", done, evaluator.rows(grid)))
-    title = f"{plan.knowledge_base}.{name}, {len(asked)} test queries"
+    with _stages(json) as shown, asyncio.Runner() as runner, closing(engine), data.filled(embed, shown) as store:
+        asked = runner.run(data.ask(store, engine, same_slots=questions.same_slots, progress=shown))
+        given = Pass(asked, store, engine, embedder, runner.run)
+        rows = evaluator.evaluate(given, grid, partial(shown, "results"))
     if drawn.csv:
         write_csv(rows, drawn.csv)
     if drawn.png:
@@ -153,7 +149,7 @@ def evaluate(
 
 
 @contextmanager
-def _stages(hidden: bool) -> Iterator[data.Progress]:
+def _stages(hidden: bool) -> Iterator[Progress]:
     """A bar for each stage."""
     # A language model may take a minute for a question: the time left is estimated from fifteen.
     with progress(disable=hidden, speed_estimate_period=900.0) as bar:

@@ -90,7 +90,7 @@ def try_(
         field, response = described.embedded_field, described.response_field
         calibrated = prepare(opened, plan)
     else:
-        field, response = dataset.embedded_field(plan, name, embedded_field), dataset.response_field(plan, name)
+        field, response = dataset.embedded_field(plan, name, embedded_field), dataset.response_field(plan.tasks[name])
         calibrated = calibrate(plan, public_size)
     trying = Trying(query=read_fields(query), exemplars=lines, repeats=repeats)
 
@@ -101,12 +101,11 @@ def try_(
         return trial, time.perf_counter() - started
 
     trial, took_s = with_engine(engine_of(engine_config), timed)
+    address = f"{plan.knowledge_base}.{name}"
     if json:
-        output.print_json(
-            TrialView.of(f"{plan.knowledge_base}.{name}", trial).model_dump(mode="json") | {"took_s": took_s}
-        )
+        output.print_json(TrialView.of(address, trial).model_dump(mode="json") | {"took_s": took_s})
     else:
-        _print(trial, calibrated, took_s)
+        _print(address, trial, calibrated, took_s)
 
 
 def rehearse(
@@ -130,11 +129,11 @@ def rehearse(
         for told in filter(None, [described.summary, described.warning]):
             output.say(told)
     output.agreed(f"Take ε = {budget.epsilon:g}, δ = {budget.delta:g} from {plan.knowledge_base} for good?", yes=yes)
-    rehearsed = with_engine(engine_of(engine_config), lambda stages: rehearsals.run(me, opened, offer, stages))
-    accuracy, zero_shot = rehearsed.counts.accuracy, rehearsed.counts.zero_shot_accuracy
+    address, counts = with_engine(engine_of(engine_config), lambda stages: rehearsals.run(me, opened, offer, stages))
+    accuracy, zero_shot = counts.accuracy, counts.zero_shot_accuracy
     if json:
         between = {"accuracy": accuracy, "zero_shot_accuracy": zero_shot}
-        output.print_json({"task": rehearsed.task, "epsilon": budget.epsilon, "delta": budget.delta, **between})
+        output.print_json({"task": address, "epsilon": budget.epsilon, "delta": budget.delta, **between})
         return
     output.say(f"With the plan: {_between(accuracy)} of answers right, 95 % sure.")
     output.say(f"Zero-shot, free: {_between(zero_shot)}.")
@@ -212,10 +211,9 @@ def engine_of(config: Path | None) -> EngineConfig:
     return ApplicationArgs.model_validate(applications[0].args).engine
 
 
-def _print(trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
+def _print(task: str, trial: Trial, calibrated: CalibratedPlan, took_s: float) -> None:
     budget = calibrated.plan.budget
-    name = f"{calibrated.plan.knowledge_base}.{trial.task}"
-    output.say(f"{name} on {trial.supplied} public exemplars; nothing was charged", "bold")
+    output.say(f"{task} on {trial.supplied} public exemplars; nothing was charged", "bold")
     rows = [
         ("without noise", _said(trial.consensus.answer)),
         (f"one answer at ε = {budget.epsilon:g}, δ = {budget.delta:g} of the plan", _said(trial.answer)),

@@ -23,7 +23,7 @@ from service.plans.expected_latency import LatencyEstimate, expected_latency
 from service.plans.preview import PlanPreview, TaskPreview
 from service.plans.preview import preview as describe
 from service.plans.proposals import Proposal
-from service.plans.steady import MONTHS, Arrivals, SteadyPreview, preview_steadily
+from service.plans.steady import MONTHS, SteadyPreview, preview_steadily
 from service.records.engine_record import EngineView, last_engine
 from service.records.records import Records
 from service.records.roles import Actor, Right, may
@@ -177,7 +177,7 @@ def steady(_actor: Actor, records: Records | None, plan: Plan, arriving: Arrivin
         epsilon, delta = epsilon or newest.epsilon, delta or newest.delta
     units, months = arriving.units_a_cohort, arriving.months_a_cohort
     months = months if units is None else units / arriving.units_a_month
-    return preview_steadily(plan, Arrivals(arriving.units_a_month, months, epsilon, delta))
+    return preview_steadily(plan, arriving.units_a_month, months, epsilon, delta)
 
 
 @command(Right.DECIDE, private=True)

@@ -6,10 +6,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from accounting.plan import CalibratedPlan, calibrate_plan
+from aggregation.rehearsal import Counts
 from service.commands.command import command
 from service.pipeline.stages import Stages
 from service.plans.preview import PlanPreview, preview
-from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsals, Rehearsed, begin, finish, written
+from service.plans.rehearsing import EPSILON, QUESTIONS, Rehearsals, begin, finish, written
 from service.records.records import Records
 from service.records.roles import Actor, Right
 
@@ -54,7 +55,10 @@ async def start(actor: Actor, rehearsals: Rehearsals, offered: Offer) -> str:
 
 
 @command(Right.DECIDE)
-async def run(actor: Actor, records: Records, offered: Offer, stages: Stages) -> Rehearsed:
-    """Charge a rehearsal for ever and run it to its end; errors as of :func:`service.plans.rehearsing.begin`."""
+async def run(actor: Actor, records: Records, offered: Offer, stages: Stages) -> tuple[str, Counts]:
+    """Charge a rehearsal for ever and run it to its end: its address, and the counts that left.
+
+    Errors as of :func:`service.plans.rehearsing.begin`.
+    """
     charged = await begin(records, offered.calibrated, actor.id, stages)
-    return await finish(records, stages, charged, padded=not records.settings.latency_unpadded)
+    return charged.signed.address, await finish(records, stages, charged, padded=not records.settings.latency_unpadded)

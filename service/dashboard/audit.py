@@ -72,7 +72,7 @@ async def replay(visit: Visit) -> Response:
     records = visit.services.records
     report = await _replays.result(
         job,
-        (visit.session.by, job),
+        (visit.actor.id, job),
         lambda: commands.replay(visit.actor, records, heads, recompute=recompute),
         _POLL_S if visit.is_htmx else _WAIT_S,
         insist=False,

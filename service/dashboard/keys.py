@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import Response
 
+from accounting.ledger.quotas import in_scope
 from service.commands import keys as commands
 from service.commands.command import Confirmation
 from service.commands.fields import FieldError
@@ -93,5 +94,5 @@ def _ended(key: ApiKey) -> bool:
 def _example(services: Services, key: ApiKey) -> str | None:
     """A task to try the new key on: one of the newest plan of any knowledge base that it is for."""
     tasks = [task for status in services.records.ledger.budgets.statuses() for task in status.tasks if task.left]
-    tasks = [task for task in tasks if key.may_ask(task.address)]
+    tasks = [task for task in tasks if in_scope(key.scope, task.address)]
     return tasks[-1].address.partition("@")[0] if tasks else None

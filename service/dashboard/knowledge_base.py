@@ -99,7 +99,7 @@ async def signed_plans(visit: Visit) -> Response:
         versions=[listed.version for listed in reversed(signed)],
         latencies={latency.task: latency for latency in visit.services.grains.report or () if not latency.problem},
         proposals=[
-            (proposal, await asyncio.to_thread(may_approve, records, proposal, visit.session.by))
+            (proposal, await asyncio.to_thread(may_approve, records, proposal, visit.actor.id))
             for proposal in proposals
         ],
     )

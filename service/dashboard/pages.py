@@ -123,7 +123,7 @@ class Visit:
         return self._may(Right.AUDIT)
 
     def _may(self, right: Right) -> bool:
-        return self.signed_in is not None and may(self.signed_in.role, right)
+        return self.signed_in is not None and may(self.signed_in.actor.role, right)
 
     @property
     def is_htmx(self) -> bool:

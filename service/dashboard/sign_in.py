@@ -183,7 +183,7 @@ async def sign_out(visit: Visit) -> Response:
     await asyncio.to_thread(visit.request.app.state.sessions.end, cookies[COOKIE])
     response, elsewhere = visit.redirect("/sign-in", done="You are signed out."), None
     try:
-        if visit.session.issuer is not None:
+        if visit.actor.kind == "person":
             elsewhere = await _provider(visit).sign_out_address(cookies.get(VOUCHER), _absolute(visit, "/sign-in"))
     except SignInRefusedError as error:
         problem = f"You are signed out here, and perhaps not at the provider: {error}"

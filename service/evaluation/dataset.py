@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from accounting.plan import Plan
-from accounting.tasks import GenerateTask
+from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore, Layout, read_json_lines
+from exemplar_store.callbacks import do_nothing
 from exemplar_store.cohorts import FIRST
 from exemplar_store.store import Slots
 from service.embedding.embedder import Embed
@@ -49,10 +50,6 @@ class Asked:
     outputs: Outputs
 
 
-def silent(stage: str, done: int, total: int) -> None:
-    """A :data:`Progress` that reports nothing."""
-
-
 def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
     """The field that exemplars and queries are compared by: the one named, or the first of the query's.
 
@@ -65,92 +62,156 @@ def embedded_field(plan: Plan, task_name: str, name: str | None = None) -> str:
     return name or fields[0]
 
 
-def response_field(plan: Plan, task_name: str) -> str | None:
+def response_field(task: ClassifyTask | GenerateTask) -> str | None:
     """The field whose texts the task's answers are taken from; None if they are labels, or lines of a document."""
-    task = plan.tasks[task_name]
     return task.answer_field if isinstance(task, GenerateTask) and task.document_field is None else None
 
 
-def specification(plan: Plan, task_name: str, field: str) -> TaskSpec:
-    """A plan's task as the engine sees it, with exemplars and queries compared by the field."""
-    return task_spec(
-        f"{plan.knowledge_base}.{task_name}",
-        plan.tasks[task_name],
-        plan.knowledge_base,
-        field,
-        response_field=response_field(plan, task_name),
-        asker="",
-    )
+@dataclass(frozen=True)
+class Dataset:
+    """The folder, and a task that is asked of it.
 
-
-async def ask(
-    store: ExemplarStore,
-    dataset: Path,
-    plan: Plan,
-    task_name: str,
-    engine: Engine,
-    *,
-    field: str,
-    limit: int | None = None,
-    same_slots: bool = False,
-    progress: Progress = silent,
-    unit_id: str = "id",
-) -> list[Asked]:
-    """Ask the engine every question of ``test.jsonl``.
-
-    A task whose release is made once draws no slots: the engine's outputs are empty.
-
-    Args:
-        store: from :func:`filled`.
-        dataset: the folder; its objects have the fields of the task's prompt.
+    Attributes:
+        folder: its objects have the fields of the task's prompt.
         plan: whose knowledge base's public size is taken to be the number of training rows (they are public here).
         task_name: one of the plan's tasks.
-        engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
         field: of the query, which exemplars and queries are compared by.
-        limit: only the first so many test rows.
-        same_slots: whether slots are drawn once, for all rows, rather than for each.
-        progress: told of queries.
-        unit_id: as in :func:`filled`.
-
-    Raises:
-        ValueError: fields are missing.
+        unit_id: the column that names the privacy unit.
+        limit: only the first so many test rows; None: all.
     """
-    task = plan.tasks[task_name]
-    test = questions(dataset, limit)
-    for number, row in enumerate(test, 1):
-        if missing := [name for name in (*task.query_fields, task.answer_field) if not isinstance(row.get(name), str)]:
-            raise ValueError(f"{dataset}/test.jsonl: row {number} lacks {', '.join(missing)}")
-    size = training_size(dataset)
-    spec = specification(plan, task_name, field)
-    queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in test]
-    kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
-    if kept:
-        training = hashlib.sha256((dataset / "train.jsonl").read_bytes()).hexdigest()
-        drawn = [] if task.once else [training, unit_id, task.sampling, task.shots, task.slot_cap]
-        # Names change no reply.
-        digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
-        keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
-    said = {i: kept_row for i, key in enumerate(keys) if kept and (kept_row := kept.row(key))}
-    progress("queries", len(said), len(test))
-    slots = None
-    for i in sorted(set(range(len(test))) - said.keys()):
-        zero_shot = await engine.zero_shot(spec, queries[i])
-        outputs = list[Output | None]()
-        if task.once:
-            slots = Slots()
-        else:
-            if slots is None or not same_slots:
-                probability = task.sampling_probability(size)
-                slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
-                if same_slots:
-                    spec = await _kept(engine, spec, slots, zero_shot.tokens)
-            outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
-        # If every slot that was asked is silent, the engine may just have been down.
-        if kept and (any(output is not None for output in outputs) or not any(slots)):
-            kept.keep_row(keys[i], zero_shot, outputs)
-        said[i] = zero_shot, outputs
-        progress("queries", len(said), len(test))
-    return [Asked(query, test[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
+
+    folder: Path
+    plan: Plan
+    task_name: str
+    field: str
+    unit_id: str = "id"
+    limit: int | None = None
+
+    @property
+    def task(self) -> ClassifyTask | GenerateTask:
+        """The task."""
+        return self.plan.tasks[self.task_name]
+
+    @cached_property
+    def specification(self) -> TaskSpec:
+        """The task as the engine sees it."""
+        return task_spec(
+            f"{self.plan.knowledge_base}.{self.task_name}",
+            self.task,
+            self.plan.knowledge_base,
+            self.field,
+            response_field=response_field(self.task),
+            asker="",
+        )
+
+    @cached_property
+    def questions(self) -> list[dict[str, Any]]:
+        """The test rows.
+
+        Raises:
+            ValueError: the file or a field is missing, or a label is not among the task's.
+        """
+        task, rows = self.task, list(self._rows("test.jsonl"))[: self.limit]
+        for number, row in enumerate(rows, 1):
+            needed = (*task.query_fields, task.answer_field)
+            if missing := [name for name in needed if not isinstance(row.get(name), str)]:
+                raise ValueError(f"{self.folder}/test.jsonl: row {number} lacks {', '.join(missing)}")
+            if isinstance(task, ClassifyTask) and (label := row[task.label_field]) not in task.labels:
+                raise ValueError(f"{self.folder}/test.jsonl: label {label!r} is not among the task's labels")
+        return rows
+
+    @cached_property
+    def public_size(self) -> int:
+        """How many training rows there are.
+
+        Raises:
+            ValueError: the file is missing.
+        """
+        return sum(1 for _ in self._rows("train.jsonl"))
+
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        file = self.folder / name
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
+        return read_file(file)
+
+    @contextmanager
+    def filled(self, embed: Embed | None, progress: Progress = do_nothing) -> Iterator[ExemplarStore]:
+        """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``.
+
+        Args:
+            embed: for ingest; None: exemplars have no embeddings.
+            progress: told of exemplars.
+
+        Raises:
+            ValueError: files or fields are missing.
+        """
+        names = list(self.task.exemplar_fields)
+        with tempfile.TemporaryDirectory() as folder:
+            database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
+            migrate(database)
+            store = ExemplarStore(database, os.urandom(32))
+            with database.begin() as connection:
+                store.create(
+                    connection,
+                    NAME,
+                    public_size=self.public_size,
+                    fields=names,
+                    embedded_field=self.field,
+                    response_field=response_field(self.task),
+                )
+            with (self.folder / "train.jsonl").open("rb") as stream:
+                rows = read_json_lines(stream, Layout(names, self.unit_id))
+                store.ingest(NAME, rows, embed, partial(progress, "exemplars"))
+            yield store
+            database.dispose()
+
+    async def ask(
+        self, store: ExemplarStore, engine: Engine, *, same_slots: bool = False, progress: Progress = do_nothing
+    ) -> list[Asked]:
+        """Ask the engine every question.
+
+        A task whose release is made once draws no slots: the engine's outputs are empty.
+
+        Args:
+            store: from :meth:`filled`.
+            engine: answers; a :class:`.replies.KeptEngine` only rows that are new, the others keep their draw.
+            same_slots: whether slots are drawn once, for all rows, rather than for each.
+            progress: told of queries.
+
+        Raises:
+            ValueError: fields are missing.
+        """
+        task, spec, size = self.task, self.specification, self.public_size
+        queries = [check_query(task, {name: row[name] for name in task.query_fields}) for row in self.questions]
+        kept, keys = engine if isinstance(engine, KeptEngine) else None, list[str]()
+        if kept:
+            training = hashlib.sha256((self.folder / "train.jsonl").read_bytes()).hexdigest()
+            drawn = [] if task.once else [training, self.unit_id, task.sampling, task.shots, task.slot_cap]
+            # Names change no reply.
+            digests = [kept.key("row", replace(spec, name="", knowledge_base=""), drawn, query) for query in queries]
+            keys = [f"{key} {digests[:i].count(key)}" for i, key in enumerate(digests)]  # asked twice, drawn twice
+        said = {i: kept_row for i, key in enumerate(keys) if kept and (kept_row := kept.row(key))}
+        progress("queries", len(said), len(queries))
+        slots = None
+        for i in sorted(set(range(len(queries))) - said.keys()):
+            zero_shot = await engine.zero_shot(spec, queries[i])
+            outputs = list[Output | None]()
+            if task.once:
+                slots = Slots()
+            else:
+                if slots is None or not same_slots:
+                    probability = task.sampling_probability(size)
+                    slots = draw(store, NAME, task, public_size=size, probability=probability, cohorts=FIRST)
+                    if same_slots:
+                        spec = await _kept(engine, spec, slots, zero_shot.tokens)
+                outputs = list(await engine.contributions(spec, queries[i], slots, zero_shot))
+            # If every slot that was asked is silent, the engine may just have been down.
+            if kept and (any(output is not None for output in outputs) or not any(slots)):
+                kept.keep_row(keys[i], zero_shot, outputs)
+            said[i] = zero_shot, outputs
+            progress("queries", len(said), len(queries))
+        return [Asked(query, self.questions[i][task.answer_field], *said[i]) for i, query in enumerate(queries)]
 
 
 async def _kept(engine: Any, spec: TaskSpec, slots: Slots, tokens: int) -> TaskSpec:
@@ -158,66 +219,3 @@ async def _kept(engine: Any, spec: TaskSpec, slots: Slots, tokens: int) -> TaskS
     if (await engine.describe()).keeps_blocks and not await engine.room(spec, tokens, len(slots), len(slots)):
         return replace(spec, kept=await engine.keep(spec, slots))
     return spec
-
-
-@contextmanager
-def filled(
-    dataset: Path,
-    plan: Plan,
-    task_name: str,
-    embed: Embed | None,
-    *,
-    field: str,
-    unit_id: str = "id",
-    progress: Progress = silent,
-) -> Iterator[ExemplarStore]:
-    """A store whose knowledge base :data:`NAME` holds the exemplars of ``train.jsonl``.
-
-    Args:
-        dataset: as of :func:`ask`.
-        plan: as there.
-        task_name: as there.
-        embed: for ingest; None: exemplars have no embeddings.
-        field: as there.
-        unit_id: the column that names the privacy unit.
-        progress: told of exemplars.
-
-    Raises:
-        ValueError: files or fields are missing.
-    """
-    size = training_size(dataset)
-    names = list(plan.tasks[task_name].exemplar_fields)
-    with tempfile.TemporaryDirectory() as folder:
-        database = open_database(f"sqlite:///{folder}/evaluation.sqlite")
-        migrate(database)
-        store = ExemplarStore(database, os.urandom(32))
-        with database.begin() as connection:
-            store.create(
-                connection,
-                NAME,
-                public_size=size,
-                fields=names,
-                embedded_field=field,
-                response_field=response_field(plan, task_name),
-            )
-        with (dataset / "train.jsonl").open("rb") as stream:
-            rows = read_json_lines(stream, Layout(names, unit_id))
-            store.ingest(NAME, rows, embed, partial(progress, "exemplars"))
-        yield store
-        database.dispose()
-
-
-def questions(dataset: Path, limit: int | None = None) -> list[dict[str, Any]]:
-    """The first rows of ``test.jsonl``, or all."""
-    return list(_read(dataset / "test.jsonl"))[:limit]
-
-
-def training_size(dataset: Path) -> int:
-    """Rows of ``train.jsonl``."""
-    return sum(1 for _ in _read(dataset / "train.jsonl"))
-
-
-def _read(file: Path) -> Iterator[dict[str, Any]]:
-    if not file.is_file():
-        raise ValueError(f"{file} is missing: a dataset is a folder with train.jsonl and test.jsonl")
-    return read_file(file)

@@ -1,17 +1,18 @@
-"""What measuring a task takes, by its kind: :mod:`.labels` and :mod:`.texts` each have an evaluator."""
+"""What measuring a task takes, by its kind: :mod:`.labels`, :mod:`.once` and :mod:`.texts` have evaluators."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from accounting.mechanisms import Calibration
 from accounting.plan import Budget, Plan, TaskNoise, calibrate_plan
 from accounting.tasks import ClassifyTask, GenerateTask
 from exemplar_store import ExemplarStore
+from exemplar_store.callbacks import Progress
 from service.embedding.embedder import TextEmbedder
-from service.engines.protocol import Engine, TaskSpec
-from service.evaluation.dataset import Asked
+from service.engines.protocol import Engine
+from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.tables import Grid, Table
 
 Rows = Sequence[Any]
@@ -24,9 +25,7 @@ class Pass:
 
     Attributes:
         asked: the test rows.
-        store: holds the training rows (:func:`service.evaluation.dataset.filled`).
-        public_size: how many training rows there are.
-        spec: the task as the engine knows it.
+        store: holds the training rows (:meth:`service.evaluation.dataset.Dataset.filled`).
         engine: that was asked.
         embedder: that the engine used.
         run: what the engine is asked by, on the one event loop of its life.
@@ -34,48 +33,67 @@ class Pass:
 
     asked: Sequence[Asked]
     store: ExemplarStore
-    public_size: int
-    spec: TaskSpec
     engine: Engine
     embedder: TextEmbedder
     run: Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-class Evaluator(Protocol):
+class Evaluator(ABC):
     """Measures the tasks of one kind.
+
+    Args:
+        data: with the task; its plan's δ and accountant are used.
 
     Attributes:
         answers: numbers of answers to evaluate, unless others are asked for.
+        calibration: of a posterior, if one was to be fitted.
     """
 
-    answers: Sequence[int]
+    answers: Sequence[int] = (1,)
+    calibration: Calibration | None = None
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """Of a posterior, if one was to be fitted."""
+    def __init__(self, data: Dataset):
+        self.data = data
 
-    def check(self, dataset: Path, limit: int | None) -> None:
-        """Check the data before much time is spent on them.
+    def noise(self, task: ClassifyTask | GenerateTask, epsilon: float) -> TaskNoise:
+        """See :func:`noise_of`; of the data's task, perhaps changed."""
+        return noise_of(self.data.plan, self.data.task_name, task, self.data.public_size, epsilon)
 
-        Raises:
-            ValueError: they do not fit the task.
-        """
-
-    def rows(self, grid: Grid) -> int:
-        """How many rows the table will have."""
-
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> Rows:
+    @abstractmethod
+    def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> Rows:
         """The table.
+
+        Args:
+            given: what the engine said.
+            grid: what to evaluate.
+            progress: told how many rows of the table there are, and how many it will have.
 
         Raises:
             accounting.plan.PlanError: a budget that cannot be kept.
         """
 
+    @abstractmethod
     def plot(self, rows: Rows, title: str) -> Any:
         """It as a figure of matplotlib."""
 
+    @abstractmethod
     def table(self, rows: Rows, title: str) -> Table:
         """Its important columns, so that a terminal holds them; files and JSON have them all."""
+
+
+def draw_line(axes: Any, rows: Rows, measure: str, error: str, **style: Any) -> None:
+    """Draw a measure with its standard error against ε, both by their names in the rows."""
+    rows = sorted(rows, key=lambda row: row.epsilon)
+    values, errors = ([getattr(row, name) for row in rows] for name in (measure, error))
+    axes.errorbar([row.epsilon for row in rows], values, yerr=errors, capsize=2, **style)
+
+
+def mark_epsilons(axes: Any, rows: Rows) -> None:
+    """Let the horizontal axis be that of ε, and say which ones there are."""
+    axes.set(xscale="log", xlabel="ε of the whole plan")
+    ticks = sorted({row.epsilon for row in rows})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axes.minorticks_off()
 
 
 def noise_of(

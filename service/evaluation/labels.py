@@ -1,8 +1,7 @@
 """Labels: the share of right answers, before noise and after."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -10,15 +9,16 @@ import yaml
 
 import accounting.mechanisms
 from accounting.mechanisms import RnmGaussianMechanism
-from accounting.plan import Plan, TaskNoise, calibrate_plan
+from accounting.plan import TaskNoise, calibrate_plan
 from accounting.privacy.profiles import Gaussian
 from accounting.tasks import ClassifyTask
-from aggregation.noise import add_gaussian_noise, from_fixed_point, to_fixed_point
+from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point, to_fixed_point
 from aggregation.posterior import Calibration, LabelPosterior
 from aggregation.rnm_gaussian import RnmGaussian
 from aggregation.votes import Vote, sum_votes
-from service.evaluation import dataset as data
-from service.evaluation.evaluator import Pass, noise_of
+from exemplar_store.callbacks import Progress, do_nothing
+from service.evaluation.dataset import Asked, Dataset
+from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.fitting import Labelled, fit
 from service.evaluation.tables import Grid, Table
 from service.pipeline.mechanisms.rnm_gaussian import posterior_model
@@ -28,10 +28,6 @@ ARGMAX, ARGMAX_WITH_PRIOR, POSTERIOR, FITTED = "argmax", "argmax, prior", "poste
 _BINS = 10
 _CHANCES = 200
 _DIGITS = 3
-
-
-Calibrations = Mapping[str, Sequence[Calibration]]
-"""By way to decide, one for each row."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +84,12 @@ _COLOURS = {"hard": "C0", "soft": "C1", "prototypes": "C2", "synthetic_exemplars
 """By votes, or by what is released once."""
 
 
-def plot(results: Sequence[LabelScores], title: str) -> Any:
+def plot(rows: Sequence[LabelScores], title: str) -> Any:
     """A figure with accuracy against ε, a panel for each number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
-    private = [result for result in results if result.epsilon is not None]
-    flat = {(result.method, result.vote): result for result in results if result.epsilon is None}
+    private = [result for result in rows if result.epsilon is not None]
+    flat = {(result.method, result.vote): result for result in rows if result.epsilon is None}
     panels = list(dict.fromkeys(result.answers for result in private))
     figure = Figure(figsize=(2.2 + 2.9 * len(panels), 4.4), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -109,23 +105,11 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
             if result.answers == answers and result.decide in ("", *_LINES):
                 lines.setdefault((result.method, result.vote, result.decide), []).append(result)
         for (method, vote, decide), line in lines.items():
-            line = sorted(line, key=lambda result: result.epsilon or 0)
-            axes.errorbar(
-                [result.epsilon for result in line],
-                [result.accuracy for result in line],
-                yerr=[result.standard_error for result in line],
-                color=_COLOURS[vote or method],
-                linewidth=1,
-                linestyle=_LINES.get(decide, "-"),
-                marker=".",
-                capsize=2,
-                label=f"{vote} votes, {decide}" if vote else method,
-            )
-        axes.set(xscale="log", xlabel="ε of the whole plan")
+            label = f"{vote} votes, {decide}" if vote else method
+            look: dict[str, Any] = {"color": _COLOURS[vote or method], "linestyle": _LINES.get(decide, "-")}
+            draw_line(axes, line, "accuracy", "standard_error", linewidth=1, marker=".", label=label, **look)
+        mark_epsilons(axes, [result for line in lines.values() for result in line])
         axes.set_title("any number of answers" if answers is None else f"{answers:,} answers", fontsize="medium")
-        ticks = sorted({result.epsilon for line in lines.values() for result in line if result.epsilon is not None})
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-        axes.minorticks_off()
     every[0].set_ylabel("accuracy, %")
     figure.suptitle(title)
     known = {label: line for axes in every for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -133,80 +117,64 @@ def plot(results: Sequence[LabelScores], title: str) -> Any:
     return figure
 
 
-def table(rows: Sequence[LabelScores], title: str) -> Table:
-    """The important columns, for people."""
-    shown = [
-        (
-            row.method,
-            "" if row.epsilon is None else f"{row.epsilon:g}",
-            "any number" if row.epsilon is not None and row.answers is None else row.answers or "",
-            row.vote,
-            row.decide,
-            f"{row.sigma:.1f}" if row.sigma else "",
-            f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
-            "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
-            "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
-        )
-        for row in rows
-    ]
-    columns = ["method", "ε", "answers", "vote", "decide", "σ", "accuracy, % ± s.e."]
-    columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
-    return Table(title, columns, shown)
+class OfLabels(Evaluator):
+    """Of tasks that release labels; see :class:`.evaluator.Evaluator`."""
+
+    plot = staticmethod(plot)
+
+    def __init__(self, data: Dataset):
+        super().__init__(data)
+        assert isinstance(data.task, ClassifyTask)  # noqa: S101  (of labels)  # nosec B101
+        self._task = data.task
+
+    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
+        """See :class:`.evaluator.Evaluator`."""
+        shown = [
+            (
+                row.method,
+                "" if row.epsilon is None else f"{row.epsilon:g}",
+                "any number" if row.epsilon is not None and row.answers is None else row.answers or "",
+                row.vote,
+                row.decide,
+                f"{row.sigma:.1f}" if row.sigma else "",
+                f"{row.accuracy:.1f} ± {row.standard_error:.1f}",
+                "" if row.calibration_error is None else f"{row.calibration_error:.1f} ({row.error_by_chance:.1f})",
+                "" if row.accuracy_of_80 is None else f"{row.accuracy_of_80:.1f} / {row.accuracy_of_50:.1f}",
+            )
+            for row in rows
+        ]
+        columns = ["method", "ε", "answers", "vote", "decide", "σ", "accuracy, % ± s.e."]
+        columns += ["calibration error (by chance), %", "surest 80 / 50 %"]
+        if self.calibration is None:
+            return Table(title, columns, shown)
+        block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
+        return Table(title, columns, shown, ["For the plan's mechanism, fitted to all rows:", block.rstrip()])
 
 
-def check_labels(task: ClassifyTask, dataset: Path, limit: int | None) -> None:
-    """Check that right answers are among the labels.
-
-    Raises:
-        ValueError: one is not.
-    """
-    for row in data.questions(dataset, limit):
-        if (label := row.get(task.label_field)) not in task.labels:
-            raise ValueError(f"{dataset}/test.jsonl: label {label!r} is not among the task's labels")
-
-
-class LabelEvaluator:
-    """Of tasks that release labels; see :class:`service.evaluation.evaluator.Evaluator`.
-
-    Args:
-        plan: its δ and accountant are used.
-        task_name: a task that classifies.
-
-    Attributes:
-        calibration: fitted to all rows at the plan's own noise, as a plan writes it; None if that was not asked for.
+class LabelEvaluator(OfLabels):
+    """Of tasks that release labels by votes. The calibration is fitted to all rows at the plan's own noise.
 
     Raises:
         ValueError: its labels are not released by votes, which are what is measured here.
     """
 
-    answers: Sequence[int] = (1000, 10_000)
-    plot = staticmethod(plot)
+    answers = (1000, 10_000)
 
-    def __init__(self, plan: Plan, task_name: str):
-        task = plan.tasks[task_name]
-        if not (isinstance(task, ClassifyTask) and isinstance(task.mechanism, RnmGaussianMechanism)):
-            raise ValueError(f"{task_name}: only votes (rnm_gaussian) are measured, not {task.mechanism.type}")
-        self._plan, self._name, self._task, self._written = plan, task_name, task, task.mechanism
-        self.calibration: accounting.mechanisms.Calibration | None = None
+    def __init__(self, data: Dataset):
+        super().__init__(data)
+        if not isinstance(self._task.mechanism, RnmGaussianMechanism):
+            used = self._task.mechanism.type
+            raise ValueError(f"{data.task_name}: only votes (rnm_gaussian) are measured, not {used}")
+        self._written = self._task.mechanism
 
-    def check(self, dataset: Path, limit: int | None) -> None:
-        """See :class:`.evaluator.Evaluator`: answers must be among the labels."""
-        check_labels(self._task, dataset, limit)
-
-    def rows(self, grid: Grid) -> int:
-        """See :class:`.evaluator.Evaluator`."""
-        return 4 + (8 if grid.fit else 6) * grid.settings
-
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
+    def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
         """See :class:`.evaluator.Evaluator`."""
         votes = tally(given.asked, self._task.labels)
         if grid.fit:
-            self.calibration = self._fit(votes, given.public_size)
-        return self.scores(votes, given.public_size, grid, progress)
+            self.calibration = self._fit(votes)
+        return self.scores(votes, grid, progress)
 
-    def scores(
-        self, votes: Votes, public_size: int, grid: Grid, progress: Callable[[int], None] = lambda done: None
-    ) -> list[LabelScores]:
+    def scores(self, votes: Votes, grid: Grid, progress: Progress = do_nothing) -> list[LabelScores]:
         """The table: zero-shot, one slot, the aggregate without noise, and every combination of the grid.
 
         Raises:
@@ -221,11 +189,11 @@ class LabelEvaluator:
         for answers in grid.answers:
             task = self._task.model_copy(update={"answers": answers})
             for epsilon in grid.epsilons:
-                noise = noise_of(self._plan, self._name, task, public_size, epsilon)
+                z = _multiplier(self.noise(task, epsilon))
                 for vote in get_args(Vote):
-                    private = self._private(votes, vote, _multiplier(noise), grid)
+                    private = self._private(votes, vote, z, grid)
                     rows += [replace(row, epsilon=epsilon, answers=answers) for row in private]
-                progress(len(rows))
+                progress(len(rows), 4 + (8 if grid.fit else 6) * grid.settings)
         return rows
 
     def _private(self, votes: Votes, vote: Vote, z: float, grid: Grid) -> list[LabelScores]:
@@ -239,8 +207,7 @@ class LabelEvaluator:
         }
         right = {decide: np.zeros((grid.draws, len(sums))) for decide in (ARGMAX, ARGMAX_WITH_PRIOR, *posteriors)}
         probability = {decide: np.zeros((grid.draws, len(sums))) for decide in posteriors}
-        exact = np.tile(to_fixed_point(sums), (grid.draws, 1, 1))
-        noisy = from_fixed_point(add_gaussian_noise(exact.ravel(), plain.sigma)).reshape(exact.shape)
+        noisy = with_noise(np.tile(to_fixed_point(sums), (grid.draws, 1, 1)), plain.sigma)
         for i, truth in enumerate(votes.truth):
             prior = votes.zero_shot[i]
             right[ARGMAX][:, i] = [plain.select(drawn) == truth for drawn in noisy[:, i]]
@@ -255,9 +222,12 @@ class LabelEvaluator:
             rows.append(replace(row, **sureness(hits, probability[decide])) if decide in probability else row)
         return rows
 
-    def _calibrations(self, votes: Votes, vote: Vote, sigma: float, fitted: bool) -> Calibrations:
-        """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided."""
-        default, rows = _believed(self._task, vote), len(votes.truth)
+    def _calibrations(self, votes: Votes, vote: Vote, sigma: float, fitted: bool) -> dict[str, list[Calibration]]:
+        """The task's, and if asked for those fitted to the half of the rows that has not the row to be decided.
+
+        By way to decide, one for each row.
+        """
+        default, rows = self._believed(vote), len(votes.truth)
         calibrations = {POSTERIOR: [default] * rows}
         if fitted:
             shuffled = np.random.default_rng(0).permutation(rows)
@@ -269,24 +239,24 @@ class LabelEvaluator:
                     calibrations[FITTED][row] = calibration
         return calibrations
 
-    def table(self, rows: Sequence[LabelScores], title: str) -> Table:
-        """See :class:`.evaluator.Evaluator`."""
-        if self.calibration is None:
-            return table(rows, title)
-        block = yaml.safe_dump({"calibration": self.calibration.model_dump()}, sort_keys=False, default_flow_style=None)
-        return replace(table(rows, title), notes=["For the plan's mechanism, fitted to all rows:", block.rstrip()])
-
-    def _fit(self, votes: Votes, public_size: int) -> accounting.mechanisms.Calibration:
+    def _fit(self, votes: Votes) -> accounting.mechanisms.Calibration:
         vote, task = self._written.vote, self._task
-        noise = calibrate_plan(self._plan, public_size).noise[self._name]
+        noise = calibrate_plan(self.data.plan, self.data.public_size).noise[self.data.task_name]
         sigma = RnmGaussian(_multiplier(noise), len(task.labels), vote).sigma
-        fitted = fit(votes.of(vote), sigma, task.ensemble, _believed(task, vote))
+        fitted = fit(votes.of(vote), sigma, task.ensemble, self._believed(vote))
         weights = {label: round(weight, _DIGITS) for label, weight in zip(task.labels, fitted.weights, strict=True)}
         rest = {name: round(getattr(fitted, name), _DIGITS) for name in ("prior", "decisiveness", "lead", "echo")}
         return accounting.mechanisms.Calibration(**rest, label_weights=weights)
 
+    def _believed(self, vote: Vote) -> Calibration:
+        """The task's calibration, or the default if it has another vote or none."""
+        written = self._written
+        if written.vote != vote or written.calibration is None:
+            written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
+        return posterior_model(written, self._task.labels)
 
-def tally(asked: Iterable[data.Asked], labels: Sequence[str]) -> Votes:
+
+def tally(asked: Iterable[Asked], labels: Sequence[str]) -> Votes:
     """Count the votes for each label, every query by itself."""
     truth, zero_shot, single, hard, soft = [], [], [], [], []
     for row in asked:
@@ -306,13 +276,9 @@ def _multiplier(noise: TaskNoise) -> float:
     return noise.mechanism.noise_multiplier
 
 
-def _believed(task: ClassifyTask, vote: Vote) -> Calibration:
-    """The task's calibration, or the default if it has another vote or none."""
-    written = task.mechanism
-    assert isinstance(written, RnmGaussianMechanism)  # noqa: S101  (see LabelEvaluator)  # nosec B101
-    if written.vote != vote or written.calibration is None:
-        written = RnmGaussianMechanism(type="rnm_gaussian", vote=vote)
-    return posterior_model(written, task.labels)
+def with_noise(exact: FixedPoint, sigma: float) -> np.ndarray:
+    """Gaussian noise on values of any shape."""
+    return from_fixed_point(add_gaussian_noise(exact.ravel(), sigma)).reshape(exact.shape)
 
 
 def sureness(right: np.ndarray, probability: np.ndarray) -> dict[str, Any]:

@@ -4,22 +4,20 @@ With prototypes questions are compared with noisy sums; with synthetic exemplars
 choice that noise makes.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from accounting.mechanisms import Calibration
-from accounting.plan import Plan
-from accounting.tasks import ClassifyTask
-from aggregation.noise import FixedPoint, add_gaussian_noise, from_fixed_point
+from aggregation.noise import FixedPoint, from_fixed_point
 from exemplar_store import Slot
+from exemplar_store.callbacks import Progress
+from service.engines.protocol import TaskSpec
 from service.evaluation.dataset import NAME
-from service.evaluation.evaluator import Pass, noise_of
-from service.evaluation.labels import LabelScores, check_labels, plot, score, sureness, table
+from service.evaluation.evaluator import Pass
+from service.evaluation.labels import LabelScores, OfLabels, score, sureness, with_noise
 from service.evaluation.tables import Grid
 from service.pipeline.mechanisms.adapter import OnceLabelAdapter, once_adapter_of
 from service.pipeline.mechanisms.prototypes import PrototypesAdapter
@@ -28,22 +26,8 @@ from service.pipeline.mechanisms.synthetic_exemplars import SyntheticExemplarsAd
 A = TypeVar("A", bound=OnceLabelAdapter[Any, Any])
 
 
-class OnceEvaluator(ABC, Generic[A]):
-    """Of tasks whose release is made once; see :class:`service.evaluation.evaluator.Evaluator`.
-
-    Args:
-        plan: its δ and accountant are used.
-        task_name: such a task.
-    """
-
-    answers: Sequence[int] = (1,)
-    calibration: Calibration | None = None
-    plot, table = staticmethod(plot), staticmethod(table)
-
-    def __init__(self, plan: Plan, task_name: str):
-        task = plan.tasks[task_name]
-        assert isinstance(task, ClassifyTask)  # noqa: S101  (of labels)  # nosec B101
-        self._plan, self._name, self._task = plan, task_name, task
+class OnceEvaluator(OfLabels, Generic[A]):
+    """Of tasks whose release is made once; see :class:`service.evaluation.evaluator.Evaluator`."""
 
     @abstractmethod
     def exact(self, adapter: A, given: Pass) -> FixedPoint:
@@ -60,24 +44,13 @@ class OnceEvaluator(ABC, Generic[A]):
             given: the questions.
         """
 
-    def check(self, dataset: Path, limit: int | None) -> None:
-        """See :class:`.evaluator.Evaluator`."""
-        check_labels(self._task, dataset, limit)
-
-    def rows(self, grid: Grid) -> int:
-        """See :class:`.evaluator.Evaluator`."""
-        return 2 + len(grid.epsilons)
-
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[LabelScores]:
+    def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[LabelScores]:
         """See :class:`.evaluator.Evaluator`. As many releases are made for each ε as noise is to be drawn."""
         truth = np.array([self._task.labels.index(question.answer) for question in given.asked])
         zero_shot = np.array([question.zero_shot.probabilities for question in given.asked])
         method = self._task.mechanism.type
         adapters: dict[float, Any] = {
-            epsilon: once_adapter_of(
-                self._task, noise_of(self._plan, self._name, self._task, given.public_size, epsilon)
-            )
-            for epsilon in grid.epsilons
+            epsilon: once_adapter_of(self._task, self.noise(self._task, epsilon)) for epsilon in grid.epsilons
         }
         adapter = next(iter(adapters.values()))
         exact = self.exact(adapter, given)
@@ -87,9 +60,9 @@ class OnceEvaluator(ABC, Generic[A]):
         ]
         for epsilon, adapter in adapters.items():
             sigma = adapter.noise.noise_multiplier
-            noisy = [_noisy(exact, sigma) for _ in range(grid.draws)]
+            noisy = [with_noise(exact, sigma) for _ in range(grid.draws)]
             rows.append(replace(self._scored(method, adapter, noisy, truth, given, sigma=sigma), epsilon=epsilon))
-            progress(len(rows))
+            progress(len(rows), 2 + len(adapters))
         return rows
 
     def _scored(
@@ -103,10 +76,6 @@ class OnceEvaluator(ABC, Generic[A]):
         return replace(row, **values)
 
 
-def _noisy(exact: FixedPoint, sigma: float) -> np.ndarray:
-    return from_fixed_point(add_gaussian_noise(exact.ravel(), sigma)).reshape(exact.shape)
-
-
 class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
     """Of tasks with ``mechanism: {type: prototypes}``."""
 
@@ -115,13 +84,15 @@ class PrototypesEvaluator(OnceEvaluator[PrototypesAdapter]):
 
     def exact(self, adapter: PrototypesAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
-        self._questions = given.embedder.embed([question.query[given.spec.input_field] for question in given.asked])
+        self._questions = given.embedder.embed(
+            [question.query[self.data.specification.input_field] for question in given.asked]
+        )
         units = map(adapter.labelled, given.store.every_unit(NAME))
         return adapter.sums(self._questions.shape[1]).sum(units)
 
     def probabilities(self, adapter: PrototypesAdapter, released: np.ndarray, sigma: float, given: Pass) -> np.ndarray:
         """See :class:`OnceEvaluator`."""
-        prototypes = adapter.reader(released, sigma, given.spec, given.embedder).prototypes
+        prototypes = adapter.reader(released, sigma, self.data.specification, given.embedder).prototypes
         return np.array([prototypes.probabilities(question) for question in self._questions])
 
 
@@ -130,21 +101,22 @@ class SyntheticExemplarsEvaluator(OnceEvaluator[SyntheticExemplarsAdapter]):
 
     def exact(self, adapter: SyntheticExemplarsAdapter, given: Pass) -> FixedPoint:
         """See :class:`OnceEvaluator`."""
-        public = given.embedder.embed(adapter.public_texts(given.spec.input_field))
+        public = given.embedder.embed(adapter.public_texts(self.data.field))
         return adapter.votes(public).votes(map(adapter.labelled, given.store.every_unit(NAME)))
 
     def probabilities(
         self, adapter: SyntheticExemplarsAdapter, released: np.ndarray, sigma: float, given: Pass
     ) -> np.ndarray:
         """See :class:`OnceEvaluator`."""
-        answers: np.ndarray = given.run(_answers(adapter.shown(released, given.spec, given.embedder), given))
+        shown = adapter.shown(released, self.data.specification, given.embedder)
+        answers: np.ndarray = given.run(_answers(self.data.specification, shown, given))
         return answers
 
 
-async def _answers(shown: Slot, given: Pass) -> np.ndarray:
+async def _answers(task: TaskSpec, shown: Slot, given: Pass) -> np.ndarray:
     """What the engine says of all questions; zero-shot's, where it says nothing."""
     answers = []
     for question in given.asked:
-        (output,) = await given.engine.contributions(given.spec, question.query, [shown], question.zero_shot)
+        (output,) = await given.engine.contributions(task, question.query, [shown], question.zero_shot)
         answers.append(question.zero_shot.probabilities if output is None else output)
     return np.array(answers)

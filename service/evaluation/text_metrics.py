@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 MEAN_METRICS = ("rouge1", "rouge2", "rougeL", "levenshtein")
@@ -20,15 +19,11 @@ _ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 @lru_cache(maxsize=1 << 18)
-def _similarities(text: str, right: str) -> tuple[float, ...]:
+def similarities(text: str, right: str) -> tuple[float, ...]:
+    """The measures of :data:`MEAN_METRICS` of one text against its right answer, in percent."""
     scores = _scorer().score(right, text)
     distance = Levenshtein.normalized_similarity(text.lower().strip(), right.lower().strip())
     return (*(100 * scores[name].fmeasure for name in _ROUGE), 100 * distance)
-
-
-def similarities(text: str, right: str) -> np.ndarray:
-    """The measures of :data:`MEAN_METRICS` of one text against its right answer; percentages, shape (4,)."""
-    return np.array(_similarities(text, right))
 
 
 def corpus_bleu(texts: Sequence[str], right: Sequence[str]) -> float:

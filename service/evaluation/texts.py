@@ -4,35 +4,28 @@ Everything is the pipeline's own, from the mechanism to the engine's ``reconstru
 sentences are computed once and noise is drawn many times.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import yaml
 
 from accounting.mechanisms import TextMechanism
-from accounting.plan import Plan, TaskNoise, parse_plan
+from accounting.plan import TaskNoise, parse_plan
 from accounting.tasks import GenerateTask
+from exemplar_store.callbacks import Progress, do_nothing
 from service.embedding.embedder import TextEmbedder
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import Engine, Sentence, TaskSpec
-from service.evaluation.dataset import Asked
-from service.evaluation.evaluator import Pass, noise_of
+from service.evaluation.dataset import Asked, Dataset
+from service.evaluation.evaluator import Evaluator, Pass, draw_line, mark_epsilons
 from service.evaluation.tables import Grid, Table
 from service.evaluation.text_metrics import MEAN_METRICS, corpus_bleu, similarities
-from service.pipeline.mechanisms.adapter import (
-    ADAPTERS,
-    Author,
-    Public,
-    TextAdapter,
-    adapter_of,
-    answer_adapter_of,
-    said,
-)
+from service.pipeline.mechanisms.adapter import ADAPTERS, Author, Public, TextAdapter, adapter_of, answer_adapter_of
 from service.pipeline.queries import InvalidQueryError
-from service.trials.consensus import consensus
+from service.trials.consensus import consensus, texts_of
 
 
 @dataclass(frozen=True)
@@ -87,22 +80,22 @@ class Answers:
     fallbacks: int | None = None
 
 
+@dataclass(frozen=True)
 class Texts:
     """What an engine said of every test row, and what follows from it without noise, kept for the next mechanism.
 
-    Args:
+    Attributes:
         asked: the rows.
         spec: the task as the engine knows it.
         engine: makes sentences of words.
         embedder: for candidates and outputs; should remember (:mod:`service.embedding.memory`).
     """
 
-    def __init__(self, asked: Sequence[Asked], spec: TaskSpec, engine: Engine, embedder: TextEmbedder):
-        self.asked = asked
-        self._spec = spec
-        self._engine = engine
-        self._embedder = embedder
-        self._sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = {}
+    asked: Sequence[Asked]
+    spec: TaskSpec
+    engine: Engine
+    embedder: TextEmbedder
+    _sentences: dict[tuple[int, tuple[str, ...], bool], Sentence] = field(default_factory=dict, init=False)
 
     def zero_shot(self) -> list[Answers]:
         """The first public answer, where there is one."""
@@ -110,7 +103,7 @@ class Texts:
 
     def single(self) -> list[Answers]:
         """Every slot by itself; a row none of whose slots answered counts as an empty text."""
-        return [Answers(row.answer, _usable(row) or [""]) for row in self.asked]
+        return [Answers(row.answer, texts_of(row.outputs) or [""]) for row in self.asked]
 
     async def aggregate(self, task: GenerateTask, noise: TaskNoise, draws: int) -> list[Answers]:
         """Aggregate every row that the service would not refuse.
@@ -122,7 +115,7 @@ class Texts:
         """
         adapter, answers = answer_adapter_of(task, noise), []
         for number, row in enumerate(self.asked):
-            public = Public(row.query, row.zero_shot, self._embedder, self._sentence_maker(number))
+            public = Public(row.query, row.zero_shot, self.embedder, partial(self._sentence, number))
             try:
                 ready = await adapter.prepare(public)
             except InvalidQueryError:
@@ -133,65 +126,49 @@ class Texts:
                 released = [await ready.release(row.outputs) for _ in range(draws)]
             else:
                 released = [(await consensus(ready, row.outputs)).answer]
-            fallbacks = [bool(answer["fallback"]) for answer in released if "fallback" in answer]
+            fallbacks = [bool(answer["fallback"]) for answer in released if draws and "fallback" in answer]
             texts = [str(answer["text"]) for answer in released]
             answers.append(Answers(row.answer, texts, sum(fallbacks) if fallbacks else None))
         return answers
 
-    def _sentence_maker(self, number: int) -> Callable[[Sequence[str], bool], Awaitable[Sentence]]:
-        row = self.asked[number]
-
-        async def make(words: Sequence[str], ordered: bool) -> Sentence:
-            key = number, tuple(words), ordered
-            if key not in self._sentences:
-                self._sentences[key] = await self._engine.reconstruct(
-                    self._spec, row.query, words, ordered, row.zero_shot
-                )
-            return self._sentences[key]
-
-        return make
+    async def _sentence(self, number: int, words: Sequence[str], ordered: bool) -> Sentence:
+        row, key = self.asked[number], (number, tuple(words), ordered)
+        if key not in self._sentences:
+            made = await self.engine.reconstruct(self.spec, row.query, words, ordered, row.zero_shot)
+            self._sentences[key] = made
+        return self._sentences[key]
 
 
-def plot(results: Sequence[TextScores], title: str) -> Any:
+def plot(rows: Sequence[TextScores], title: str) -> Any:
     """A figure with ROUGE-1 against ε, a line per mechanism and number of answers, and what there is without noise."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.8), layout="constrained")
     axes = figure.subplots()
-    mechanisms = list(dict.fromkeys(result.mechanism for result in results if result.mechanism))
-    several = len({result.answers for result in results if result.answers}) > 1
-    for style, result in zip((":", "-."), [r for r in results if not r.mechanism], strict=False):
+    mechanisms = list(dict.fromkeys(result.mechanism for result in rows if result.mechanism))
+    several = len({result.answers for result in rows if result.answers}) > 1
+    for style, result in zip((":", "-."), [r for r in rows if not r.mechanism], strict=False):
         axes.axhline(result.rouge1, color="grey", linestyle=style, linewidth=1, label=result.method)
     for number, mechanism in enumerate(mechanisms):
-        chosen = [result for result in results if result.mechanism == mechanism]
+        chosen = [result for result in rows if result.mechanism == mechanism]
         for result in chosen:
             if result.epsilon is None:
                 axes.axhline(result.rouge1, color=f"C{number}", linestyle="--", linewidth=1)
         for marker, answers in zip("os^vD", dict.fromkeys(r.answers for r in chosen if r.answers), strict=False):
-            line = sorted((r for r in chosen if r.answers == answers), key=_epsilon)
-            axes.errorbar(
-                [_epsilon(result) for result in line],
-                [result.rouge1 for result in line],
-                yerr=[result.rouge1_error for result in line],
-                color=f"C{number}",
-                marker=marker,
-                capsize=2,
-                label=f"{mechanism}, {answers:,} answers" if several else mechanism,
-            )
-    axes.set(xscale="log", xlabel="ε of the whole plan", ylabel="ROUGE-1, % (dashed: without noise)", title=title)
-    ticks = sorted({result.epsilon for result in results if result.epsilon is not None})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-    axes.minorticks_off()
+            line = [result for result in chosen if result.answers == answers]
+            label = f"{mechanism}, {answers:,} answers" if several else mechanism
+            draw_line(axes, line, "rouge1", "rouge1_error", color=f"C{number}", marker=marker, label=label)
+    mark_epsilons(axes, [result for result in rows if result.epsilon is not None])
+    axes.set(ylabel="ROUGE-1, % (dashed: without noise)", title=title)
     axes.legend(fontsize="x-small")
     return figure
 
 
-class TextEvaluator:
+class TextEvaluator(Evaluator):
     """Of tasks that release texts; see :class:`service.evaluation.evaluator.Evaluator`.
 
     Args:
-        plan: its δ and accountant are used.
-        task_name: a task that generates.
+        data: with a task that generates.
         mechanisms: to compare, in YAML as in a plan; if there are none, the task's own and one of each other type.
 
     Raises:
@@ -200,37 +177,29 @@ class TextEvaluator:
     """
 
     plot = staticmethod(plot)
-    calibration = None
 
-    def __init__(self, plan: Plan, task_name: str, mechanisms: Sequence[str]):
-        self._plan, self._name, self._task = plan, task_name, _generate(plan, task_name)
+    def __init__(self, data: Dataset, mechanisms: Sequence[str]):
+        super().__init__(data)
+        assert isinstance(data.task, GenerateTask)  # noqa: S101  (of texts)  # nosec B101
+        self._task = data.task
         self._compared = [self._read(written) for written in mechanisms] or compared(self._task.mechanism)
-        self.answers: Sequence[int] = (self._task.answers,)
+        self.answers = (self._task.answers,)
 
     def _read(self, written: str) -> TextMechanism:
-        document = self._plan.model_dump(mode="json")
+        document = self.data.plan.model_dump(mode="json")
         try:
-            document["tasks"][self._name]["mechanism"] = yaml.safe_load(written)
+            document["tasks"][self.data.task_name]["mechanism"] = yaml.safe_load(written)
         except yaml.YAMLError:
             raise ValueError(f"--mechanism: {written!r} is not YAML; write it as in a plan") from None
-        return _generate(parse_plan(document), self._name).mechanism
+        return cast(TextMechanism, parse_plan(document).tasks[self.data.task_name].mechanism)
 
-    def check(self, dataset: Path, limit: int | None) -> None:
-        """See :class:`.evaluator.Evaluator`: any text may be an answer."""
-
-    def rows(self, grid: Grid) -> int:
+    def evaluate(self, given: Pass, grid: Grid, progress: Progress) -> list[TextScores]:
         """See :class:`.evaluator.Evaluator`."""
-        return 2 + len(self._compared) * (1 + grid.settings)
-
-    def evaluate(self, given: Pass, grid: Grid, progress: Callable[[int], None]) -> list[TextScores]:
-        """See :class:`.evaluator.Evaluator`."""
-        texts = Texts(given.asked, given.spec, given.engine, EmbeddingMemory(given.embedder))
-        rows: list[TextScores] = given.run(self.scores(texts, given.public_size, grid, progress))
+        texts = Texts(given.asked, self.data.specification, given.engine, EmbeddingMemory(given.embedder))
+        rows: list[TextScores] = given.run(self.scores(texts, grid, progress))
         return rows
 
-    async def scores(
-        self, texts: Texts, public_size: int, grid: Grid, progress: Callable[[int], None] = lambda done: None
-    ) -> list[TextScores]:
+    async def scores(self, texts: Texts, grid: Grid, progress: Progress = do_nothing) -> list[TextScores]:
         """The table: zero-shot, slots alone, and each mechanism without noise and at every combination of the grid.
 
         Every mechanism is given the whole of the plan's budget.
@@ -247,14 +216,14 @@ class TextEvaluator:
             for answers in grid.answers:
                 task = self._task.model_copy(update={"mechanism": mechanism, "answers": answers})
                 for epsilon in grid.epsilons:
-                    noise = noise_of(self._plan, self._name, task, public_size, epsilon)
+                    noise = self.noise(task, epsilon)
                     if answers == grid.answers[0] and epsilon == grid.epsilons[0]:
-                        row = measure(await texts.aggregate(task, noise, 0), total, "aggregate, no noise", mechanism)
-                        results.append(replace(row, fallbacks=None))
+                        noiseless = await texts.aggregate(task, noise, 0)
+                        results.append(measure(noiseless, total, "aggregate, no noise", mechanism))
                     row = measure(await texts.aggregate(task, noise, grid.draws), total, "private", mechanism)
                     words = adapter_of(task, noise).outlook().noise_words
                     results.append(replace(row, epsilon=epsilon, answers=answers, noise=words))
-                    progress(len(results))
+                    progress(len(results), 2 + len(self._compared) * (1 + grid.settings))
         return results
 
     def table(self, rows: Sequence[TextScores], title: str) -> Table:
@@ -289,12 +258,6 @@ def compared(own: TextMechanism) -> list[TextMechanism]:
     """A task's own mechanism, and one of each other type that releases what slots say by themselves."""
     others = [adapter.example for adapter in ADAPTERS.values() if issubclass(adapter, TextAdapter)]
     return [own, *(other for other in others if other.type != own.type and not other.written_together)]
-
-
-def _generate(plan: Plan, name: str) -> GenerateTask:
-    task = plan.tasks[name]
-    assert isinstance(task, GenerateTask)  # noqa: S101  (what asks for labels does not come here)  # nosec B101
-    return task
 
 
 def measure(answers: Sequence[Answers], total: int, method: str, mechanism: TextMechanism | None = None) -> TextScores:
@@ -336,11 +299,3 @@ def _mean_bleu(answers: Sequence[Answers]) -> float:
     ]
     scores = [corpus_bleu(*zip(*corpus, strict=True)) for corpus in corpora]
     return float(np.average(scores, weights=[len(corpus) for corpus in corpora]))
-
-
-def _usable(row: Asked) -> list[str]:
-    return [text for output in row.outputs if (text := said(output))]
-
-
-def _epsilon(result: TextScores) -> float:
-    return result.epsilon or 0.0

@@ -88,23 +88,7 @@ class PlanPreview(BaseModel):
 
 
 def preview(calibrated: CalibratedPlan) -> PlanPreview:
-    """Describe a calibrated plan."""
-    plan = calibrated.plan
-    return PlanPreview(
-        knowledge_base=plan.knowledge_base,
-        epsilon=plan.budget.epsilon,
-        delta=plan.budget.delta,
-        accountant=plan.accountant,
-        cohorts=list(calibrated.cohorts),
-        public_size=calibrated.public_size,
-        epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
-        unsupported=calibrated.unsupported,
-        tasks=_described(calibrated),
-    )
-
-
-def _described(calibrated: CalibratedPlan) -> dict[str, TaskPreview]:
-    """Every task; one that takes its prior from another asks the engine for that, too."""
+    """Describe a calibrated plan. A task that takes its prior from another asks the engine for that, too."""
     plan, size = calibrated.plan, calibrated.public_size
     tasks = {name: describe(task, calibrated.noise[name], size) for name, task in plan.tasks.items()}
     for name, task in plan.tasks.items():
@@ -112,7 +96,17 @@ def _described(calibrated: CalibratedPlan) -> dict[str, TaskPreview]:
             own, prior = tasks[name], tasks[task.prior_from]
             calls, tokens = own.llm_calls + prior.llm_calls, own.llm_tokens + prior.llm_tokens
             tasks[name] = own.model_copy(update={"llm_calls": calls, "llm_tokens": tokens})
-    return tasks
+    return PlanPreview(
+        knowledge_base=plan.knowledge_base,
+        epsilon=plan.budget.epsilon,
+        delta=plan.budget.delta,
+        accountant=plan.accountant,
+        cohorts=list(calibrated.cohorts),
+        public_size=size,
+        epsilon_by_accountant={name: (e.lower, e.upper) for name, e in calibrated.epsilon.items()},
+        unsupported=calibrated.unsupported,
+        tasks=tasks,
+    )
 
 
 def describe(task: ClassifyTask | GenerateTask, noise: TaskNoise, public_size: int) -> TaskPreview:

@@ -106,7 +106,13 @@ def open_proposals(records: Records, knowledge_base: str) -> list[Proposal]:
 
 def may_approve(records: Records, proposal: Proposal, by: str) -> bool:
     """Whether somebody is another person than who proposed, as far as the trail can tell."""
-    return not _hands(records).are_one(proposal.proposed_by, by)
+    known, last = Hands(), 0
+    while events := records.audit.events(kinds=_TELL, after=last, limit=_AT_ONCE):
+        for event in events:
+            if (happened := event.particulars) is not None:
+                known.note(happened)
+        last = events[-1].sequence
+    return not known.are_one(proposal.proposed_by, by)
 
 
 def approve(records: Records, knowledge_base: str, proposal: str, by: str, make: Make | None = None) -> SignedPlan:
@@ -145,13 +151,3 @@ def approve(records: Records, knowledge_base: str, proposal: str, by: str, make:
 def _newest(records: Records, knowledge_base: str) -> int:
     records.ledger.budgets.status(knowledge_base)
     return max((plan.version for plan in records.ledger.budgets.plans(knowledge_base)), default=0)
-
-
-def _hands(records: Records) -> Hands:
-    known, last = Hands(), 0
-    while events := records.audit.events(kinds=_TELL, after=last, limit=_AT_ONCE):
-        for event in events:
-            if (happened := event.particulars) is not None:
-                known.note(happened)
-        last = events[-1].sequence
-    return known

@@ -38,19 +38,6 @@ _DELTA_SHARE = 0.1
 _MOST_ASKING = 0.25
 
 
-@dataclass(frozen=True)
-class Rehearsed:
-    """What a rehearsal found.
-
-    Attributes:
-        task: the rehearsal's address.
-        counts: that left.
-    """
-
-    task: str
-    counts: Counts
-
-
 def written(calibrated: CalibratedPlan, name: str, epsilon: float, delta: float | None, questions: int) -> Plan:
     """The plan of a rehearsal.
 
@@ -115,12 +102,8 @@ def report(records: Records, task: str) -> RehearsalReport:
     stored = records.ledger.stored_release(signed, ONE_RELEASE)
     if stored is None:
         return RehearsalReport()
-    counts = _adapter(signed).counts(stored.answer)
+    counts = RehearsalAdapter(*read_task(signed)).counts(stored.answer)
     return RehearsalReport(accuracy=counts.accuracy, zero_shot_accuracy=counts.zero_shot_accuracy)
-
-
-def _adapter(signed: SignedTask) -> RehearsalAdapter:
-    return RehearsalAdapter(*read_task(signed))
 
 
 @dataclass(frozen=True)
@@ -176,8 +159,8 @@ async def begin(records: Records, calibrated: CalibratedPlan, signed_by: str, st
     return Charged(signed, charge, spec, grain, described.arrived)
 
 
-async def finish(records: Records, stages: Stages, charged: Charged, *, padded: bool = True) -> Rehearsed:
-    """Run a charged rehearsal to its end, once.
+async def finish(records: Records, stages: Stages, charged: Charged, *, padded: bool = True) -> Counts:
+    """Run a charged rehearsal to its end, once: the counts that left.
 
     Args:
         records: as of :func:`begin`.
@@ -186,7 +169,7 @@ async def finish(records: Records, stages: Stages, charged: Charged, *, padded: 
         padded: whether it ends after a whole number of grains, also if it fails.
     """
     grain, begun, failure = charged.grain_s, time.monotonic(), None
-    adapter = _adapter(charged.signed)
+    adapter = RehearsalAdapter(*read_task(charged.signed))
     try:
         released = await _released(records, stages, charged, adapter)
     except Exception as error:
@@ -197,7 +180,7 @@ async def finish(records: Records, stages: Stages, charged: Charged, *, padded: 
     if failure is not None:
         raise failure
     stored = await settle(records.ledger, charged.signed, ONE_RELEASE, charged.charge, released)
-    return Rehearsed(charged.signed.address, adapter.counts(stored.answer))
+    return adapter.counts(stored.answer)
 
 
 async def _released(records: Records, stages: Stages, charged: Charged, adapter: RehearsalAdapter) -> Answer:

@@ -5,8 +5,6 @@ see as many plans as one cohort's budget holds (:func:`accounting.ledger.amounts
 Everything here is public: the plan, the rate that the admin announces, and the budget that each cohort gets.
 """
 
-from dataclasses import dataclass
-
 from pydantic import BaseModel
 
 from accounting.ledger.amounts import Number, checked, times
@@ -16,28 +14,6 @@ from service.plans.preview import TaskPreview, preview
 
 MONTHS = 3.0
 """Between two cohorts, unless somebody says otherwise."""
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """How people arrive, as announced: counting them would tell who they are.
-
-    Attributes:
-        units_a_month: new people, each taken for one exemplar.
-        months_a_cohort: from one opening to the next.
-        epsilon: each cohort's lifetime ε.
-        delta: each cohort's lifetime δ.
-    """
-
-    units_a_month: float
-    months_a_cohort: float
-    epsilon: Number
-    delta: Number
-
-    @property
-    def cohort_size(self) -> int:
-        """The public size that each cohort is opened with."""
-        return max(1, round(self.units_a_month * self.months_a_cohort))
 
 
 class SteadyState(BaseModel):
@@ -123,14 +99,23 @@ def steady_state(plan: Plan, retain: int, months_a_cohort: float, epsilon: Numbe
     )
 
 
-def preview_steadily(plan: Plan, arrivals: Arrivals) -> SteadyPreview:
+def preview_steadily(
+    plan: Plan, units_a_month: float, months_a_cohort: float, epsilon: Number, delta: Number
+) -> SteadyPreview:
     """What a plan with ``retain`` gives for ever. Takes seconds.
+
+    Args:
+        plan: as of :func:`steady_state`.
+        units_a_month: new people, each taken for one exemplar, as announced: counting them would tell who they are.
+        months_a_cohort: as there.
+        epsilon: as there.
+        delta: as there.
 
     Raises:
         PlanError: it does not say ``retain``, its promise cannot be kept, or it fits no cohort's budget.
     """
     if plan.retain is None:
         raise PlanError(("retain", "say how many of the newest cohorts the plan draws on; all of them do not last"))
-    state = steady_state(plan, plan.retain, arrivals.months_a_cohort, arrivals.epsilon, arrivals.delta)
-    public_size = plan.retain * arrivals.cohort_size
+    state = steady_state(plan, plan.retain, months_a_cohort, epsilon, delta)
+    public_size = plan.retain * max(1, round(units_a_month * months_a_cohort))
     return SteadyPreview(public_size=public_size, state=state, tasks=preview(calibrate(plan, public_size)).tasks)

@@ -21,7 +21,7 @@ from pydantic import ConfigDict
 from accounting.ledger import trail
 from accounting.ledger.dialects import reading
 from accounting.ledger.events import KeyChanged, KeyCreated, KeyRevoked, KeyRotated
-from accounting.ledger.quotas import in_scope, set_quota
+from accounting.ledger.quotas import set_quota
 from accounting.ledger.tables import quotas
 from service.records.roles import Actor, Role
 from service.records.tables import admin_sessions, api_keys, retired_tokens
@@ -91,10 +91,6 @@ class ApiKey:
         """Whoever calls with it."""
         return Actor(self.id, self.name, "key", self.role, self.scope)
 
-    def may_ask(self, task: str) -> bool:
-        """Whether a task, ``knowledge_base.task`` with or without ``@version``, is in its scope."""
-        return in_scope(self.scope, task)
-
 
 def called(actor: str, names: Mapping[str, str]) -> str:
     """Who acted, for people: a key by its name, which others may have, and its id; anyone else as in the trail.
@@ -143,34 +139,17 @@ class ApiKeys:
         Returns:
             The key and its token. The token cannot be recovered.
         """
-        now = self._clock()
-        token = PREFIX + secrets.token_urlsafe(32)
-        key = ApiKey(
-            str(uuid.uuid4()),
-            name,
-            role,
-            now,
-            rate_per_minute=rate_per_minute,
-            quota=quota,
-            scope=tuple(scope),
-            expires_at=expires_at,
-        )
+        token, now = PREFIX + secrets.token_urlsafe(32), self._clock()
+        limits: dict[str, Any] = {"quota": quota, "rate_per_minute": rate_per_minute, "scope": tuple(scope)}
+        key = ApiKey(str(uuid.uuid4()), name, role, now, expires_at=expires_at, **limits)
         stored = {name: value for name, value in vars(key).items() if name in api_keys.c}
         stored["scope"] = ",".join(scope) or None
+        expires = None if expires_at is None else expires_at.isoformat()
         with self._database.begin() as connection:
             connection.execute(sa.insert(api_keys).values(**stored, token_sha256=token_digest(token)))
             set_quota(connection, key.id, quota)
-            created = KeyCreated(
-                key=key.id,
-                name=name,
-                role=role,
-                quota=quota,
-                rate_per_minute=rate_per_minute,
-                scope=tuple(scope),
-                expires_at=None if expires_at is None else expires_at.isoformat(),
-                by=by,
-            )
-            trail.append(connection, key.created_at, created)
+            created = KeyCreated(key=key.id, name=name, role=role, expires_at=expires, by=by, **limits)
+            trail.append(connection, now, created)
         return key, token
 
     def names(self) -> dict[str, str]:
@@ -185,9 +164,8 @@ class ApiKeys:
         """
         with self._database.begin() as connection:
             chosen = sa.and_(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-            if not connection.execute(
-                sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
-            ).rowcount:
+            limited = sa.update(api_keys).where(chosen).values(rate_per_minute=rate_per_minute)
+            if not connection.execute(limited).rowcount:
                 raise _unknown(key_id)
             set_quota(connection, key_id, quota)
             changed = _read(connection.execute(_KEYS.where(chosen)).one())

@@ -73,16 +73,13 @@ def _open_postgresql(url: sa.URL) -> sa.Engine:
 
 
 def _open_sqlite(url: sa.URL) -> sa.Engine:
+    pool = None
     if not url.database or url.database == ":memory:":
-        # One connection, shared by all threads of this process: for tests.
-        database = sa.create_engine(
-            url, hide_parameters=True, poolclass=sa.StaticPool, connect_args={"check_same_thread": False}
-        )
+        pool = sa.StaticPool  # one connection, shared by all threads of this process: for tests
     else:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-        database = sa.create_engine(
-            url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
-        )
+    shared = {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+    database = sa.create_engine(url, hide_parameters=True, poolclass=pool, connect_args=shared)
 
     @sa.event.listens_for(database, "connect")
     def configure(connection: Any, _record: Any) -> None:
@@ -92,7 +89,6 @@ def _open_sqlite(url: sa.URL) -> sa.Engine:
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.execute("PRAGMA cache_size=-16384")  # KiB: a draw reads hundreds of pages all over the file
-        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         cursor.close()
 
     @sa.event.listens_for(database, "begin")

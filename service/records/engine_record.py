@@ -11,8 +11,6 @@ from accounting.ledger.dialects import reading
 from service.engines.protocol import EngineInfo
 from service.records.tables import engines
 
-_TOLD = ("name", "isolation", "is_llm", "notice", "remote", "writes_together")
-
 
 class EngineView(BaseModel):
     """What answers, and how it keeps slots apart.
@@ -32,7 +30,7 @@ class EngineView(BaseModel):
     @classmethod
     def of(cls, info: EngineInfo) -> EngineView:
         """An engine's own description."""
-        return cls(**{field: getattr(info, field) for field in _TOLD})
+        return cls.model_validate(info, from_attributes=True)
 
 
 def note_engine(database: sa.Engine, info: EngineInfo) -> None:
@@ -45,7 +43,7 @@ def note_engine(database: sa.Engine, info: EngineInfo) -> None:
 
 def last_engine(database: sa.Engine) -> EngineView | None:
     """The engine that serves, or served last; None if none ever did."""
-    latest = sa.select(*(engines.c[field] for field in _TOLD)).order_by(engines.c.id.desc()).limit(1)
+    latest = sa.select(*(engines.c[field] for field in EngineView.model_fields)).order_by(engines.c.id.desc()).limit(1)
     with reading(database) as connection:
         row = connection.execute(latest).first()
     return None if row is None else EngineView(**row._mapping)

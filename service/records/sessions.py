@@ -7,8 +7,9 @@ signs in has a key, or is a person whom the provider of the settings vouches for
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -51,46 +52,29 @@ class Session:
     """Somebody who is signed in.
 
     Attributes:
-        by: what names them in the audit trail: their key's id, or subject and issuer.
-        name: their key's, or their own.
-        role: theirs.
+        actor: who: with a key, or a person whom the provider vouches for.
         csrf: what their forms must carry.
         expires_at: when they must sign in again.
-        issuer: the provider that vouches for them; None: they signed in with a key.
     """
 
-    by: str
-    name: str
-    role: Role
+    actor: Actor
     csrf: str
     expires_at: datetime
-    issuer: str | None = None
-
-    @property
-    def actor(self) -> Actor:
-        """Whoever is signed in."""
-        return Actor(self.by, self.name, "key" if self.issuer is None else "person", self.role)
 
 
+@dataclass(eq=False, repr=False)
 class Sessions:
     """The sessions in the database.
 
-    Args:
+    Attributes:
         database: from :func:`service.records.database.open_database`.
         issuer: the provider whose people may be signed in; None: nobody is without a key.
         clock: returns the present as an aware datetime.
     """
 
-    def __init__(
-        self,
-        database: sa.Engine,
-        *,
-        issuer: str | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._database = database
-        self._issuer = issuer
-        self._clock = clock
+    database: sa.Engine
+    issuer: str | None = field(default=None, kw_only=True)
+    clock: Callable[[], datetime] = field(default=partial(datetime.now, UTC), kw_only=True)
 
     def start(self, whose: ApiKey | Person) -> str:
         """Sign somebody in.
@@ -103,7 +87,7 @@ class Sessions:
         """
         if whose.role not in _BROWSE:
             raise ValueError(f"{whose.name!r}: {why_not(whose.role, Right.BROWSE)}")
-        token, now = secrets.token_urlsafe(32), self._clock()
+        token, now = secrets.token_urlsafe(32), self.clock()
         values: dict[str, Any] = {"token_sha256": token_digest(token), "csrf": secrets.token_urlsafe(32)}
         signed_in: Particulars
         if isinstance(whose, Person):
@@ -112,7 +96,7 @@ class Sessions:
         else:
             values |= {"key_id": whose.id}
             signed_in = KeySignedIn(key=whose.id)
-        with self._database.begin() as connection:
+        with self.database.begin() as connection:
             connection.execute(sa.delete(admin_sessions).where(admin_sessions.c.expires_at <= now))
             connection.execute(sa.insert(admin_sessions).values(**values, created_at=now, expires_at=now + LASTS))
             trail.append(connection, now, signed_in)
@@ -120,7 +104,7 @@ class Sessions:
 
     def find(self, token: str) -> Session | None:
         """The session of a cookie, or None: unknown, over, signed out, or its key was revoked or has expired."""
-        now = self._clock()
+        now = self.clock()
         held = admin_sessions.c
         query = (
             sa.select(admin_sessions, api_keys.c.name.label("key_name"), api_keys.c.role.label("key_role"))
@@ -130,28 +114,29 @@ class Sessions:
                 held.expires_at > now,
                 sa.or_(
                     sa.and_(standing(now), api_keys.c.role.in_(_BROWSE)),
-                    sa.and_(held.issuer == self._issuer, held.role.in_(_BROWSE)),
+                    sa.and_(held.issuer == self.issuer, held.role.in_(_BROWSE)),
                 ),
             )
         )
-        with reading(self._database) as connection:
+        with reading(self.database) as connection:
             row = connection.execute(query).first()
         if row is None:
             return None
         if row.issuer is None:
-            return Session(row.key_id, row.key_name, row.key_role, row.csrf, row.expires_at)
-        person = Person(row.issuer, row.subject, row.name, row.role)
-        name = person.name or person.subject
-        return Session(person.by, name, person.role, row.csrf, row.expires_at, person.issuer)
+            actor = Actor(row.key_id, row.key_name, "key", row.key_role)
+        else:
+            person = Person(row.issuer, row.subject, row.name, row.role)
+            actor = Actor(person.by, person.name or person.subject, "person", person.role)
+        return Session(actor, row.csrf, row.expires_at)
 
     def end(self, token: str) -> None:
         """Sign out."""
         held = sa.delete(admin_sessions).where(admin_sessions.c.token_sha256 == token_digest(token))
-        with self._database.begin() as connection:
+        with self.database.begin() as connection:
             row = connection.execute(held.returning(admin_sessions)).first()
             if row is None:
                 return
             signed_out: Particulars = KeySignedOut(key=row.key_id)
             if row.issuer is not None:
                 signed_out = PersonSignedOut(by=Person(row.issuer, row.subject, row.name, row.role).by)
-            trail.append(connection, self._clock(), signed_out)
+            trail.append(connection, self.clock(), signed_out)

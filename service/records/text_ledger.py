@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -96,10 +96,7 @@ class TextLedger:
             if new:
                 self._charge(connection, owner, cost, conversation)
             stored = _stored(connection, sorted(drawn))
-        return [
-            Sanitized(stored[digest], drawn[digest].charged, drawn[digest].epsilon_token, drawn[digest].classes)
-            for digest in digests
-        ], cost
+        return [replace(drawn[digest], text=stored[digest]) for digest in digests], cost
 
     def cost(self, owner: str, conversation: str = ALL) -> TextCost:
         """What an owner's texts have cost so far, all together or in one conversation."""
@@ -172,7 +169,7 @@ def _stored(connection: sa.Connection, digests: Sequence[bytes]) -> dict[bytes, 
 
 def _add(connection: sa.Connection, owner: str, conversation: str, cost: TextCost) -> float:
     """Count a cost; returns ε in all."""
-    added = {"texts": cost.texts, "words": cost.words, "epsilon": cost.epsilon}
+    added = asdict(cost)
     new = insert(connection.dialect.name, text_costs).values(owner=owner, conversation=conversation, **added)
     more = new.on_conflict_do_update(
         index_elements=[text_costs.c.owner, text_costs.c.conversation],

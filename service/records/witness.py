@@ -123,9 +123,8 @@ def bring_back(connection: sa.Connection, event: AuditEvent) -> list[Particulars
             ends = None if until is None else datetime.fromisoformat(until)
             return [happened] if replace_token(connection, key, bytes.fromhex(digest), ends, datetime.now(UTC)) else []
         case KeyChanged(key=key, quota=quota, rate_per_minute=rate):
-            if connection.execute(
-                sa.update(api_keys).where(api_keys.c.id == key).values(rate_per_minute=rate)
-            ).rowcount:
+            limited = sa.update(api_keys).where(api_keys.c.id == key).values(rate_per_minute=rate)
+            if connection.execute(limited).rowcount:
                 set_quota(connection, key, quota)
             return [happened]
         case ExemplarsIngested(knowledge_base=name) | UploadEnded(knowledge_base=name):

@@ -7,26 +7,20 @@ queries' work; and a slow engine stays alive for a while, so what they say does 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal
 
 import sqlalchemy as sa
 
 from accounting.ledger.dialects import reading
 from service.engines.protocol import Engine
+from service.pipeline.restoring import Steerer
 
 _EVERY_S = 1.0
 _MISSED_S = 15.0
 """After so long without a sign of life, what has not failed outright counts as dead."""
 
 Part = Literal["database", "engine", "restore engine"]
-
-
-class Living(Protocol):
-    """What can be asked whether it is alive."""
-
-    async def health(self) -> None:
-        """Return if it is."""
-        ...
 
 
 class Heartbeat:
@@ -36,27 +30,20 @@ class Heartbeat:
         database: the records'.
         engine: what answers.
         restore_engine: what answers redacted texts, if it is another.
-        clock: seconds, monotonic.
     """
 
-    def __init__(
-        self,
-        database: sa.Engine,
-        engine: Engine,
-        restore_engine: Living | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._database = database
-        self._looks: dict[Part, Callable[[], Awaitable[None]]] = {"database": self._ping, "engine": engine.health}
+    def __init__(self, database: sa.Engine, engine: Engine, restore_engine: Steerer | None) -> None:
+        self._looks: dict[Part, Callable[[], Awaitable[None]]] = {
+            "database": partial(asyncio.to_thread, _ping, database),
+            "engine": engine.health,
+        }
         if restore_engine is not None:
             self._looks["restore engine"] = restore_engine.health
-        self._clock = clock
         self._alive_until: dict[Part, float] = {}
 
     def alive(self, what: Part) -> bool:
         """Whether it gave a sign of life lately."""
-        return self._clock() < self._alive_until.get(what, 0.0)
+        return time.monotonic() < self._alive_until.get(what, 0.0)
 
     def missing(self) -> Part | None:
         """The first part that gave none."""
@@ -84,11 +71,9 @@ class Heartbeat:
         except Exception:  # whatever it is, it is no sign of life, and the next look comes all the same
             self._alive_until.pop(what, None)
         else:
-            self._alive_until[what] = self._clock() + _MISSED_S
+            self._alive_until[what] = time.monotonic() + _MISSED_S
 
-    async def _ping(self) -> None:
-        def ping() -> None:
-            with reading(self._database) as connection:
-                connection.execute(sa.select(1))
 
-        await asyncio.to_thread(ping)
+def _ping(database: sa.Engine) -> None:
+    with reading(database) as connection:
+        connection.execute(sa.select(1))

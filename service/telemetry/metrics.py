@@ -7,12 +7,13 @@ depends on exemplars or on how long an engine took: metrics are as public as ans
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 
 import sqlalchemy as sa
 import structlog
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -73,32 +74,26 @@ class Metrics:
         if checked.broken and not self._told_of_break:
             self._told_of_break = True
             log.error("audit_chain_broken", after=checked.events)
-        registry = CollectorRegistry()
-        registry.register(Scrape(self._records, self.responses, checked, engine_up))
         encode, media_type = choose_encoder(accept)
-        return encode(registry), media_type
+        return encode(Scrape(self._records, self.responses, checked, engine_up)), media_type
 
 
+@dataclass(frozen=True)
 class Scrape(Collector):
     """One reading of everything."""
 
-    def __init__(self, records: Records, responses: Responses, checked: Checked, engine_up: bool) -> None:
-        self._records = records
-        self._responses = responses
-        self._checked = checked
-        self._engine_up = engine_up
-
-    def describe(self) -> list[Metric]:
-        """Nothing, so that registering does not read."""
-        return []
+    records: Records
+    responses: Responses
+    checked: Checked
+    engine_up: bool
 
     def collect(self) -> Iterator[Metric]:
         """Every family."""
-        records = self._records
+        records = self.records
         records.ledger.expire_leases()  # so that charges whose holder died show as lost
         budgets = records.ledger.budgets.statuses()
         yield InfoMetricFamily("dpicl_build", "Always 1: the service's version.", {"version": version("dp-icl")})
-        yield from _engine(records, self._engine_up)
+        yield from _engine(records, self.engine_up)
         yield from _budgets(budgets)
         plans = [plan for budget in budgets for plan in records.ledger.budgets.plans(budget.knowledge_base)]
         yield _spent(plans, budgets)
@@ -114,8 +109,8 @@ class Scrape(Collector):
         yield _overdue(records)
         yield _refusals(records, [task.address for budget in budgets for task in budget.tasks])
         yield from _keys(records.keys.list())
-        yield _responses(self._responses)
-        yield from _audit(records.audit.end().sequence, self._checked)
+        yield _responses(self.responses)
+        yield from _audit(records.audit.end().sequence, self.checked)
         if records.witness is not None:
             yield from _witness(records.witness.trouble)
 
@@ -130,18 +125,16 @@ def _engine(records: Records, up: bool) -> Iterator[Metric]:
         yield InfoMetricFamily("dpicl_engine", "Always 1: the engine that answers, or answered last.", told)
 
 
-def _gauge(name: str, says: str, labels: Sequence[str], values: Values) -> Metric:
-    return _with(GaugeMetricFamily(name, says, labels=labels), values)
-
-
-def _counter(name: str, says: str, labels: Sequence[str], values: Values) -> Metric:
-    return _with(CounterMetricFamily(name, says, labels=labels), values)
-
-
-def _with(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, says: str, labels: Sequence[str], values: Values
+) -> Metric:
+    family = kind(name, says, labels=labels)
     for where, value in values:
         family.add_metric(where, value)
     return family
+
+
+_gauge, _counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
 
 
 def _budgets(budgets: list[BudgetStatus]) -> Iterator[Metric]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.telemetry.routes import concerns_exemplars, route_pattern
@@ -66,7 +67,7 @@ class Tracing:
         span = self._tracer.start_span(
             f"{method} {route}" if route else method,
             # The caller's `tracestate` stays out: it is text of theirs.
-            self._propagator.extract({"traceparent": _header(scope, b"traceparent")}),
+            self._propagator.extract({"traceparent": Headers(scope=scope).get("traceparent", "")}),
             SpanKind.SERVER,
             attributes,
             start_time=started_ns,
@@ -143,8 +144,3 @@ def check_tracing() -> bool:
             f"{asked[0]} is set and OpenTelemetry is not installed: pip install 'dp-icl[otel]', or unset the variable"
         ) from error
     return True
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    value: Any = next((value for header, value in scope["headers"] if header == name), b"")
-    return str(value, "latin-1")

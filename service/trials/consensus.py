@@ -81,7 +81,7 @@ async def _nearest_candidate(ready: NearestCandidate, outputs: Outputs) -> Conse
 async def _ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
     """Of ``keyword_joint_em``."""
     k, domain = ready.mechanism.k, ready.domain
-    counts = count_words(keywords(text) & set(domain) for text in _texts(outputs))
+    counts = count_words(keywords(text) & set(domain) for text in texts_of(outputs))
     top = top_words(counts, k)
     words = [*top, *[word for word in domain if word not in top][: k - len(top)]]
     return Consensus(await sentence(words, True, ready.reconstruct), most(counts.items()), "slots")
@@ -90,7 +90,7 @@ async def _ranked_words(ready: RankedKeywords, outputs: Outputs) -> Consensus:
 @consensus.register
 async def _frequent_words(ready: TestedKeywords, outputs: Outputs) -> Consensus:
     """Of ``keyword_ptr``; the words are not tested, so it falls back only where there are none."""
-    counts = count_words(map(keywords, _texts(outputs)))
+    counts = count_words(map(keywords, texts_of(outputs)))
     if not counts:
         none = {"text": ready.fallback, "keywords": [], "method": "the zero-shot answer: the slots named no words"}
         return Consensus(none, {}, "slots")
@@ -128,7 +128,8 @@ async def likeliest(author: Author, ready: Ready, slots: Sequence[Slot]) -> Cons
     return Consensus(await replace(ready, mechanism=sure).answer(slots), {}, "slots")
 
 
-def _texts(outputs: Outputs) -> list[str]:
+def texts_of(outputs: Outputs) -> list[str]:
+    """What the slots say, of those that say something."""
     return [text for output in outputs if (text := said(output))]
 
 

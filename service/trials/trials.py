@@ -31,6 +31,8 @@ from service.trials.consensus import Consensus, consensus, likeliest
 
 MAX_EXEMPLARS = 200
 MAX_REPEATS = 100
+_MOST_AT_ONCE = 2
+"""Trials; more are refused, so that they take little from private queries."""
 _MOST_WRITTEN = 3
 """Repeats of an answer that the slots write: each takes as long as an answer."""
 _EMBED_BATCH = 8
@@ -42,7 +44,6 @@ class Trial:
     """What came of it. All of it is public, as the exemplars are.
 
     Attributes:
-        task: its name.
         answer: one answer, as the mechanism released it.
         consensus: what the slots said before noise.
         repeats: how often noise was drawn for the same slots, the answer's included.
@@ -56,7 +57,6 @@ class Trial:
         engine: what answered.
     """
 
-    task: str
     answer: Answer
     consensus: Consensus
     repeats: int
@@ -86,13 +86,11 @@ class Trials:
     Args:
         stages: those that answer private queries, too.
         latency_grain_s: trials take a multiple of this (:mod:`service.pipeline.latency`).
-        max_in_flight: trials at once; more are refused, so that they take little from private queries.
     """
 
-    def __init__(self, stages: Stages, *, latency_grain_s: float = 0.0, max_in_flight: int = 2):
+    def __init__(self, stages: Stages, *, latency_grain_s: float = 0.0):
         self._stages = stages
         self._grain_s = latency_grain_s
-        self._max_in_flight = max_in_flight
         self._in_flight = 0
 
     async def try_task(
@@ -151,8 +149,8 @@ class Trials:
             response_field=response_field,
             asker=asker,
         )
-        if self._in_flight >= self._max_in_flight:
-            raise BusyError(f"{self._max_in_flight} tasks are being tried; come back in a second")
+        if self._in_flight >= _MOST_AT_ONCE:
+            raise BusyError(f"{_MOST_AT_ONCE} tasks are being tried; come back in a second")
         self._in_flight += 1
         try:
             async with on_grain(self._grain_s):
@@ -196,7 +194,6 @@ class Trials:
             again = cast(Aggregator, await answer_adapter_of(task, noise).prepare(public))
             drawn += [await again.release(outputs) for _ in range(repeats - 1)]
         return Trial(
-            task=name,
             answer=drawn[0],
             consensus=noiseless,
             repeats=repeats,

@@ -157,7 +157,7 @@ def _compute(plan: Plan, public_size: int) -> tuple[CalibratedPlan, dict[str, Ch
 async def compute(visit: Visit, key: Hashable, job: Callable[[], T], *, patiently: bool = False) -> T | None:
     """What takes seconds, or None while it is being computed; arguments as of :func:`open_desk`."""
     polls = visit.is_htmx and not patiently
-    return await _computations.result(visit.session.by, key, job, _POLL_S if polls else _WAIT_S, insist=not polls)
+    return await _computations.result(visit.actor.id, key, job, _POLL_S if polls else _WAIT_S, insist=not polls)
 
 
 async def studio(visit: Visit, desk: Desk, **context: Any) -> Response:

@@ -228,7 +228,7 @@ def test_a_session_ends_with_its_time_or_its_provider(browser: Browser, idp: Pro
     token = browser.client.cookies.get("dpicl_session")
     database = browser.services.records.database
     found = Sessions(database, issuer=idp.issuer).find(token)
-    assert (found.name, found.role) == ("Jane Doe", "viewer")
+    assert (found.actor.name, found.actor.role) == ("Jane Doe", "viewer")
     assert Sessions(database, issuer="https://elsewhere.example").find(token) is None
     assert Sessions(database).find(token) is None
     later = found.expires_at + timedelta(seconds=1)

@@ -78,7 +78,7 @@ def test_a_session_ends_by_itself_and_leaves_nothing_readable(tmp_path: Path, da
     soon, late = (Sessions(database, clock=lambda t=now + LASTS + d: t) for d in (-timedelta(seconds=1), timedelta(0)))
     found = soon.find(token)
     assert found is not None
-    assert (found.name, found.expires_at) == ("chief", now + LASTS)
+    assert (found.actor.name, found.expires_at) == ("chief", now + LASTS)
     assert late.find(token) is None
     assert soon.find(token + "x") is None
     with database.connect() as connection:

@@ -135,10 +135,10 @@ def test_only_the_tasks_own_field_counts(calibrated: CalibratedPlan) -> None:
 
 
 def test_evaluations_embed_what_tasks_answer_with(calibrated: CalibratedPlan) -> None:
-    plan = calibrated.plan
-    assert dataset.response_field(plan, "story") == "label"
-    assert dataset.specification(plan, "story", "text").responses_embedded
-    task = plan.tasks["story"].model_copy(update={"document_field": "text"})
+    plan, task = calibrated.plan, calibrated.plan.tasks["story"]
+    assert dataset.response_field(task) == "label"
+    assert dataset.Dataset(Path(), plan, "story", "text").specification.responses_embedded
+    task = task.model_copy(update={"document_field": "text"})
     of_documents = plan.model_copy(update={"tasks": {"story": task}})
-    assert dataset.response_field(of_documents, "story") is None
-    assert not dataset.specification(of_documents, "story", "text").responses_embedded
+    assert dataset.response_field(task) is None
+    assert not dataset.Dataset(Path(), of_documents, "story", "text").specification.responses_embedded

@@ -15,7 +15,7 @@ from scipy import stats
 
 from accounting.mechanisms import Calibration, RnmGaussianMechanism
 from accounting.plan import load_plan, parse_plan
-from service.evaluation.dataset import ask, filled
+from service.evaluation.dataset import Dataset
 from service.evaluation.labels import LabelEvaluator, LabelScores, Votes, plot, sureness
 from service.evaluation.tables import Grid, read_csv
 from tests.service.conftest import PLAN, embed
@@ -130,8 +130,9 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
         PLAN.replace("[red, blue]", "[kitchen, workshop]").replace("shots: 2", f"shots: 2\n    sampling: {sampling}")
     )
     assert plan.tasks["colour"].sampling == sampling
-    with filled(dataset, plan, "colour", embed, field="text") as store:
-        asyncio.run(ask(store, dataset, plan, "colour", Seeing(), field="text"))
+    data = Dataset(dataset, plan, "colour", "text")
+    with data.filled(embed) as store:
+        asyncio.run(data.ask(store, Seeing()))
     together = {frozenset(pair) for slot in drawn for pair in itertools.combinations(slot, 2)}
     apart = {pair for pair in together for slot in drawn if len(pair & slot) == 1}
     assert len(drawn) > 20
@@ -139,7 +140,7 @@ def test_slots_are_drawn_as_the_plan_says(dataset: Path, sampling: str, toy_engi
     assert bool(apart) == (sampling == "units")
 
 
-def test_accuracies_and_their_errors_are_what_they_say() -> None:
+def test_accuracies_and_their_errors_are_what_they_say(tmp_path: Path) -> None:
     """Votes that leave no doubt, votes that are always wrong, and a prior that is always right."""
     sure = np.tile([1000.0, 0.0], (4, 1))
     votes = Votes(
@@ -154,7 +155,8 @@ def test_accuracies_and_their_errors_are_what_they_say() -> None:
     calibrated = RnmGaussianMechanism(type="rnm_gaussian", calibration=Calibration(decisiveness=50))
     task = plan.tasks["colour"].model_copy(update={"ensemble": 1000, "mechanism": calibrated})
     plan = plan.model_copy(update={"tasks": {"colour": task}})
-    rows = LabelEvaluator(plan, "colour").scores(votes, 6000, grid)
+    (tmp_path / "train.jsonl").write_text("{}\n" * 6000)
+    rows = LabelEvaluator(Dataset(tmp_path, plan, "colour", "text")).scores(votes, grid)
     argmax = [row for row in rows if row.decide in ("", "argmax")]
     found = {(row.method, row.vote): (row.accuracy, row.standard_error) for row in argmax}
     error = 100 * np.std([1, 1, 1, 0], ddof=1) / 2

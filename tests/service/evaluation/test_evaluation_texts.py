@@ -16,7 +16,7 @@ from accounting.privacy.profiles import BoundedRange, Gaussian, ProposeTestRelea
 from accounting.tasks import GenerateTask
 from service.embedding.memory import EmbeddingMemory
 from service.engines.protocol import ZeroShot
-from service.evaluation.dataset import Asked, specification
+from service.evaluation.dataset import Asked, Dataset
 from service.evaluation.tables import Grid
 from service.evaluation.texts import Answers, TextEvaluator, Texts, measure
 from tests.service.conftest import TEXT_PLAN, Embedding, RepeatingEngine
@@ -123,7 +123,9 @@ def plan() -> Plan:
 
 
 def made(plan: Plan, rows: Sequence[Asked]) -> Texts:
-    return Texts(rows, specification(plan, "story", "text"), RepeatingEngine(), EmbeddingMemory(Embedding(embed)))
+    return Texts(
+        rows, Dataset(Path(), plan, "story", "text").specification, RepeatingEngine(), EmbeddingMemory(Embedding(embed))
+    )
 
 
 def aggregate(plan: Plan, texts: Texts, mechanism: object, noise: SymmetricProfile, draws: int) -> list[Answers]:
@@ -186,9 +188,11 @@ def test_bleu_is_that_of_one_draw_however_many_there_are() -> None:
     assert measure(twice, 2, "private").bleu == pytest.approx(measure(once, 2, "private").bleu)
 
 
-def test_every_budget_is_calibrated_by_itself(plan: Plan) -> None:
-    evaluator = TextEvaluator(plan, "story", ["{type: embedding_mean}", "{type: keyword_ptr, k_min: 1, k_max: 3}"])
-    rows = asyncio.run(evaluator.scores(made(plan, [KITES, KITES]), 120, Grid([2.0, 8.0], [5], 2)))
+def test_every_budget_is_calibrated_by_itself(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}\n" * 120)
+    mechanisms = ["{type: embedding_mean}", "{type: keyword_ptr, k_min: 1, k_max: 3}"]
+    evaluator = TextEvaluator(Dataset(tmp_path, plan, "story", "text"), mechanisms)
+    rows = asyncio.run(evaluator.scores(made(plan, [KITES, KITES]), Grid([2.0, 8.0], [5], 2)))
     private = [row for row in rows if row.method == "private"]
     names = [(row.mechanism.split(",")[0], row.epsilon) for row in private]
     assert names == [*itertools.product(("embedding_mean", "keyword_ptr"), (2, 8))]

@@ -15,7 +15,7 @@ from accounting.ledger.charges import Ledger
 from accounting.ledger.errors import BudgetExceededError
 from accounting.plan import PlanError, calibrate_plan, load_plan
 from service.plans.preview import preview
-from service.plans.steady import Arrivals, preview_steadily, steady_state
+from service.plans.steady import preview_steadily, steady_state
 from tests.service.conftest import PLAN
 
 amount = st.decimals("0.001", "30", places=3)
@@ -69,7 +69,7 @@ def test_the_ledger_lets_it_through_for_ever_and_no_further_plan(lifetime: float
 
 def test_the_noise_is_that_of_the_cohorts_to_come() -> None:
     plan = load_plan(PLAN + "retain: 4\n")
-    seen = preview_steadily(plan, Arrivals(units_a_month=50, months_a_cohort=3, epsilon=16, delta=1e-3))
+    seen = preview_steadily(plan, units_a_month=50, months_a_cohort=3, epsilon=16, delta=1e-3)
     assert (seen.public_size, seen.state.plans_a_cohort, seen.state.months_a_plan) == (600, 4, 3)
     assert seen.state.answers_a_month == {"colour": pytest.approx(20 / 3)}
     assert seen.tasks == preview(calibrate_plan(plan, 600)).tasks
@@ -77,8 +77,7 @@ def test_the_noise_is_that_of_the_cohorts_to_come() -> None:
 
 
 def test_what_cannot_last_is_refused() -> None:
-    arrivals = Arrivals(units_a_month=50, months_a_cohort=3, epsilon=3, delta=1e-3)
     with pytest.raises(PlanError, match="retain: say how many"):
-        preview_steadily(load_plan(PLAN), arrivals)
+        preview_steadily(load_plan(PLAN), 50, 3, epsilon=3, delta=1e-3)
     with pytest.raises(PlanError, match=r"asks for \(ε = 4, δ = 0.0001\), and a cohort has \(ε = 3, δ = 0.001\)"):
-        preview_steadily(load_plan(PLAN + "retain: 4\n"), arrivals)
+        preview_steadily(load_plan(PLAN + "retain: 4\n"), 50, 3, epsilon=3, delta=1e-3)

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from accounting.ledger import tables
+from accounting.ledger.quotas import in_scope
 from accounting.ledger.trail import AuditTrail
 from accounting.replay.trail import verify
 from service.records.api_keys import PREFIX, ApiKey, ApiKeys, KeyRotatedError, UnknownKeyError
@@ -163,7 +164,7 @@ def test_a_scope_names_knowledge_bases_and_tasks(keys: ApiKeys, scope: tuple[str
     key, token = keys.create("ana", "analyst", scope=scope)
     for same in (key, keys.get(key.id), keys.authenticate(token), *keys.list()):
         assert same.scope == scope
-        assert [task for task in (*allowed, *refused) if same.may_ask(task)] == allowed
+        assert [task for task in (*allowed, *refused) if in_scope(same.scope, task)] == allowed
 
 
 def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock, engine: sa.Engine):

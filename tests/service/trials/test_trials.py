@@ -195,7 +195,7 @@ def test_the_engines_refusals_are_told(calibrated: CalibratedPlan, monkeypatch, 
 
 async def test_only_a_few_are_tried_at_once_and_each_keeps_its_place_until_it_leaves(calibrated, padding) -> None:
     begun, over = padding
-    trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0), max_in_flight=2)
+    trials = Trials(Stages(MajorityEngine(), EMBEDDER, 60.0))
 
     def trial():
         return asyncio.ensure_future(trials.try_task(calibrated, "colour", "a toy", RED, **FIELDS))
