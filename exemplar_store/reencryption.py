@@ -11,12 +11,12 @@ there are. Interrupted, it has changed nothing.
 import numpy as np
 import sqlalchemy as sa
 
-from exemplar_store.callbacks import BeforeCommit, Progress
 from exemplar_store.dialects import alone, empty_write_ahead_log, overwrite_deleted
 from exemplar_store.encryption import KnowledgeBaseKeys, place
 from exemplar_store.errors import TamperedError
 from exemplar_store.exemplar import packed_content
 from exemplar_store.keyring import Keyring
+from exemplar_store.knowledge_base import BeforeCommit, Progress, change
 from exemplar_store.reading import read_exemplars
 from exemplar_store.tables import exemplars, knowledge_bases, units
 
@@ -52,8 +52,7 @@ def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_
                 unreadable += _reencrypt_units(connection, row.id, positions, before, after)
                 done += len(positions)
                 progress(done, sum(row.next_position for row in rows))
-            this = knowledge_bases.c.id == row.id
-            connection.execute(sa.update(knowledge_bases).where(this).values(key_check=after.check))
+            change(connection, row, key_check=after.check)
         before_commit(connection)
     empty_write_ahead_log(database)
     return unreadable

@@ -9,9 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import EncryptionKeyError, ExemplarStore, Row, TamperedError, WrongKeyError, load_key
-from exemplar_store.encryption import KnowledgeBaseKeys, place
-from exemplar_store.master_key import DEVELOPMENT_KEY, MasterKey
-from exemplar_store.spool import Spool
+from exemplar_store.encryption import DEVELOPMENT_KEY, KnowledgeBaseKeys, MasterKey, place
+from exemplar_store.spool import Record, Spool
 from exemplar_store.tables import exemplars, knowledge_bases, metadata, units
 
 KEY = bytes(range(32))
@@ -120,9 +119,10 @@ def test_nothing_private_is_stored_in_clear(store, engine, tickets, embed):
 
 def test_the_temporary_file_of_an_upload_is_unreadable():
     with Spool() as spool:
-        for number in range(3):
-            spool.append(f"Wolpertinger {number}".encode())
-        assert [record.decode() for record in spool] == [f"Wolpertinger {number}" for number in range(3)]
+        records = [Record(b"u" * 16, b"c" * 16, f"Wolpertinger {number}".encode()) for number in range(3)]
+        for record in records:
+            spool.append(record)
+        assert list(spool) == records
         spool._file.seek(0)
         raw = spool._file.read()
     assert len(raw) > 3 * len("Wolpertinger")

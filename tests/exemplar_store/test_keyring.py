@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from exemplar_store import EncryptionKeyError, ExemplarStore, Keyring, MasterKey, WrongKeyError
-from exemplar_store.master_key import DataKey
+from exemplar_store.encryption import DataKey
 from exemplar_store.tables import data_key, metadata
 from service.records.database import open_database
 from tests.exemplar_store.test_encryption import _stored_bytes
@@ -138,7 +138,7 @@ def test_a_wrap_opens_under_its_number_only_and_unchanged_only():
     assert master.unwrap(wrapped, 7) == opened
     assert len(wrapped) == 93
     assert master.wrap(opened, 7) != wrapped
-    assert repr(opened) == "DataKey(...)"
+    assert "eee" not in repr(opened)
     for bit in range(8 * len(wrapped)):
         changed = bytearray(wrapped)
         changed[bit // 8] ^= 1 << bit % 8
