@@ -4,14 +4,11 @@ True ε = max over outputs y of ln(max_x P(y|x) / min_x P(y|x)); infinite if y c
 another. For a finite channel this is the definition of local differential privacy itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from sanitization.channel import Channel
 from sanitization.vocabulary import FloatArray, IntArray
@@ -31,7 +28,7 @@ class BrokenChannelError(ValueError):
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found."""
+    """What was found. Also read from what JSON makes of it."""
 
     epsilon: float
     """The true ε over all inputs looked at."""
@@ -47,12 +44,6 @@ class Audit:
     of: int
     by_class: dict[str, float]
     """The true ε within each declared class of inputs. A class is public; inputs of one class look alike."""
-
-    @classmethod
-    def read(cls, stored: dict[str, Any]) -> Audit:
-        """The audit whose fields are stored as JSON has them."""
-        lists = {name: tuple(stored[name]) for name in ("worst_pair", "per_output")}
-        return cls(**{**stored, **lists})
 
     @property
     def complete(self) -> bool:

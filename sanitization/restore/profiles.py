@@ -63,12 +63,10 @@ class Made:
     Attributes:
         book: the book.
         mixture: centroid j is Σ_c mixture[j, c]·r_c, of norm 1; float64 (k, t); 0 for profile 0.
-        nearest: the profile of each query, int64 (N,).
     """
 
     book: Book
     mixture: FloatArray
-    nearest: np.ndarray
 
 
 def make_book(
@@ -98,14 +96,12 @@ def make_book(
     np.add.at(sums, label + 1, scaled[some])
     centroids = sums @ coordinates
     centroids, mixture = centroids / _norms(centroids), sums / _norms(centroids)
-    near = np.zeros(len(weights), dtype=np.int64)
-    near[some] = 1 + (meta[some] @ centroids[1:].T).argmax(axis=1)
     # The query nearest to each centroid; a public one, as all of them are.
     medoid = some[(meta[some] @ centroids[1:].T).argmax(axis=0)]
     medoids = ((), *(tuple(spans[at]) for at in medoid))
     affinity = coordinates @ centroids.T
     affinity[:, 0] = 0
-    return Made(Book(tuple(types), affinity, medoids), mixture, near)
+    return Made(Book(tuple(types), affinity, medoids), mixture)
 
 
 def meta_products(gram: FloatArray, weights: FloatArray, mixture: FloatArray) -> FloatArray:
