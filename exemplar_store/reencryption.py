@@ -22,21 +22,6 @@ from exemplar_store.tables import exemplars, knowledge_bases, units
 
 _UNITS_AT_ONCE = 100  # each has at most a quarter of a mebibyte
 
-_TAG = (
-    sa.update(units)
-    .where(units.c.kb_id == sa.bindparam("kb"), units.c.position == sa.bindparam("at"))
-    .values(unit_tag=sa.bindparam("tag"))
-)
-_EXEMPLAR = (
-    sa.update(exemplars)
-    .where(
-        exemplars.c.kb_id == sa.bindparam("kb"),
-        exemplars.c.position == sa.bindparam("at"),
-        exemplars.c.content_tag == sa.bindparam("before"),
-    )
-    .values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted"))
-)
-
 
 def reencrypt(database: sa.Engine, keyring: Keyring, progress: Progress, before_commit: BeforeCommit) -> int:
     """Encrypt every knowledge base anew; see :meth:`exemplar_store.ExemplarStore.reencrypt`."""
@@ -73,9 +58,13 @@ def _reencrypt_units(
             continue
         tag = after.content_tag(tags[at], packed_content(packed))
         encrypted = after.encrypt(packed, place(at, tag))
-        changed.append({"kb": kb_id, "at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
+        changed.append({"at": at, "before": content_tag, "tag": tag, "encrypted": encrypted})
     if tags:
-        connection.execute(_TAG, [{"kb": kb_id, "at": at, "tag": tag} for at, tag in tags.items()])
+        update = sa.update(units).where(units.c.kb_id == kb_id, units.c.position == sa.bindparam("at"))
+        new_tags = [{"at": at, "tag": tag} for at, tag in tags.items()]
+        connection.execute(update.values(unit_tag=sa.bindparam("tag")), new_tags)
     if changed:
-        connection.execute(_EXEMPLAR, changed)
+        this = exemplars.c.position == sa.bindparam("at"), exemplars.c.content_tag == sa.bindparam("before")
+        update = sa.update(exemplars).where(exemplars.c.kb_id == kb_id, *this)
+        connection.execute(update.values(content_tag=sa.bindparam("tag"), payload=sa.bindparam("encrypted")), changed)
     return unreadable

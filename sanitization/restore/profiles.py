@@ -130,12 +130,10 @@ def _clusters(points: FloatArray, k: int, seed: int) -> np.ndarray:
     """The best of a few runs of k-means, none of whose clusters is empty."""
     from scipy.cluster.vq import kmeans2  # half a second to import, and clients do not need it
 
-    best: tuple[float, np.ndarray] | None = None
-    for run in range(_RESTARTS):
-        centres, label = kmeans2(points, k, iter=_STEPS, minit="++", seed=np.random.default_rng([seed, run]))
-        loss = float(((points - centres[label]) ** 2).sum())
-        if len(np.unique(label)) == k and (best is None or loss < best[0]):
-            best = loss, label
-    if best is None:
+    seeds = (np.random.default_rng([seed, run]) for run in range(_RESTARTS))
+    runs = [kmeans2(points, k, iter=_STEPS, minit="++", seed=each) for each in seeds]
+    full = [(centres, label) for centres, label in runs if len(np.unique(label)) == k]
+    if not full:
         raise ValueError(f"k-means leaves some of {k} clusters empty: ask for fewer profiles")
-    return best[1]
+    losses = [((points - centres[label]) ** 2).sum() for centres, label in full]
+    return full[int(np.argmin(losses))][1]

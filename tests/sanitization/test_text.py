@@ -3,7 +3,7 @@
 import io
 import json
 import re
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -202,16 +202,8 @@ def test_posterior_odds_of_a_word_move_by_no_more_than_epsilon(folder: Path) -> 
 def test_threads_share_it(folder: Path) -> None:
     sanitizer = opened(folder, epsilon=25.0)
     text = " ".join(sanitizer.served.channel.outputs)
-    found: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(sanitizer.sanitize(text).text for _ in range(40)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [text] * 320
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: sanitizer.sanitize(text).text, range(320))) == {text}
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *RESPONSES])
