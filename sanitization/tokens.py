@@ -65,9 +65,8 @@ class Partition:
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
-        return regex.compile(
-            f"(?P<placeholder>{PLACEHOLDER.pattern})|{_OTHERS}" if "placeholders" in self.keep else _OTHERS
-        )
+        placeholder = f"(?P<placeholder>{PLACEHOLDER.pattern})|" if "placeholders" in self.keep else ""
+        return regex.compile(placeholder + _OTHERS)
 
     def tokens(self, text: str) -> tuple[list[Token], str]:
         """The tokens of a text in their order, and the white space after the last of them."""

@@ -68,9 +68,8 @@ class TrainConfig(BaseModel):
             config = cls.model_validate(yaml.safe_load(file.read_text()))
         except yaml.YAMLError as error:
             raise ValueError(f"{file} is not valid YAML: {error}") from None
-        return config.model_copy(
-            update={name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
-        )
+        paths = {name: (file.parent / getattr(config, name)).resolve() for name in ("model", "data")}
+        return config.model_copy(update=paths)
 
     @cached_property
     def digest(self) -> str:
